@@ -1,0 +1,1 @@
+"""Everything a prediction needs, in one verified folder."""

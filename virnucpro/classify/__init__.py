@@ -1,0 +1,1 @@
+"""From vectors to scores, and from scores to calls."""

@@ -1,0 +1,61 @@
+"""Files that are whole or not there: write beside, fsync, rename, fsync the folder."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+__all__ = ["TEMPORARY_SUFFIX", "replace_file", "sync_folder", "temporary_beside", "write_file"]
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Ends the name of every unfinished file; such a file is never read and may always be deleted."""
+
+
+def temporary_beside(path: Path) -> Path:
+    """Name the unfinished twin of `path`: in the same folder, one a process."""
+    return path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's entries survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(temporary: Path, path: Path) -> None:
+    """Fsync `temporary`, rename it to `path` and make both last."""
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def write_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under `path` only when the block ends well.
+
+    The former content of `path` stays until then, and stays for good when the block raises.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written (disk full, no permission); `path` is as it was.
+    """
+    temporary = temporary_beside(path)
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

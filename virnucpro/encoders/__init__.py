@@ -1,0 +1,1 @@
+"""From a view of an item to a vector."""

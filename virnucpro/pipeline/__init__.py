@@ -1,0 +1,1 @@
+"""The bridge: science in processes."""

@@ -1,0 +1,1 @@
+"""The files a run ends in."""

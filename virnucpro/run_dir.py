@@ -1,0 +1,109 @@
+"""The layout of a run: the only place that knows a path inside one."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["RunDirectory"]
+
+_SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Names everything that a run writes below one folder.
+
+    ::
+
+        run.json                        fingerprint, parameters, versions, timings
+        status.json                     the ranks' states, rewritten while the run goes on
+        run.lock                        held by the process at work
+        index/                          the SequenceIndex
+        launches/0001.json              the plan of one launch: the units missing when it began
+        shards/rank-0003/unit-000123.h5 one committed segment
+        logs/rank-0003.log
+        predictions.tsv, windows.tsv, missing.tsv, quarantine.tsv
+        prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
+    """
+
+    root: Path
+
+    @property
+    def run_json(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def status_json(self) -> Path:
+        return self.root / "status.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "run.lock"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def launches(self) -> Path:
+        return self.root / "launches"
+
+    @property
+    def shards(self) -> Path:
+        return self.root / "shards"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def predictions(self) -> Path:
+        return self.root / "predictions.tsv"
+
+    @property
+    def windows(self) -> Path:
+        return self.root / "windows.tsv"
+
+    @property
+    def missing(self) -> Path:
+        return self.root / "missing.tsv"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / "quarantine.tsv"
+
+    @property
+    def published_results(self) -> Path:
+        return self.root / "prediction_results.txt"
+
+    @property
+    def published_consensus(self) -> Path:
+        return self.root / "prediction_results_highestscore.csv"
+
+    @property
+    def embeddings(self) -> Path:
+        return self.root / "embeddings.h5"
+
+    def launch(self, number: int) -> Path:
+        """Name the plan of the `number`-th launch, counted from 1."""
+        return self.launches / f"{number:04d}.json"
+
+    def shard(self, rank: int) -> Path:
+        """Name the folder of all segments that `rank` wrote."""
+        return self.shards / f"rank-{rank:04d}"
+
+    def segment(self, rank: int, unit: int) -> Path:
+        """Name the segment of `unit` in the shard of `rank`."""
+        return self.shard(rank) / f"unit-{unit:06d}.h5"
+
+    def log(self, rank: int) -> Path:
+        """Name the log of `rank`."""
+        return self.logs / f"rank-{rank:04d}.log"
+
+    def segments(self) -> list[tuple[int, Path]]:
+        """List ``(unit, path)`` of every segment file in every shard, by unit, then by path."""
+        found = []
+        for path in self.shards.glob("rank-*/unit-*.h5"):
+            if (match := _SEGMENT.fullmatch(path.name)) and path.is_file():
+                found.append((int(match[1]), path))
+        return sorted(found)

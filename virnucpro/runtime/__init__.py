@@ -1,0 +1,1 @@
+"""Processes: starting, watching and stopping them. Knows nothing of what they do."""

@@ -1,0 +1,1 @@
+"""From input files to numbered items: readers, windows, six-frame translation, the index."""

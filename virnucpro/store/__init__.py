@@ -1,0 +1,1 @@
+"""What a run writes to disk: segments, shards, coverage, aggregation."""
