@@ -102,8 +102,7 @@ class RunDirectory:
 
     def segments(self) -> list[tuple[int, Path]]:
         """List ``(unit, path)`` of every segment file in every shard, by unit, then by path."""
-        found = []
-        for path in self.shards.glob("rank-*/unit-*.h5"):
-            if (match := _SEGMENT.fullmatch(path.name)) and path.is_file():
-                found.append((int(match[1]), path))
-        return sorted(found)
+        matches = (
+            (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
+        )
+        return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
