@@ -1,0 +1,55 @@
+"""Token ids of bases, by the byte-pair encoding of a tokenizer.json."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from virnucpro.encoders.base import IntArray
+from virnucpro.errors import BundleError
+
+__all__ = ["BaseTokeniser"]
+
+
+class BaseTokeniser:
+    """Applies a tokenizer.json to bases, whole and unpadded.
+
+    The published file has truncation and padding to 2,000 tokens built in: both are switched off.
+
+    Parameters
+    ----------
+    path
+        A tokenizer.json of the `tokenizers` library that puts [CLS] and [SEP] around a sequence.
+
+    Raises
+    ------
+    BundleError
+        When the file cannot be read or is no tokeniser.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except Exception as error:
+            # the library raises bare Exception for a malformed file
+            raise BundleError(
+                f"{path}: cannot be read as a tokenizer.json ({error}). Get the file again."
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids; every id is below it."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
+        """Turn bases into token ids between [CLS] and [SEP].
+
+        Lower case counts as upper case (the vocabulary has none). A letter that is not in the
+        vocabulary, N among them, becomes [UNK], one for each.
+        """
+        texts = [sequence.upper().decode("latin-1") for sequence in sequences]
+        encodings = self._tokenizer.encode_batch_fast(texts)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

@@ -1,0 +1,214 @@
+"""DNABERT-S: bases to a vector, as a module of our own under the published parameter names.
+
+Source of the architecture: DNABERT-2 (Zhou et al. 2023) and DNABERT-S (Zhou et al. 2024), which
+follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm after each residual, no
+position embedding.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+
+from virnucpro.encoders.alibi import attention_bias, head_slopes
+from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
+from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.bert_block import BertBlock
+from virnucpro.encoders.config import positive_integer, positive_number
+from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.placement import dtype_of, open_device
+from virnucpro.encoders.pooling import masked_mean, positions_below
+from virnucpro.encoders.weights import fill, read_safetensors, without
+from virnucpro.errors import BundleError
+
+__all__ = ["DnabertS", "DnabertSConfig", "load", "recognise"]
+
+_UNUSED: Final = ("pooler.", "cls.")
+"""Parts of the published checkpoints that no embedding needs."""
+
+_STARTING_DEVIATION: Final = 0.02
+"""Standard deviation of untrained weights: ``initializer_range`` of the published config."""
+
+_FILES: Final = {"weights": "model.safetensors", "tokenizer": "tokenizer.json"}
+_SETTINGS: Final = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DnabertSConfig:
+    """Size of a DNABERT-S model, under the names of its config.json."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
+        """Check settings that came out of `source`; those of no use here are passed over.
+
+        Raises
+        ------
+        BundleError
+            When one is missing or wrong, or the heads do not divide the channels.
+        """
+        config = cls(
+            positive_integer(settings, "vocab_size", source),
+            positive_integer(settings, "hidden_size", source),
+            positive_integer(settings, "num_hidden_layers", source),
+            positive_integer(settings, "num_attention_heads", source),
+            positive_integer(settings, "intermediate_size", source),
+            positive_integer(settings, "type_vocab_size", source),
+            positive_number(settings, "layer_norm_eps", source),
+        )
+        if config.hidden_size % config.num_attention_heads:
+            raise BundleError(
+                f"{source}: {config.hidden_size} channels do not divide into "
+                f"{config.num_attention_heads} heads. Get the encoder's files again."
+            )
+        return config
+
+
+class _Embeddings(nn.Module):
+    def __init__(self, config: DnabertSConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, width)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Add token type 0, the only one there is in single sequences."""
+        normed: torch.Tensor = self.LayerNorm(
+            self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
+        )
+        return normed
+
+
+class _Stack(nn.Module):
+    def __init__(self, config: DnabertSConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(
+            BertBlock(
+                config.hidden_size,
+                config.num_attention_heads,
+                config.intermediate_size,
+                config.layer_norm_eps,
+            )
+            for _ in range(config.num_hidden_layers)
+        )
+
+
+class DnabertS(nn.Module):
+    """DNABERT-S pooled to a vector a sequence; without ``pooler``, which no embedding needs."""
+
+    def __init__(self, config: DnabertSConfig) -> None:
+        super().__init__()
+        self.embeddings = _Embeddings(config)
+        self.encoder = _Stack(config)
+        self.slopes = head_slopes(config.num_attention_heads)
+        self.apply(_start)
+
+    def hidden(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Give the last layer's representation.
+
+        Parameters
+        ----------
+        tokens
+            (n, width) int64. What stands beyond a row's length has no influence, whatever its id.
+        lengths
+            (n,) int64, tokens of each row, [CLS] and [SEP] included.
+
+        Returns
+        -------
+        (n, width, dim) of the module's own type; beyond a row's length, numbers without a meaning
+        """
+        inside = positions_below(lengths, tokens.shape[1])
+        x: torch.Tensor = self.embeddings(tokens)
+        bias = attention_bias(torch.tensor(self.slopes, device=x.device), inside).to(x.dtype)
+        for layer in self.encoder.layer:
+            x = layer(x, bias)
+        return x
+
+    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Give the mean over all tokens, [CLS] and [SEP] included: (n, dim) float32.
+
+        Parameters are those of `hidden`.
+        """
+        inside = positions_below(lengths, tokens.shape[1])
+        return masked_mean(self.hidden(tokens, lengths), inside)
+
+
+def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
+    """Open a DNABERT-S encoder.
+
+    Parameters
+    ----------
+    spec
+        Names a ``weights`` file (safetensors, published parameter names, with or without ``bert.``
+        before them) and a ``tokenizer`` file; its config holds the fields of `DnabertSConfig`.
+    device
+        torch's name of it.
+    precision
+        Type of the weights and of the arithmetic.
+
+    Raises
+    ------
+    BundleError
+        When a file cannot be read, its tensors are not those of this model, or the tokeniser knows
+        more ids than the model.
+    DeviceError, UsageError
+        When device or precision is not to be had.
+    """
+    path = spec.file("weights")
+    config = DnabertSConfig.read(spec.config, path)
+    place, dtype = open_device(device), dtype_of(precision)
+    tokeniser = BaseTokeniser(spec.file("tokenizer"))
+    if tokeniser.vocabulary_size > config.vocab_size:
+        raise BundleError(
+            f"{spec.file('tokenizer')}: gives ids up to {tokeniser.vocabulary_size - 1}, and "
+            f"the model of {path} has {config.vocab_size} tokens. "
+            "Take both files from the same model."
+        )
+    with torch.device("meta"):
+        model = DnabertS(config)
+    tensors = {name.removeprefix("bert."): t for name, t in read_safetensors(path).items()}
+    fill(model, without(tensors, _UNUSED), path, place, dtype)
+    return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, 0, place)
+
+
+def recognise(path: Path) -> EncoderSpec | None:
+    """Describe the DNABERT-S folder at `path`; none where its three files are not all there.
+
+    Raises
+    ------
+    BundleError
+        When config.json cannot be read, or lacks a setting.
+    """
+    source = path / _SETTINGS
+    if not all((path / name).is_file() for name in (_SETTINGS, *_FILES.values())):
+        return None
+    try:
+        settings = json.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{source}: is no JSON file ({error}). Get the file again.") from error
+    if not isinstance(settings, dict):
+        raise BundleError(f"{source}: holds no settings by name. Get the file again.")
+    config = DnabertSConfig.read(settings, source)
+    name = path.resolve().name
+    return EncoderSpec(
+        name, "dnabert_s", "nucleotide", config.hidden_size, path, _FILES, asdict(config)
+    )
+
+
+def _start(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=_STARTING_DEVIATION)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
