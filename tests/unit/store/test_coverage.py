@@ -1,0 +1,152 @@
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.coverage import survey
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import encode_segment
+from virnucpro.store.shard import ShardWriter
+
+FINGERPRINT = "f" * 64
+BOUNDS = np.array([0, 5, 7, 12])
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+@pytest.fixture
+def unit_of_run(make_segment):
+    """Make unit u of BOUNDS."""
+
+    def make(unit, **changes):
+        return make_segment(unit, int(BOUNDS[unit]), int(BOUNDS[unit + 1]), **changes)
+
+    return make
+
+
+def test_an_empty_run_misses_all(run):
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.missing == (0, 1, 2)
+    assert coverage.done == {}
+    assert coverage.row_state.tolist() == [RowState.MISSING] * 12
+    assert np.isnan(coverage.scores).all()
+
+
+def test_a_run_without_rows_misses_nothing(run):
+    coverage = survey(run, np.array([0]), FINGERPRINT)
+    assert coverage.missing == ()
+    assert coverage.scores.shape == (0, 2)
+
+
+def test_segments_of_all_ranks_count(run, unit_of_run):
+    first, last = unit_of_run(0), unit_of_run(2, quarantined=[8])
+    ShardWriter(run, 3).commit(last)
+    ShardWriter(run, 0).commit(first)
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.done == {0: run.segment(0, 0), 2: run.segment(3, 2)}
+    assert coverage.missing == (1,)
+    assert coverage.rejected == ()
+    assert coverage.row_state.tolist() == [0] * 5 + [2] * 2 + [0, 1, 0, 0, 0]
+    np.testing.assert_array_equal(coverage.scores[:5], first.scores)
+    assert np.isnan(coverage.scores[[5, 6, 8]]).all()
+    np.testing.assert_array_equal(coverage.scores[9:], last.scores[2:])
+    assert coverage.reasons == {8: "not finite"}
+
+
+def test_a_unit_found_twice_counts_once(run, unit_of_run):
+    for rank in (4, 1):
+        ShardWriter(run, rank).commit(unit_of_run(1))
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.done == {1: run.segment(1, 1)}
+    assert coverage.rejected == ()
+
+
+def test_a_valid_copy_stands_in_for_a_damaged_one(run, unit_of_run):
+    for rank in (0, 1):
+        ShardWriter(run, rank).commit(unit_of_run(1))
+    run.segment(0, 1).write_bytes(b"")
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.done == {1: run.segment(1, 1)}
+    assert [rejected.path for rejected in coverage.rejected] == [run.segment(0, 1)]
+
+
+def test_a_run_without_a_head_has_no_scores(run, unit_of_run):
+    ShardWriter(run, 0).commit(unit_of_run(0, head=False))
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.row_state[:5].tolist() == [RowState.DONE] * 5
+    assert np.isnan(coverage.scores).all()
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows", "reason"),
+    [
+        (0, (0, 4), "rows are not 0 to 4"),
+        (1, (4, 6), "rows are not 5 to 6"),
+        (3, (12, 14), "unit 3 is none of the run's 3 units"),
+    ],
+)
+def test_a_segment_that_does_not_fit_is_rejected_by_name(run, make_segment, unit, rows, reason):
+    ShardWriter(run, 0).commit(make_segment(unit, *rows))
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.missing == (0, 1, 2)
+    assert coverage.rejected[0].path == run.segment(0, unit)
+    assert reason in coverage.rejected[0].reason
+    assert str(run.segment(0, unit)) in coverage.rejected[0].reason
+    assert (coverage.row_state == RowState.MISSING).all()
+
+
+def test_a_segment_of_another_run_is_rejected(run, unit_of_run):
+    ShardWriter(run, 0).commit(unit_of_run(0, fingerprint="e" * 64))
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.missing == (0, 1, 2)
+    assert "fingerprint eee" in coverage.rejected[0].reason
+
+
+def test_stray_files_are_ignored(run, unit_of_run):
+    ShardWriter(run, 0).commit(unit_of_run(0))
+    image = encode_segment(unit_of_run(1))
+    for name in ("unit-000001.h5.77.tmp", "unit-1.h5", "notes.txt", "unit-000001.h5~"):
+        (run.shard(0) / name).write_bytes(image)
+    (run.shards / "unit-000001.h5").write_bytes(image)
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.missing == (1, 2)
+    assert coverage.rejected == ()
+
+
+def test_a_shard_copied_from_elsewhere_counts(run, tmp_path, unit_of_run):
+    elsewhere = RunDirectory(tmp_path / "elsewhere")
+    ShardWriter(elsewhere, 0).commit(unit_of_run(1))
+    shutil.copytree(elsewhere.shard(0), run.shards / "rank-0017")
+    assert survey(run, BOUNDS, FINGERPRINT).missing == (0, 2)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_done_and_missing_part_the_units_whoever_did_them(
+    sizes, data, make_segment, tmp_path_factory
+):
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    owners = data.draw(
+        st.lists(st.sets(st.integers(0, 3), max_size=2), min_size=len(sizes), max_size=len(sizes))
+    )
+    for unit, ranks in enumerate(owners):
+        for rank in ranks:
+            segment = make_segment(unit, int(bounds[unit]), int(bounds[unit + 1]), dim=None)
+            ShardWriter(run, rank).commit(segment)
+    coverage = survey(run, bounds, FINGERPRINT)
+    expected = [unit for unit, ranks in enumerate(owners) if ranks]
+    assert list(coverage.done) == expected
+    assert sorted([*coverage.done, *coverage.missing]) == list(range(len(sizes)))
+    covered = np.isin(np.repeat(np.arange(len(sizes)), sizes), expected)
+    np.testing.assert_array_equal(coverage.row_state != RowState.MISSING, covered)
+    np.testing.assert_array_equal(np.isfinite(coverage.scores).all(axis=1), covered)

@@ -1,0 +1,307 @@
+import dataclasses
+import hashlib
+import io
+import resource
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from virnucpro.errors import SegmentError
+from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
+from virnucpro.store.segment import (
+    Segment,
+    commit_segment,
+    encode_segment,
+    finite_rows,
+    read_segment,
+)
+
+
+def assert_equal(left: Segment, right: Segment) -> None:
+    for column in dataclasses.fields(Segment):
+        one, other = getattr(left, column.name), getattr(right, column.name)
+        assert type(one) is type(other)
+        if isinstance(one, np.ndarray):
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+            assert one.tobytes() == other.tobytes()
+        else:
+            assert one == other
+
+
+@st.composite
+def segments(draw) -> Segment:
+    n = draw(st.integers(1, 20))
+    first = draw(st.integers(0, 2**40))
+    dtype = draw(st.sampled_from(["f2", "f4"]))
+    state = draw(hnp.arrays("u1", n, elements=st.integers(0, 1)))
+    quarantined = state == RowState.QUARANTINED
+    embeddings = draw(
+        st.none()
+        | hnp.arrays(
+            dtype,
+            st.tuples(st.just(n), st.integers(1, 9)),
+            elements=st.floats(allow_nan=False, allow_infinity=False, width=int(dtype[1]) * 8),
+        )
+    )
+    scores = draw(st.none() | hnp.arrays("f4", (n, 2), elements=st.floats(0, 1, width=32)))
+    for values in (embeddings, scores):
+        if values is not None:
+            values[quarantined] = 0
+    rows = np.arange(first, first + n)
+    reasons = {int(row): draw(st.text(max_size=20)) for row in rows[quarantined]}
+    return Segment(
+        unit=draw(st.integers(0, 10**7)),
+        fingerprint=draw(st.text("0123456789abcdef", min_size=1, max_size=64)),
+        rows=rows,
+        state=state,
+        embeddings=embeddings,
+        scores=scores,
+        reasons=reasons,
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(segment=segments())
+def test_what_is_committed_is_read_back_bit_for_bit(segment, tmp_path_factory):
+    path = tmp_path_factory.mktemp("shard") / f"unit-{segment.unit:06d}.h5"
+    size = commit_segment(path, segment)
+    assert size == path.stat().st_size
+    assert_equal(read_segment(path), segment)
+    path.unlink()
+
+
+def test_the_same_segment_gives_the_same_bytes_a_second_later(make_segment):
+    image = encode_segment(make_segment())
+    second = int(time.time())
+    while int(time.time()) == second:
+        time.sleep(0.01)
+    assert encode_segment(make_segment()) == image
+
+
+def test_another_segment_gives_other_bytes(make_segment):
+    assert encode_segment(make_segment(unit=1)) != encode_segment(make_segment(unit=2))
+
+
+def test_any_hdf5_tool_opens_the_file(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    commit_segment(path, make_segment(dtype="f2"))
+    with h5py.File(path) as file:
+        assert file.userblock_size == USER_BLOCK
+        assert file["embeddings"].dtype == np.float16
+        assert file.attrs["schema_version"] == SCHEMA_VERSION
+
+
+def test_the_header_is_text_that_tells_the_checksum(make_segment):
+    image = encode_segment(make_segment())
+    lines = image[:USER_BLOCK].decode("ascii").splitlines()
+    assert lines[:3] == [
+        f"virnucpro-segment {SCHEMA_VERSION}",
+        f"bytes {len(image) - USER_BLOCK}",
+        f"sha256 {hashlib.sha256(image[USER_BLOCK:]).hexdigest()}",
+    ]
+
+
+def test_a_flip_of_any_byte_is_noticed(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    image = encode_segment(make_segment(last=2, dim=2))
+    for position in range(len(image)):
+        damaged = bytearray(image)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        with pytest.raises(SegmentError):
+            read_segment(path)
+
+
+def test_a_zero_word_turned_into_ones_is_noticed(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    image = encode_segment(make_segment(dtype="f2"))
+    position = image.rindex(b"\0\0")
+    path.write_bytes(image[:position] + b"\xff\xff" + image[position + 2 :])
+    with pytest.raises(SegmentError, match="checksum"):
+        read_segment(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, USER_BLOCK - 1, USER_BLOCK, USER_BLOCK + 1, -1])
+def test_a_truncated_file_is_torn(tmp_path, make_segment, length):
+    path = tmp_path / "unit-000000.h5"
+    path.write_bytes(encode_segment(make_segment())[:length])
+    with pytest.raises(SegmentError, match=r"unit-000000\.h5: is torn.* --resume"):
+        read_segment(path)
+
+
+def test_a_file_with_something_behind_it_is_torn(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    path.write_bytes(encode_segment(make_segment()) + b"\0")
+    with pytest.raises(SegmentError, match="is torn"):
+        read_segment(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    path = tmp_path / "unit-000000.h5"
+    with h5py.File(path, "w") as file:
+        file["rows"] = np.arange(500)
+    with pytest.raises(SegmentError, match="is no segment"):
+        read_segment(path)
+
+
+def test_a_newer_schema_says_what_to_do(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    image = encode_segment(make_segment())
+    old, new = f"segment {SCHEMA_VERSION}\n", f"segment {SCHEMA_VERSION + 1}\n"
+    path.write_bytes(image.replace(old.encode(), new.encode(), 1))
+    with pytest.raises(SegmentError, match=r"schema version 2.*the version that wrote it"):
+        read_segment(path)
+
+
+def test_a_name_of_another_unit_is_refused(tmp_path, make_segment):
+    path = tmp_path / "unit-000002.h5"
+    path.write_bytes(encode_segment(make_segment(unit=1)))
+    with pytest.raises(SegmentError, match=r"named unit-000002\.h5 and holds unit 1"):
+        read_segment(path)
+
+
+@pytest.mark.parametrize("make", ["mkdir", "nothing"])
+def test_what_cannot_be_read_is_no_segment(tmp_path, make):
+    path = tmp_path / "unit-000000.h5"
+    if make == "mkdir":
+        path.mkdir()
+    with pytest.raises(SegmentError, match="cannot be read"):
+        read_segment(path)
+
+
+def sealed(fill) -> bytes:
+    """Put a right header before whatever HDF5 image `fill` makes."""
+    stream = io.BytesIO()
+    with h5py.File(stream, "w", userblock_size=USER_BLOCK) as file:
+        fill(file)
+    payload = stream.getvalue()[USER_BLOCK:]
+    digest = hashlib.sha256(payload).hexdigest()
+    header = f"virnucpro-segment {SCHEMA_VERSION}\nbytes {len(payload)}\nsha256 {digest}\n"
+    return header.encode().ljust(USER_BLOCK - 1) + b"\n" + payload
+
+
+def without(name):
+    def fill(file):
+        file.attrs.update({"format": "virnucpro segment", "unit": 0, "fingerprint": "f"})
+        file["rows"], file["state"] = np.arange(2), np.zeros(2, "u1")
+        file["reasons"] = np.frombuffer(b"{}", "u1")
+        file["scores"] = np.full((2, 2), 0.5, "f4")
+        if name in file:
+            del file[name]
+        if name in file.attrs:
+            del file.attrs[name]
+
+    return fill
+
+
+def test_a_sealed_image_is_read(tmp_path):
+    path = tmp_path / "unit-000000.h5"
+    path.write_bytes(sealed(without("nothing")))
+    assert read_segment(path).rows.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["format", "unit", "fingerprint", "rows", "state", "reasons"])
+def test_an_image_that_lacks_something_is_refused(tmp_path, name):
+    path = tmp_path / "unit-000000.h5"
+    path.write_bytes(sealed(without(name)))
+    with pytest.raises(SegmentError, match="holds no segment"):
+        read_segment(path)
+
+
+def test_a_sealed_image_with_wrong_shapes_is_refused(tmp_path):
+    def fill(file):
+        without("scores")(file)
+        file["scores"] = np.full((3, 2), 0.5, "f4")
+
+    path = tmp_path / "unit-000000.h5"
+    path.write_bytes(sealed(fill))
+    with pytest.raises(SegmentError, match="scores have 3 rows, the unit 2"):
+        read_segment(path)
+
+
+@pytest.mark.parametrize("column", ["embeddings", "scores"])
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_not_finite_is_refused(make_segment, column, dtype, number):
+    segment = make_segment(dtype=dtype)
+    getattr(segment, column)[3, 1] = number
+    with pytest.raises(ValueError, match=f"{column} are not all finite"):
+        encode_segment(segment)
+
+
+@pytest.mark.parametrize("column", ["embeddings", "scores"])
+def test_numbers_of_a_quarantined_row_are_refused(make_segment, column):
+    segment = make_segment(quarantined=[3])
+    getattr(segment, column)[3, 1] = 0.5
+    with pytest.raises(ValueError, match=f"{column} of quarantined rows are not zero"):
+        encode_segment(segment)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": np.array([], np.int64)}, "rows"),
+        ({"rows": np.array([0, 1, 2, 4, 3])}, "rows"),
+        ({"rows": np.arange(5, dtype="i4")}, "rows"),
+        ({"state": np.zeros(4, "u1")}, "state"),
+        ({"state": np.full(5, RowState.MISSING, "u1")}, "state"),
+        ({"embeddings": np.zeros((5, 8))}, "embeddings are not float16"),
+        ({"embeddings": np.zeros((5, 0), "f4")}, "embeddings are not float16"),
+        ({"embeddings": np.zeros((4, 8), "f4")}, "embeddings have 4 rows"),
+        ({"scores": np.zeros((5, 3), "f4")}, "scores are not float32"),
+        ({"scores": np.zeros((5, 2), "f2")}, "scores are not float32"),
+        ({"reasons": {0: "no"}}, "reasons"),
+    ],
+)
+def test_a_segment_that_breaks_a_rule_is_refused(make_segment, changes, message):
+    with pytest.raises(ValueError, match=f"unit 0: {message}"):
+        encode_segment(dataclasses.replace(make_segment(), **changes))
+
+
+@given(
+    values=st.sampled_from(["f2", "f4"]).flatmap(
+        lambda dtype: hnp.arrays(dtype, st.tuples(st.integers(0, 5), st.integers(1, 5)))
+    )
+)
+def test_finite_rows_agrees_with_numpy(values):
+    np.testing.assert_array_equal(finite_rows(values), np.isfinite(values).all(axis=1))
+
+
+FULL_DISK = """
+import os, pathlib, sys
+import numpy as np
+from virnucpro.store.segment import Segment, commit_segment
+path, n = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+try:
+    embeddings = np.ones((n, 64), "f4")
+    commit_segment(path, Segment(0, "f", np.arange(n), np.zeros(n, "u1"), embeddings, None))
+except OSError as error:
+    print(error.strerror, *error.__notes__)
+    sys.exit(3)
+"""
+
+
+def test_a_disk_that_fills_leaves_the_former_segment(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    commit_segment(path, make_segment())
+    limit = 100_000
+    result = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, path, "1000"],
+        capture_output=True,
+        text=True,
+        check=False,
+        # Python ignores SIGXFSZ: a write beyond the limit fails as on a full disk, with EFBIG.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert result.returncode == 3, result.stderr
+    assert "unit 0 needs 2" in result.stdout
+    assert_equal(read_segment(path), make_segment())
+    assert list(tmp_path.iterdir()) == [path]
