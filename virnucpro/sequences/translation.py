@@ -1,0 +1,206 @@
+"""Six frames of every window, found without translating a single one.
+
+Every position of a sequence starts one codon, and every frame of every window is a run of codons
+three positions apart: those at positions of one remainder modulo 3, from the window's start to
+three before its end. Frame ``F(f+1)`` of the window ``start:end`` has the remainder of
+``start + f``; frame ``R(f+1)``, read on the other strand, that of ``end - f``. So the codons are
+classified once for both strands (stop, stop on the other strand, not of A, C, G, T alone), and
+what a window needs of its six frames is the bitwise or of three runs.
+
+Rules, those of the published tool: frames are F1, F2, F3 of the window, then R1, R2, R3 of its
+reverse complement, in which A, C, G, T alone are complemented and other letters stay; codons that
+hold another letter are dropped from the peptide; a frame with a stop is not open, nor is an empty
+one; the bases of a frame from offset ``f`` are ``s[f : f + 3 * residues + 1]``.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.sequences.genetic_codes import CODON_LETTERS, GeneticCode, genetic_code
+from virnucpro.sequences.windows import IntArray
+
+__all__ = [
+    "FRAMES",
+    "GeneticCode",
+    "OpenFrames",
+    "genetic_code",
+    "open_frames",
+    "peptide",
+    "residues_by_codon",
+    "reverse_complement",
+]
+
+FRAMES = ("F1", "F2", "F3", "R1", "R2", "R3")
+"""The names of frames 0 to 5."""
+
+_COMPLEMENT = bytes.maketrans(b"ACGT", b"TGCA")
+
+# Bit 6 of a codon's number says that one of its letters is no base. 0x54 has bit 6 set where it is
+# shifted by 0, by 2 and by 4 in eight bits, so one or of three shifted letters carries it through.
+_NO_BASE = 0x54
+_LETTERS = bytes(
+    CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _NO_BASE for letter in range(256)
+)
+_N_CODONS = 64
+
+_STOP, _STOP_REVERSED, _UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFrames:
+    """The open frames of some windows, by window, then by frame: the order of items.
+
+    Attributes
+    ----------
+    window
+        ``(n_items,)`` int64: which of the given windows.
+    frame
+        ``(n_items,)`` uint8, 0 to 5, see `FRAMES`.
+    residues
+        ``(n_items,)`` int32: length of the peptide, dropped codons not counted.
+    translatable
+        ``(n_windows,)`` bool: whether any codon of the window's frames is of A, C, G, T alone.
+    """
+
+    window: IntArray
+    frame: npt.NDArray[np.uint8]
+    residues: npt.NDArray[np.int32]
+    translatable: npt.NDArray[np.bool_]
+
+
+def reverse_complement(bases: bytes) -> bytes:
+    """Read the other strand; letters other than A, C, G, T stay as they are."""
+    return bases.translate(_COMPLEMENT)[::-1]
+
+
+def peptide(bases: bytes, code: GeneticCode) -> bytes:
+    """Translate one frame.
+
+    Parameters
+    ----------
+    bases
+        Upper-case bases from the frame's first codon; one or two bases over are left alone.
+    code
+        The genetic code.
+
+    Returns
+    -------
+    bytes
+        Residues, ``*`` for a stop; codons of other letters than A, C, G, T are dropped.
+    """
+    return residues_by_codon(bases[: len(bases) // 3 * 3], code).replace(b"-", b"")
+
+
+def residues_by_codon(bases: bytes, code: GeneticCode) -> bytes:
+    """Translate codon after codon, keeping the place of unknown ones.
+
+    Parameters
+    ----------
+    bases
+        Upper-case bases, a multiple of three; frames may be joined, one behind the other.
+    code
+        The genetic code.
+
+    Returns
+    -------
+    bytes
+        ``len(bases) // 3`` residues, ``*`` for a stop, ``-`` for a codon of other letters than
+        A, C, G, T.
+    """
+    letters = np.frombuffer(bases.translate(_LETTERS), dtype=np.uint8)
+    return _codons(letters[0::3], letters[1::3], letters[2::3]).tobytes().translate(_residues(code))
+
+
+def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: GeneticCode) -> OpenFrames:
+    """Find the open frames of windows of a sequence.
+
+    Parameters
+    ----------
+    sequence
+        Upper-case bases; several records may be joined, as long as no window crosses a border.
+    starts, ends
+        ``(n_windows,)`` int64, bases, half open.
+    code
+        The genetic code.
+    """
+    n_windows = len(starts)
+    classes = _codon_classes(sequence, code)
+    flags = np.zeros((n_windows, 3), dtype=np.uint8)
+    known = np.zeros((n_windows, 3), dtype=np.int32)
+    for remainder in range(3):
+        low, high = (starts - remainder + 2) // 3, (ends - remainder) // 3
+        run = np.ascontiguousarray(classes[remainder::3])
+        flags[:, remainder] = _over_runs(np.bitwise_or, run, low, high)
+        known[:, remainder] = np.maximum(high - low, 0)
+        unsure = np.flatnonzero(flags[:, remainder] & _UNKNOWN)
+        if unsure.size:
+            sure = (run < _UNKNOWN).astype(np.int32)
+            known[unsure, remainder] = _over_runs(np.add, sure, low[unsure], high[unsure])
+    return _pick_open(starts, ends, flags, known)
+
+
+def _pick_open(
+    starts: IntArray, ends: IntArray, flags: npt.NDArray[np.uint8], known: npt.NDArray[np.int32]
+) -> OpenFrames:
+    offsets = np.arange(3)
+    remainder = np.concatenate(
+        ((starts[:, None] + offsets) % 3, (ends[:, None] - offsets) % 3), axis=1
+    )
+    stop = np.repeat(np.array([_STOP, _STOP_REVERSED]), 3)
+    residues = np.take_along_axis(known, remainder, axis=1)
+    stopped = np.take_along_axis(flags, remainder, axis=1) & stop
+    is_open = (stopped == 0) & (residues > 0)
+    window, frame = np.nonzero(is_open)
+    translatable = known.max(axis=1, initial=0) > 0
+    return OpenFrames(window, frame.astype(np.uint8), residues[is_open], translatable)
+
+
+def _over_runs(
+    reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
+) -> npt.NDArray[np.generic]:
+    """Reduce ``values[low:high]`` for every run; runs may overlap, an empty one gives 0."""
+    if not low.size:
+        return values[:0]
+    padded = np.append(values, values.dtype.type(0))
+    edges = np.stack((low, np.maximum(high, low)), axis=1).ravel()
+    # An empty run may begin past the end: the last codon starts two letters before it.
+    reduced: npt.NDArray[np.generic] = reduce.reduceat(padded, np.minimum(edges, len(values)))[::2]
+    reduced[high <= low] = 0
+    return reduced
+
+
+def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
+    letters = np.frombuffer(sequence.translate(_LETTERS), dtype=np.uint8)
+    codons = _codons(letters[:-2], letters[1:-1], letters[2:])
+    return np.frombuffer(codons.tobytes().translate(_classes(code)), dtype=np.uint8)
+
+
+def _codons(
+    first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint8]:
+    """Turn three letters a codon into its number: below 64 where all three are bases."""
+    codons = first << np.uint8(4)
+    codons |= second << np.uint8(2)
+    codons |= third
+    return codons
+
+
+@lru_cache
+def _residues(code: GeneticCode) -> bytes:
+    return code.residues + b"-" * (256 - _N_CODONS)
+
+
+@lru_cache
+def _classes(code: GeneticCode) -> bytes:
+    """Class every codon's number: a stop, a stop when read on the other strand, unknown."""
+    known = []
+    for codon in range(_N_CODONS):
+        # Entries 0 to 3 are T, C, A, G: the complement of x is x ^ 2.
+        first, second, third = codon >> 4, codon >> 2 & 3, codon & 3
+        reverse = (third ^ 2) << 4 | (second ^ 2) << 2 | first ^ 2
+        stop = _STOP if code.residues[codon] == ord("*") else 0
+        known.append(stop | (_STOP_REVERSED if code.residues[reverse] == ord("*") else 0))
+    return bytes(known) + bytes([_UNKNOWN]) * (256 - _N_CODONS)
