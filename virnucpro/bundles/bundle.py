@@ -1,0 +1,247 @@
+"""A bundle: encoders, head, window and thresholds, all that a prediction needs, in one folder."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import cast
+
+from safetensors import SafetensorError, safe_open
+
+from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.verify import digest, verify_file
+from virnucpro.durable import write_file
+from virnucpro.encoders.base import EncoderSpec, View
+from virnucpro.errors import BundleError
+from virnucpro.sequences.windows import Tiling
+
+__all__ = ["Bundle", "describe_bundle", "list_bundles", "open_bundle", "write_manifest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A verified bundle.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    name, version, description
+        For people.
+    encoders
+        In the order in which their vectors are joined.
+    head
+        The head's tensors, safetensors.
+    window, tiling, genetic_code
+        How records are cut and translated unless a run asks for something else; bases, name,
+        NCBI's number.
+    labels
+        Of the head's outputs: others, virus.
+    thresholds
+        ``viral`` and ``non_viral``, on a record's score.
+    metrics, provenance
+        How good it is, and where it comes from.
+    fingerprint
+        SHA-256 over everything in it that changes a number or a call, and over nothing else.
+    """
+
+    path: Path
+    name: str
+    version: str
+    description: str
+    encoders: tuple[EncoderSpec, ...]
+    head: Path
+    window: int
+    tiling: Tiling
+    genetic_code: int
+    labels: tuple[str, ...]
+    thresholds: Mapping[str, float]
+    metrics: Mapping[str, object]
+    provenance: Mapping[str, object]
+    fingerprint: str
+
+
+def open_bundle(name_or_path: str) -> Bundle:
+    """Open a bundle and verify every file of it.
+
+    Parameters
+    ----------
+    name_or_path
+        The name of an embedded bundle, or a bundle's folder. A name goes before a folder of the
+        same name: write ``./mini`` for the folder.
+
+    Raises
+    ------
+    BundleError
+        When there is no such bundle, when its manifest is malformed, of a newer schema or asks for
+        what this version lacks, when a file is missing or damaged, or when the head does not fit
+        the encoders.
+    """
+    embedded = _embedded()
+    folder = embedded.get(name_or_path, Path(name_or_path).absolute())
+    if not folder.is_dir():
+        raise BundleError(
+            f"{name_or_path}: there is no such bundle. Give one of the embedded ones "
+            f"({', '.join(sorted(embedded)) or 'none'}) or a bundle's folder."
+        )
+    manifest = read_manifest(folder)
+    for name, wanted in manifest.files.items():
+        verify_file(folder, name, wanted)
+    _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
+    return _bundle(folder, manifest)
+
+
+def list_bundles() -> list[Bundle]:
+    """Open all embedded bundles, by name.
+
+    Raises
+    ------
+    BundleError
+        When one is damaged.
+    """
+    return [open_bundle(name) for name in sorted(_embedded())]
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    name: str,
+    version: str,
+    description: str,
+    encoders: Sequence[EncoderEntry],
+    head: str,
+    window: int,
+    tiling: Tiling,
+    genetic_code: int,
+    labels: Sequence[str],
+    thresholds: Mapping[str, float],
+    metrics: Mapping[str, object],
+    provenance: Mapping[str, object],
+) -> Bundle:
+    """Make a bundle of a folder: digest every file in it, write its bundle.json, open it.
+
+    Raises
+    ------
+    BundleError
+        When what was written is no valid bundle.
+    """
+    members = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
+    manifest = Manifest(
+        name=name,
+        version=version,
+        description=description,
+        encoders=encoders,
+        head=head,
+        window=window,
+        tiling=tiling,
+        genetic_code=genetic_code,
+        labels=labels,
+        thresholds=thresholds,
+        metrics=metrics,
+        provenance=provenance,
+        files={member: digest(folder / member) for member in members},
+    )
+    with write_file(folder / MANIFEST) as stream:
+        stream.write(json.dumps(asdict(manifest), indent=2, ensure_ascii=False).encode() + b"\n")
+    return open_bundle(str(folder.absolute()))
+
+
+def describe_bundle(bundle: Bundle) -> str:
+    """Say what is in a bundle, a few lines for people, its card behind them where it has one."""
+    viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
+    encoders = [
+        f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers)"
+        for spec in bundle.encoders
+    ]
+    lines = [
+        f"{bundle.name} {bundle.version}: {bundle.description}",
+        f"folder {bundle.path}",
+        f"fingerprint {bundle.fingerprint}",
+        f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
+        f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}",
+        "encoders, in the order of the joined vector:",
+        *encoders,
+    ]
+    card = bundle.path / "CARD.md"
+    if card.is_file():
+        lines += ["", card.read_text(encoding="utf-8")]
+    return "\n".join(lines)
+
+
+def _embedded() -> dict[str, Path]:
+    """Find the bundles in the package; it is always installed as plain files, never zipped."""
+    root = Path(str(files(__package__)))
+    return {path.parent.name: path.parent for path in root.glob(f"*/{MANIFEST}")}
+
+
+def _bundle(folder: Path, manifest: Manifest) -> Bundle:
+    return Bundle(
+        path=folder,
+        name=manifest.name,
+        version=manifest.version,
+        description=manifest.description,
+        encoders=tuple(_spec(folder, entry) for entry in manifest.encoders),
+        head=folder / manifest.head,
+        window=manifest.window,
+        tiling=cast("Tiling", manifest.tiling),
+        genetic_code=manifest.genetic_code,
+        labels=tuple(manifest.labels),
+        thresholds=manifest.thresholds,
+        metrics=manifest.metrics,
+        provenance=manifest.provenance,
+        fingerprint=_fingerprint(manifest),
+    )
+
+
+def _spec(folder: Path, entry: EncoderEntry) -> EncoderSpec:
+    view = cast("View", entry.view)
+    return EncoderSpec(
+        entry.name, entry.architecture, view, entry.dim, folder, entry.files, entry.config
+    )
+
+
+def _fingerprint(manifest: Manifest) -> str:
+    def content(name: str) -> str:
+        return manifest.files[name].sha256
+
+    numbers = {
+        "encoders": [
+            {
+                "architecture": entry.architecture,
+                "view": entry.view,
+                "dim": entry.dim,
+                "config": entry.config,
+                "files": {role: content(name) for role, name in entry.files.items()},
+            }
+            for entry in manifest.encoders
+        ],
+        "head": content(manifest.head),
+        "window": manifest.window,
+        "tiling": manifest.tiling,
+        "genetic_code": manifest.genetic_code,
+        "labels": manifest.labels,
+        "thresholds": manifest.thresholds,
+    }
+    canonical = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_head(path: Path, dim: int) -> None:
+    """Hold the head's input against the encoders' output, by the header of its file alone."""
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            first = next(
+                name
+                for name in ("hidden.0.linear.weight", "output.weight")
+                if name in tensors.keys()  # noqa: SIM118 - the handle is no mapping
+            )
+            wanted = tensors.get_slice(first).get_shape()[1]
+    except (OSError, SafetensorError, StopIteration, IndexError) as error:
+        raise BundleError(f"{path}: holds no head ({error!r}). Get the bundle again.") from error
+    if wanted != dim:
+        raise BundleError(
+            f"{path}: the head reads vectors of {wanted} numbers, and the bundle's encoders give "
+            f"{dim} together. Encoders and head are of different bundles: get the bundle again."
+        )

@@ -1,0 +1,219 @@
+"""bundle.json: its schema, and the reading of it with every field checked."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from virnucpro.bundles.verify import FileDigest
+from virnucpro.encoders.registry import architectures
+from virnucpro.errors import BundleError, UsageError
+from virnucpro.sequences.translation import genetic_code
+from virnucpro.sequences.windows import TILINGS
+
+__all__ = ["MANIFEST", "SCHEMA_VERSION", "EncoderEntry", "Manifest", "read_manifest"]
+
+MANIFEST: Final = "bundle.json"
+SCHEMA_VERSION: Final = 1
+
+_VIEWS: Final = ("nucleotide", "protein")
+_THRESHOLDS: Final = ("viral", "non_viral")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderEntry:
+    """One encoder as the manifest has it: an `EncoderSpec` without its folder."""
+
+    name: str
+    architecture: str
+    view: str
+    dim: int
+    files: Mapping[str, str]
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of bundle.json.
+
+    Attributes
+    ----------
+    name, version, description
+        For people.
+    encoders
+        In the order in which their vectors are joined.
+    head
+        File name of the head's tensors.
+    window, tiling, genetic_code
+        How records were cut and translated when the head was trained.
+    labels
+        Of the head's two outputs.
+    thresholds
+        ``viral`` and ``non_viral``: a record's score from the first on is viral, below the second
+        non-viral, between them ambiguous.
+    metrics, provenance
+        How good the bundle is, and where it comes from; free form.
+    files
+        Every file of the bundle but the manifest itself: plain names in the bundle's folder.
+    """
+
+    name: str
+    version: str
+    description: str
+    encoders: Sequence[EncoderEntry]
+    head: str
+    window: int
+    tiling: str
+    genetic_code: int
+    labels: Sequence[str]
+    thresholds: Mapping[str, float]
+    files: Mapping[str, FileDigest]
+    metrics: Mapping[str, object] = field(default_factory=dict)
+    provenance: Mapping[str, object] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the bundle.json of `folder`.
+
+    Raises
+    ------
+    BundleError
+        When it is missing, no JSON, of a newer schema, or when a field is missing or makes no
+        sense; the message names the file and the field.
+    """
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BundleError(
+            f"{path}: cannot be read ({error.strerror}). A bundle is a folder with a {MANIFEST}: "
+            "check its path."
+        ) from error
+    except ValueError as error:
+        raise BundleError(f"{path}: is no JSON ({error}). Get the bundle again.") from error
+    reader = _Reader(path, content)
+    version = reader.take("schema_version", int)
+    if version != SCHEMA_VERSION:
+        raise BundleError(
+            f"{path}: is written in bundle schema {version}; this version of virnucpro reads "
+            f"schema {SCHEMA_VERSION}. Use a version of virnucpro that knows schema {version}."
+        )
+    return _parse(reader)
+
+
+class _Reader:
+    """Takes fields out of a JSON object, each of the type that it must have."""
+
+    def __init__(self, path: Path, content: object, place: str = "") -> None:
+        self._path = path
+        self._place = place
+        if not isinstance(content, dict):
+            raise self.error("is no object with fields")
+        self._content = content
+
+    def error(self, problem: str) -> BundleError:
+        where = f" at {self._place!r}" if self._place else ""
+        return BundleError(f"{self._path}: the manifest{where} {problem}. Get the bundle again.")
+
+    def take(self, key: str, kind: type[T]) -> T:
+        value = self._content.get(key)
+        # True is an int to Python, and 1 is no float
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise self.error(f"needs a field {key!r} of type {kind.__name__}, not {value!r}")
+        return value
+
+    def inside(self, key: str) -> "_Reader":
+        return _Reader(self._path, self._content.get(key), f"{self._place}/{key}".lstrip("/"))
+
+    def each(self, key: str) -> list["_Reader"]:
+        entries = self.take(key, list)
+        return [_Reader(self._path, entry, f"{key}[{i}]") for i, entry in enumerate(entries)]
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        values = self.take(key, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self.error(f"needs strings alone in {key!r}, not {values!r}")
+        return tuple(values)
+
+    def keys(self) -> list[str]:
+        return list(self._content)
+
+
+def _parse(reader: _Reader) -> Manifest:
+    files = _files(reader.inside("files"))
+    manifest = Manifest(
+        name=reader.take("name", str),
+        version=reader.take("version", str),
+        description=reader.take("description", str),
+        encoders=tuple(_encoder(entry, files) for entry in reader.each("encoders")),
+        head=_listed(reader, reader.take("head", str), files),
+        window=reader.take("window", int),
+        tiling=reader.take("tiling", str),
+        genetic_code=reader.take("genetic_code", int),
+        labels=reader.strings("labels"),
+        thresholds=_thresholds(reader.inside("thresholds")),
+        metrics=reader.take("metrics", dict),
+        provenance=reader.take("provenance", dict),
+        files=files,
+    )
+    _check(reader, manifest)
+    return manifest
+
+
+def _files(reader: _Reader) -> dict[str, FileDigest]:
+    files = {}
+    for name in reader.keys():  # noqa: SIM118 - a reader is no mapping
+        if name != Path(name).name or name in (".", "..", MANIFEST) or "\\" in name:
+            raise reader.error(f"lists {name!r}, which is no plain file name of the bundle's own")
+        entry = reader.inside(name)
+        files[name] = FileDigest(entry.take("sha256", str), entry.take("bytes", int))
+    return files
+
+
+def _encoder(reader: _Reader, files: Mapping[str, FileDigest]) -> EncoderEntry:
+    architecture, view = reader.take("architecture", str), reader.take("view", str)
+    if architecture not in architectures():
+        raise reader.error(
+            f"asks for the architecture {architecture!r}, and this version of virnucpro knows "
+            f"{', '.join(architectures())}; use one that knows it"
+        )
+    if view not in _VIEWS:
+        raise reader.error(f"asks for the view {view!r}, which is none of {', '.join(_VIEWS)}")
+    roles = reader.inside("files")
+    names = {role: _listed(roles, roles.take(role, str), files) for role in roles.keys()}  # noqa: SIM118 - as above
+    dim = reader.take("dim", int)
+    return EncoderEntry(
+        reader.take("name", str), architecture, view, dim, names, reader.take("config", dict)
+    )
+
+
+def _listed(reader: _Reader, name: str, files: Mapping[str, FileDigest]) -> str:
+    if name not in files:
+        raise reader.error(f"uses the file {name!r}, which its list of files lacks")
+    return name
+
+
+def _thresholds(reader: _Reader) -> dict[str, float]:
+    thresholds = {name: reader.take(name, float) for name in _THRESHOLDS}
+    if not 0.0 <= thresholds["non_viral"] <= thresholds["viral"] <= 1.0:
+        raise reader.error(f"needs 0 <= non_viral <= viral <= 1, not {thresholds}")
+    return thresholds
+
+
+def _check(reader: _Reader, manifest: Manifest) -> None:
+    if not manifest.encoders:
+        raise reader.error("names no encoder")
+    if manifest.window < 1:
+        raise reader.error(f"needs a window of at least 1 base, not {manifest.window}")
+    if manifest.tiling not in TILINGS:
+        raise reader.error(f"asks for the tiling {manifest.tiling!r}; known: {', '.join(TILINGS)}")
+    if len(manifest.labels) != 2:
+        raise reader.error(f"needs two labels (others, virus), not {manifest.labels}")
+    try:
+        genetic_code(manifest.genetic_code)
+    except UsageError as error:
+        raise reader.error(f"asks for an unknown genetic code ({error})") from error

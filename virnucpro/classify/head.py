@@ -1,0 +1,153 @@
+"""The head: from the joined vector of an item to the scores of the two classes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn.functional import batch_norm
+
+from virnucpro.encoders.placement import open_device
+from virnucpro.encoders.weights import fill, read_safetensors
+from virnucpro.errors import BundleError
+
+__all__ = ["Head", "layer_sizes", "load_head"]
+
+_CLASSES: Final = 2
+_HIDDEN: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
+_OUTPUT: Final = "output.weight"
+
+
+class _BatchNorm(nn.Module):
+    """nn.BatchNorm1d without its counter of batches, an integer among the weights."""
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, training=self.training
+        )
+
+
+class _Hidden(nn.Module):
+    """Linear, batch norm, ReLU, dropout."""
+
+    def __init__(self, wide: int, narrow: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(wide, narrow)
+        self.norm = _BatchNorm(narrow)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        dropped: torch.Tensor = self.dropout(torch.relu(self.norm(self.linear(x))))
+        return dropped
+
+
+class Head(nn.Module):
+    """A small MLP of the published shape: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
+
+    State dict: ``hidden.N.linear.*``, ``hidden.N.norm.*``, ``output.*``. The published heads are
+    ``Head((3328, 512, 2))``: nucleotide vector of 768, then protein vector of 2560.
+
+    Parameters
+    ----------
+    sizes
+        Numbers of a vector, of each hidden layer, and of classes: others, virus.
+    dropout
+        Share of hidden numbers that training sets to 0; without effect in evaluation.
+    """
+
+    def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__()
+        pairs = pairwise(sizes[:-1])
+        self.hidden = nn.ModuleList(_Hidden(wide, narrow, dropout) for wide, narrow in pairs)
+        self.output = nn.Linear(sizes[-2], sizes[-1])
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Give the logits, ``(n, 2)``, of joined vectors ``(n, dim)``."""
+        for layer in self.hidden:
+            vectors = layer(vectors)
+        logits: torch.Tensor = self.output(vectors)
+        return logits
+
+    @torch.inference_mode()
+    def scores(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Score items; a row's scores do not depend on the other rows beyond rounding.
+
+        Parameters
+        ----------
+        vectors
+            ``(n, dim)`` of any floating-point type, on the head's device.
+
+        Returns
+        -------
+        ``(n, 2)`` float32, softmax over others, virus.
+
+        Raises
+        ------
+        RuntimeError
+            In training mode, where batch norm would mix the rows.
+        """
+        if self.training:
+            raise RuntimeError("the head is in training mode: call eval() before scores()")
+        return torch.softmax(self(vectors.float()), dim=1)
+
+
+def load_head(path: Path, device: str = "cpu") -> Head:
+    """Read a head, of whatever layer sizes its tensors have.
+
+    Parameters
+    ----------
+    path
+        A safetensors file with the names of `Head`.
+    device
+        torch's name of it.
+
+    Raises
+    ------
+    BundleError
+        When the file cannot be read or holds no such head.
+    DeviceError
+        When there is no such device.
+    """
+    tensors = read_safetensors(path)
+    sizes = layer_sizes(tensors, path)
+    with torch.device("meta"):
+        head = Head(sizes)
+    fill(head, tensors, path, open_device(device), torch.float32)
+    return head
+
+
+def layer_sizes(tensors: Mapping[str, torch.Tensor], source: Path) -> tuple[int, ...]:
+    """Read the layer sizes off a head's tensors: dim of a vector, hidden layers, classes.
+
+    Raises
+    ------
+    BundleError
+        When the tensors are not those of a `Head`, or the classes are not two.
+    """
+    numbers = sorted(int(match[1]) for name in tensors if (match := _HIDDEN.fullmatch(name)))
+    names = [f"hidden.{number}.linear.weight" for number in numbers]
+    weights = [tensors[name] for name in (*names, _OUTPUT) if name in tensors]
+    if _OUTPUT not in tensors or any(weight.ndim != 2 for weight in weights):
+        raise BundleError(
+            f"{source}: holds no head; a head has matrices hidden.N.linear.weight and "
+            f"{_OUTPUT}. Get the bundle again."
+        )
+    if len(tensors[_OUTPUT]) != _CLASSES:
+        raise BundleError(
+            f"{source}: the head tells {len(tensors[_OUTPUT])} classes apart, not {_CLASSES} "
+            "(others, virus). Use a bundle that was made for this job."
+        )
+    return (weights[0].shape[1], *(len(weight) for weight in weights))
