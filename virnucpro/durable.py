@@ -1,6 +1,7 @@
 """Files that are whole or not there: write beside, fsync, rename, fsync the folder."""
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def temporary_beside(path: Path) -> Path:
-    """Name the unfinished twin of `path`: in the same folder, one a process."""
-    return path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    """Name an unfinished twin of `path`: in the same folder, and no other process's on any host."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
 
 
 def sync_folder(folder: Path) -> None:
@@ -39,7 +40,7 @@ def replace_file(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def write_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under `path` only when the block ends well.
+    """Open a file to write and read back; it appears under `path` only when the block ends well.
 
     The former content of `path` stays until then, and stays for good when the block raises.
 
@@ -50,7 +51,7 @@ def write_file(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary = temporary_beside(path)
     try:
-        with temporary.open("wb") as stream:
+        with temporary.open("w+b") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -27,6 +27,9 @@ _HEADER = re.compile(rb"%b ([0-9]{1,9})\n" % schema.MAGIC.encode())
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
 _REDO = "--resume redoes its unit"
+_CACHED_ROWS = 64
+_ONES = np.uint16(0x7C00)
+"""Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
 
 
@@ -257,18 +260,19 @@ def _numbers_problem(name: str, values: FloatArray, quarantined: npt.NDArray[np.
 def finite_rows(values: FloatArray) -> npt.NDArray[np.bool_]:
     """Say of each row of `values`, float16 or float32 (n, D), whether all its numbers are finite.
 
-    In float16 it reads the exponents, all ones in NaN and infinity (IEEE 754), as integers: that
-    is six times as fast as ``np.isfinite``.
+    In float16 it reads the exponents as integers: that is six times as fast as ``np.isfinite``.
 
     Returns
     -------
     numpy.ndarray
         bool (n,).
     """
-    finite: npt.NDArray[np.bool_]
-    if values.dtype == np.float16:
-        ones = np.uint16(0x7C00)
-        finite = (np.ascontiguousarray(values).view(np.uint16) & ones) != ones
-    else:
-        finite = np.isfinite(values)
-    return np.asarray(finite.all(axis=1))
+    whole = np.empty(len(values), np.bool_)
+    for first in range(0, len(values), _CACHED_ROWS):
+        block = values[first : first + _CACHED_ROWS]
+        if block.dtype == np.float16:
+            finite = (np.ascontiguousarray(block).view(np.uint16) & _ONES) != _ONES
+        else:
+            finite = np.isfinite(block)
+        whole[first : first + _CACHED_ROWS] = finite.all(axis=1)
+    return whole

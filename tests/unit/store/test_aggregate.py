@@ -1,0 +1,259 @@
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.errors import SegmentError, StoreError
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store import aggregate
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import survey
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import read_segment
+from virnucpro.store.shard import ShardWriter
+
+FINGERPRINT = "f" * 64
+VIEWS = {"nucleotide": 3, "protein": 5}
+BOUNDS = np.array([0, 5, 7, 12])
+
+
+def index_of(item_row) -> SimpleNamespace:
+    """Stand in for a SequenceIndex: what aggregation asks of one."""
+    item_row = np.asarray(item_row, np.int64)
+    return SimpleNamespace(
+        n_items=len(item_row),
+        item_row=item_row,
+        item_name=lambda item: f"récord {item}" if item % 7 == 0 else f"r_chunk_{item}F1",
+    )
+
+
+@pytest.fixture
+def run(tmp_path, make_segment) -> RunDirectory:
+    """A run whose unit 1 is missing and whose row 8 is quarantined."""
+    run = RunDirectory(tmp_path)
+    ShardWriter(run, 0).commit(make_segment(0, 0, 5))
+    ShardWriter(run, 1).commit(make_segment(2, 7, 12, quarantined=[8]))
+    return run
+
+
+def expected_vectors(item_row, state, dtype) -> np.ndarray:
+    rows = np.asarray(item_row, np.int64)
+    vectors = (rows[:, None] + np.arange(8) / 16).astype(dtype)
+    vectors[state[rows] != RowState.DONE] = np.nan
+    return vectors
+
+
+def test_rows_stand_in_input_order_and_gaps_are_nan(run):
+    item_row = [11, 8, 0, 6, 0, 3, 4, 5, 7]
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
+    with h5py.File(run.embeddings) as file:
+        assert file["embeddings"].dtype == np.float32
+        np.testing.assert_array_equal(
+            file["embeddings"][:], expected_vectors(item_row, coverage.row_state, "f4")
+        )
+        assert file["sequence_ids"].asstr()[:2].tolist() == ["récord 0", "r_chunk_1F1"]
+        codes = file["status"].attrs["codes"]
+        assert [codes[code] for code in file["status"][:4]] == [
+            "done",
+            "quarantined",
+            "done",
+            "missing",
+        ]
+        assert file["embeddings"].attrs["views"].tolist() == list(VIEWS)
+        assert file["embeddings"].attrs["dims"].tolist() == list(VIEWS.values())
+        assert not file.attrs["complete"]
+        assert (file.attrs["n_missing"], file.attrs["n_quarantined"]) == (2, 1)
+        assert file.attrs["fingerprint"] == FINGERPRINT
+        assert file.attrs["schema_version"] == 1
+
+
+def test_a_run_without_gaps_is_complete(run, make_segment):
+    ShardWriter(run, 2).commit(make_segment(1, 5, 7))
+    write_embeddings(run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of(range(12)), VIEWS)
+    with h5py.File(run.embeddings) as file:
+        assert file.attrs["complete"]
+
+
+def test_the_same_run_gives_the_same_bytes(run):
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    images = []
+    for _ in range(2):
+        write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
+        images.append(run.embeddings.read_bytes())
+    assert images[0] == images[1]
+
+
+@pytest.mark.parametrize("bounds", [[0], [0, 4]])
+def test_a_run_without_segments_gives_only_gaps(tmp_path, bounds):
+    run = RunDirectory(tmp_path)
+    coverage = survey(run, np.array(bounds), FINGERPRINT)
+    write_embeddings(run.embeddings, coverage, index_of(range(bounds[-1])), VIEWS)
+    with h5py.File(run.embeddings) as file:
+        assert file["embeddings"].shape == (bounds[-1], 8)
+        assert np.isnan(file["embeddings"][:]).all()
+        assert len(file["sequence_ids"]) == len(file["status"]) == bounds[-1]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    dtype=st.sampled_from(["f2", "f4"]),
+    data=st.data(),
+)
+def test_any_order_any_grouping_any_gaps(sizes, dtype, data, make_segment, tmp_path_factory):
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    n_rows = int(bounds[-1])
+    item_row = data.draw(st.lists(st.integers(0, n_rows - 1), max_size=40))
+    quarantined = data.draw(st.sets(st.integers(0, n_rows - 1)))
+    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    for unit in data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)):
+        first, last = int(bounds[unit]), int(bounds[unit + 1])
+        bad = sorted(row for row in quarantined if first <= row < last)
+        segment = make_segment(unit, first, last, dtype=dtype, quarantined=bad)
+        ShardWriter(run, unit % 3).commit(segment)
+    coverage = survey(run, bounds, FINGERPRINT)
+    with pytest.MonkeyPatch.context() as patch:
+        for constant in ("_GATHERED_BYTES", "_ITEMS_AT_ONCE", "_WRITTEN_BYTES"):
+            patch.setattr(aggregate, constant, data.draw(st.integers(1, 300), label=constant))
+        write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
+    with h5py.File(run.embeddings) as file:
+        np.testing.assert_array_equal(
+            file["embeddings"][:], expected_vectors(item_row, coverage.row_state, dtype)
+        )
+        assert file["embeddings"].dtype == dtype
+        np.testing.assert_array_equal(file["status"][:], coverage.row_state[item_row])
+        assert len(file["sequence_ids"].asstr()[:]) == len(item_row)
+    shutil.rmtree(run.root)
+
+
+def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    run.embeddings.write_bytes(b"former")
+    path = run.segment(1, 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SegmentError, match="is torn"):
+        write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
+    assert run.embeddings.read_bytes() == b"former"
+    assert sorted(path.name for path in run.root.iterdir()) == ["embeddings.h5", "shards"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": None}, "keeps no embeddings"),
+        ({"dim": 7}, r"has vectors \(5, 7\) of float32, not \(5, 8\) of float32"),
+        ({"dtype": "f2"}, r"has vectors \(5, 8\) of float16, not \(5, 8\) of float32"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_by_name(run, make_segment, changes, message):
+    ShardWriter(run, 1).commit(make_segment(2, 7, 12, **changes))
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    with pytest.raises(StoreError, match=rf"unit-000002\.h5: .*{message}"):
+        write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
+
+
+FULL_DISK = """
+import json, resource, sys
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import survey
+
+run, target = RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])
+coverage = survey(run, np.array([0, 5, 7, 12]), "f" * 64)
+rows = np.arange(6000) % 12
+index = SimpleNamespace(n_items=6000, item_row=rows, item_name=lambda item: f"name_of_item_{item}")
+
+def attempt():
+    try:
+        write_embeddings(target / "embeddings.h5", coverage, index, {"nucleotide": 3, "protein": 5})
+    except OSError as error:
+        return error.strerror
+    return "written"
+
+def limited():
+    # Python ignores SIGXFSZ: a write beyond the limit fails as on a full disk, with EFBIG.
+    for limit in [*range(0, 6000, 250), *range(6000, 800_000, 9973), 1_000_000]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+        yield limit, attempt()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+
+def filled():
+    # The disk of `target` has room for two of these files at most; ballast leaves less and less.
+    ballast = target / "ballast"
+    for free in range(0, 800_000, 32_768):
+        ballast.write_bytes(b"")
+        with ballast.open("wb") as stream:
+            import os
+            space = os.statvfs(target)
+            size = space.f_bavail * space.f_frsize - free
+            os.posix_fallocate(stream.fileno(), 0, size)
+        yield free, attempt()
+    ballast.unlink()
+
+results = [
+    [place, outcome, (target / "embeddings.h5").stat().st_size]
+    for place, outcome in (limited() if sys.argv[3] == "limited" else filled())
+]
+results.append(["free", attempt(), 0])
+print(json.dumps(results))
+"""
+
+
+def outcomes(run, target, way) -> list[tuple[object, str, int]]:
+    (target / "embeddings.h5").write_bytes(b"former")
+    result = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, run.root, target, way],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, (result.returncode, result.stderr)
+    return json.loads(result.stdout)
+
+
+def test_a_file_too_large_at_any_point_is_a_plain_error(run, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    results = outcomes(run, target, "limited")
+    failed = [entry for entry in results if entry[1] == "File too large"]
+    assert len(failed) > 60
+    assert {size for *_, size in failed} == {len(b"former")}
+    assert [outcome for _, outcome, _ in results[-2:]] == ["written", "written"]
+    assert [path.name for path in target.iterdir()] == ["embeddings.h5"]
+    with h5py.File(target / "embeddings.h5") as file:
+        assert file["sequence_ids"].asstr()[5999] == "name_of_item_5999"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 2 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a small tmpfs: run as root with the right to mount")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_full_at_any_point_is_a_plain_error(run, small_disk):
+    results = outcomes(run, small_disk, "filled")
+    failed = [entry for entry in results if entry[1] == "No space left on device"]
+    assert len(failed) >= 10
+    assert {size for *_, size in failed} == {len(b"former")}
+    assert results[-1][1] == "written"
+    with h5py.File(small_disk / "embeddings.h5") as file:
+        np.testing.assert_array_equal(
+            file["embeddings"][:5], read_segment(run.segment(0, 0)).embeddings
+        )

@@ -1,0 +1,163 @@
+"""From segments in the order of their making to one embeddings.h5 in the order of the input."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.durable import write_file
+from virnucpro.errors import StoreError
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.embeddings_file import EmbeddingsFile, Layout
+from virnucpro.store.schema import FINGERPRINT, RowState
+from virnucpro.store.segment import Segment, read_segment
+
+__all__ = ["ItemIndex", "write_embeddings"]
+
+_GATHERED_BYTES = 256 << 20
+"""Vectors held in memory at a time. More of them make longer runs of neighbours in the output."""
+_WRITTEN_BYTES = 16 << 20
+_ITEMS_AT_ONCE = 1 << 16
+
+FloatArray: TypeAlias = npt.NDArray[np.floating]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+
+class ItemIndex(Protocol):
+    """What the output needs to know of the items."""
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+
+    @property
+    def item_row(self) -> IntArray:
+        """int64 (n_items,), the row that holds each item's numbers."""
+
+    def item_name(self, item: int) -> str:
+        """Name an item as the published tool does."""
+
+
+def write_embeddings(
+    path: Path, coverage: Coverage, index: ItemIndex, views: Mapping[str, int]
+) -> None:
+    """Write the vectors of all items in input order.
+
+    The file holds `embeddings` (n_items, D) in the segments' type, NaN where a row is not done;
+    `sequence_ids` (n_items,) UTF-8; `status` (n_items,) uint8, explained by its attribute `codes`;
+    and the attributes `fingerprint`, `complete` (no row is missing), `n_missing` and
+    `n_quarantined` (items). It appears whole or not at all. Memory stays within a few hundred MB
+    however many items there are.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write; an older one stays until the new one is whole.
+    coverage : Coverage
+        Tells the segments to read; all are verified again.
+    index : ItemIndex
+        Names the items and tells the row of each; a `SequenceIndex` is one.
+    views : mapping of str to int
+        View -> dimensions, in the order in which the vectors are joined.
+
+    Raises
+    ------
+    StoreError
+        When a segment has no vectors or vectors of another shape, or was damaged since the survey.
+    OSError
+        When the file cannot be written.
+    """
+    bounds = coverage.bounds
+    layout = Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
+    blocks = list(_blocks(index.n_items))
+    names = ([index.item_name(item) for item in range(*block)] for block in blocks)
+    status = (coverage.row_state[index.item_row[slice(*block)]] for block in blocks)
+    groups = list(_groups(bounds, _GATHERED_BYTES // layout.item_bytes))
+    most = max((bounds[units.stop] - bounds[units.start] for units in groups), default=0)
+    vectors = np.empty((int(most), layout.dim), layout.dtype)
+    with write_file(path) as stream:
+        file = EmbeddingsFile(stream, layout, names, status)
+        for units in groups:
+            origin, end = int(bounds[units.start]), int(bounds[units.stop])
+            _gather(coverage, units, vectors[: end - origin])
+            _scatter(file, vectors[: end - origin], origin, index.item_row)
+
+
+def _stored_type(coverage: Coverage) -> np.dtype[np.floating]:
+    """Tell the type of the segments' vectors; float32 where there are no segments."""
+    for path in coverage.done.values():
+        return _vectors(path, read_segment(path)).dtype
+    return np.dtype(np.float32)
+
+
+def _vectors(path: Path, segment: Segment) -> FloatArray:
+    if segment.embeddings is None:
+        raise StoreError(
+            f"{path}: this run keeps no embeddings; start a new run that does (--embeddings fp16)"
+        )
+    return segment.embeddings
+
+
+def _attributes(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
+    counts = np.zeros(len(RowState), np.int64)
+    for first, last in _blocks(index.n_items):
+        states = coverage.row_state[index.item_row[first:last]]
+        counts += np.bincount(states, minlength=len(RowState))
+    return {
+        FINGERPRINT: coverage.fingerprint,
+        "complete": not coverage.missing,
+        "n_missing": counts[RowState.MISSING],
+        "n_quarantined": counts[RowState.QUARANTINED],
+    }
+
+
+def _blocks(n_items: int) -> Iterator[tuple[int, int]]:
+    for first in range(0, n_items, _ITEMS_AT_ONCE):
+        yield first, min(first + _ITEMS_AT_ONCE, n_items)
+
+
+def _groups(bounds: IntArray, max_rows: int) -> Iterator[range]:
+    """Part the units into runs of at most `max_rows` rows, or of one unit."""
+    first, n_units = 0, len(bounds) - 1
+    while first < n_units:
+        last = int(np.searchsorted(bounds, bounds[first] + max_rows, side="right")) - 1
+        last = max(last, first + 1)
+        yield range(first, last)
+        first = last
+
+
+def _gather(coverage: Coverage, units: range, vectors: FloatArray) -> None:
+    """Fill `vectors` with those of all rows of consecutive units; NaN where a row is not done."""
+    bounds = coverage.bounds
+    for unit in units:
+        place = vectors[slice(*(bounds[unit : unit + 2] - bounds[units.start]))]
+        if unit in coverage.done:
+            _read_into(place, coverage.done[unit])
+        else:
+            place[:] = np.nan
+
+
+def _read_into(place: FloatArray, path: Path) -> None:
+    segment = read_segment(path)
+    values = _vectors(path, segment)
+    if values.shape != place.shape or values.dtype != place.dtype:
+        raise StoreError(
+            f"{path}: has vectors {values.shape} of {values.dtype}, not {place.shape} of "
+            f"{place.dtype}; delete it, then --resume redoes its unit"
+        )
+    place[:] = values
+    place[segment.state != RowState.DONE] = np.nan
+
+
+def _scatter(file: EmbeddingsFile, vectors: FloatArray, origin: int, item_row: IntArray) -> None:
+    """Write the vectors of the rows from `origin` on to wherever their items stand."""
+    at_once = max(1, _WRITTEN_BYTES // vectors[:1].nbytes)
+    for first, last in _blocks(len(item_row)):
+        rows = item_row[first:last] - origin
+        here = np.flatnonzero((rows >= 0) & (rows < len(vectors)))
+        for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
+            for start in range(0, len(run), at_once):
+                part = run[start : start + at_once]
+                file.write(first + int(part[0]), vectors[rows[part]])

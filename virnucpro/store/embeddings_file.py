@@ -1,0 +1,235 @@
+"""embeddings.h5 while it is made: HDF5 lays the file out, plain writes fill it.
+
+HDF5 ends the whole process with a segmentation fault when the disk fills under it. So the library
+writes only what is small, through a file on which no call ever fails, and the vectors, nearly all
+of the bytes, go past it with ``os.pwrite`` into space that was taken beforehand. Either kind of
+failure comes out as a plain OSError.
+"""
+
+import errno
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.store import schema
+from virnucpro.store.schema import SCHEMA_VERSION, RowState
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["EmbeddingsFile", "Layout"]
+
+_NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What embeddings.h5 is to hold.
+
+    Attributes
+    ----------
+    n_items : int
+        Number of vectors.
+    views : mapping of str to int
+        View -> dimensions, in the order in which the views' vectors are joined.
+    dtype : numpy.dtype
+        float16 or float32.
+    attributes : mapping of str to object
+        Attributes of the file beside its format and version.
+    """
+
+    n_items: int
+    views: Mapping[str, int]
+    dtype: np.dtype[np.floating]
+    attributes: Mapping[str, object]
+
+    @property
+    def dim(self) -> int:
+        """Length of a joined vector."""
+        return sum(self.views.values())
+
+    @property
+    def item_bytes(self) -> int:
+        """Size of a joined vector."""
+        return self.dim * self.dtype.itemsize
+
+
+class EmbeddingsFile:
+    """Lays out embeddings.h5 in an open file, then takes vectors in any order.
+
+    Parameters
+    ----------
+    stream : file object
+        Empty, open for reading and writing in binary. Stays open.
+    layout : Layout
+        What the file is to hold.
+    names : iterable of list of str
+        Blocks of item names that add up to all of them, in input order.
+    status : iterable of numpy.ndarray
+        uint8 codes of `RowState`, likewise.
+
+    Raises
+    ------
+    OSError
+        When the space for the vectors is not to be had, or a write fails.
+    """
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        layout: Layout,
+        names: Iterable[list[str]],
+        status: Iterable[npt.NDArray[np.uint8]],
+    ) -> None:
+        self._handle = stream.fileno()
+        self._layout = layout
+        unfailing = _UnfailingFile(self._handle)
+        # These object headers hold no times, so that the bytes depend on the content alone.
+        with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
+            self._offset = _lay_out(file, layout)
+            for column, blocks in ((schema.SEQUENCE_IDS, names), (schema.STATUS, status)):
+                _fill(file[column], blocks, unfailing)
+        unfailing.check()
+        _allocate(self._handle, self._offset, layout.n_items * layout.item_bytes)
+
+    def write(self, item: int, vectors: npt.NDArray[np.floating]) -> None:
+        """Write the vectors (n, D) of the items ``item`` to ``item + n - 1``.
+
+        Raises
+        ------
+        OSError
+            When the write fails.
+        """
+        data = np.ascontiguousarray(vectors, self._layout.dtype)
+        offset = self._offset + item * self._layout.item_bytes
+        _write_all(self._handle, data.reshape(-1).view(np.uint8).data, offset)
+
+
+class _UnfailingFile(io.RawIOBase):
+    """The file that HDF5 sees: it remembers the first error and goes on as if all were well.
+
+    From that error on it keeps in memory what it cannot write, for HDF5 reads its own writes back
+    and must find them. Source of the methods: h5py's file-object driver.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._error: OSError | None = None
+        self._kept: list[tuple[int, bytes]] = []
+        self._position = 0
+        self._end = 0
+
+    def check(self) -> None:
+        """Raise the remembered error, if there is one."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: "ReadableBuffer") -> int:
+        view = memoryview(data)
+        if self._error is None:
+            self._try(_write_all, self._handle, view, self._position)
+        if self._error is not None:
+            self._kept.append((self._position, bytes(view)))
+        self._position += view.nbytes
+        self._end = max(self._end, self._position)
+        return view.nbytes
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer)
+        data = bytearray(os.pread(self._handle, view.nbytes, self._position))
+        data.extend(bytes(view.nbytes - len(data)))
+        for offset, kept in self._kept:
+            _overlay(data, kept, offset - self._position)
+        view[:] = data
+        self._position += view.nbytes
+        return view.nbytes
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (self._end if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        self._end = self._position if size is None else size
+        if self._error is None:
+            self._try(os.ftruncate, self._handle, self._end)
+        return self._end
+
+    def _try(self, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except OSError as error:
+            self._error = error
+
+
+def _overlay(data: bytearray, patch: bytes, at: int) -> None:
+    """Lay `patch` over `data` from position `at` on, which may lie before or behind `data`."""
+    first, last = max(at, 0), min(at + len(patch), len(data))
+    if first < last:
+        data[first:last] = patch[first - at : last - at]
+
+
+def _lay_out(file: h5py.File, layout: Layout) -> int:
+    """Make the datasets and attributes; return where in the file the vectors begin."""
+    file.attrs[schema.FORMAT] = schema.EMBEDDINGS_FORMAT
+    file.attrs[schema.VERSION] = SCHEMA_VERSION
+    file.attrs.update(layout.attributes)
+    ids = file.create_dataset(
+        schema.SEQUENCE_IDS, (layout.n_items,), h5py.string_dtype(), track_times=False
+    )
+    ids.attrs["order"] = "input"
+    status = file.create_dataset(schema.STATUS, (layout.n_items,), np.uint8, track_times=False)
+    status.attrs["codes"] = [state.name.lower() for state in RowState]
+    embeddings = _make_vectors(file, layout)
+    embeddings.attrs["views"] = list(layout.views)
+    embeddings.attrs["dims"] = list(layout.views.values())
+    return embeddings.id.get_offset() if layout.n_items else 0
+
+
+def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
+    """Make the vectors' dataset: contiguous, its place in the file fixed now, left unwritten."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(h5py.h5d.CONTIGUOUS)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    properties.set_obj_track_times(False)
+    kind = h5py.h5t.py_create(layout.dtype, logical=True)
+    space = h5py.h5s.create_simple((layout.n_items, layout.dim))
+    name = schema.EMBEDDINGS.encode()
+    return h5py.Dataset(h5py.h5d.create(file.id, name, kind, space, properties))
+
+
+def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingFile) -> None:
+    start = 0
+    for block in blocks:
+        dataset[start : start + len(block)] = block
+        start += len(block)
+        unfailing.check()
+
+
+def _allocate(handle: int, offset: int, size: int) -> None:
+    """Take `size` bytes of the disk now, so that a full disk is known before the work begins."""
+    if not size:
+        return
+    try:
+        os.posix_fallocate(handle, offset, size)
+    except OSError as error:
+        if error.errno not in _NO_PREALLOCATION:
+            error.add_note(f"embeddings.h5 needs {offset + size:,} bytes")
+            raise
+
+
+def _write_all(handle: int, data: memoryview, offset: int) -> None:
+    """Write all of `data`: near the end of a disk a write may stop short before one fails."""
+    while data:
+        written = os.pwrite(handle, data, offset)
+        data = data[written:]
+        offset += written
