@@ -1,0 +1,154 @@
+"""What runs in a worker's process around the worker's function.
+
+The order matters: first the environment (the device mask), the signals and the log, then the
+worker's function is unpickled, which imports its module. A CUDA query at import time therefore sees
+this rank's devices alone. One thing comes earlier and cannot be helped: a spawned process imports
+the parent's ``__main__`` before anything else. Keep the main script light.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO, cast
+
+from virnucpro.runtime.messages import Failure, Finished, Started
+from virnucpro.runtime.outbox import Outbox
+from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
+
+__all__ = ["Setup", "WorkerFunction", "run_child"]
+
+WorkerFunction = Callable[..., object]
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a child's process is told before its function is loaded: plain data.
+
+    Attributes
+    ----------
+    rank, world_size
+        The function's first two arguments.
+    parent
+        Process id of the parent.
+    environment
+        Variables to set: the device mask, numbers of threads.
+    log
+        File that takes standard output and standard error, or None to leave them where they are.
+    """
+
+    rank: int
+    world_size: int
+    parent: int
+    environment: Mapping[str, str]
+    log: Path | None
+
+
+def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
+    """Set the process up, call ``function(rank, world_size, outbox, *arguments)``, tell the end.
+
+    Parameters
+    ----------
+    delivery
+        Holds ``(function, arguments)``.
+
+    Raises
+    ------
+    SystemExit
+        With the exit code, when the function did not return: that of its own SystemExit, else 1.
+    """
+    os.environ.update(setup.environment)
+    _follow_parent(setup.parent)
+    _choose_signals()
+    os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
+    outbox = Outbox(connection.fileno())
+    code = _run(outbox, delivery, setup)
+    if code != 0:
+        sys.exit(code)
+
+
+def _run(outbox: Outbox, delivery: Delivery, setup: Setup) -> int:
+    try:
+        if setup.log is not None:
+            _redirect(setup.log)
+        faulthandler.enable()
+        outbox.send(Started())
+        function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
+        function(setup.rank, setup.world_size, outbox, *arguments)
+    except SystemExit as error:
+        if error.code is not None and error.code != 0:
+            return _tell_failure(outbox, error)
+    except BaseException as error:  # noqa: BLE001 - nothing is above this: the parent is told, and the exit code says it
+        return _tell_failure(outbox, error)
+    outbox.flush_progress()
+    outbox.send(Finished())
+    return 0
+
+
+def _tell_failure(outbox: Outbox, error: BaseException) -> int:
+    """Send what happened, print it where the rank's log is, and return the exit code."""
+    summary = traceback.TracebackException.from_exception(error)
+    text = "".join(summary.format())
+    print(text, file=sys.stderr, end="", flush=True)
+    outbox.flush_progress()
+    outbox.send(Failure(type(error).__name__, _message(error), text))
+    return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
+        return "(its text could not be made)"
+
+
+def _follow_parent(parent: int) -> None:
+    """Die when the parent dies, however it dies.
+
+    The kernel sends the signal when the thread that started this process ends. A parent that died
+    before the request was made sends none: then this process has another parent by now.
+    """
+    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        threading.Thread(
+            target=_die_with_parent, name="virnucpro-parent-watch", daemon=True
+        ).start()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _die_with_parent() -> None:
+    wait_for_parent()
+    os._exit(1)
+
+
+def _choose_signals() -> None:
+    """Leave Ctrl-C to the parent, which passes it on as it sees fit; end on SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _redirect(log: Path) -> None:
+    """Append standard output and error to `log`, on the descriptors: C code writes there too."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # the parent was started with it closed
+            stream.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = _line_writer(1), _line_writer(2)
+
+
+def _line_writer(descriptor: int) -> TextIO:
+    return os.fdopen(
+        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )

@@ -1,0 +1,290 @@
+"""Which device a worker sees: masks for CUDA_VISIBLE_DEVICES. CUDA itself is never asked here."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from virnucpro.errors import DeviceError, UsageError
+
+__all__ = [
+    "MASK_VARIABLE",
+    "Device",
+    "Gpu",
+    "devices_of_ranks",
+    "inherited_mask",
+    "list_gpus",
+    "parse_devices",
+]
+
+MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+_MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a worker computes.
+
+    Attributes
+    ----------
+    kind
+        Also the name that torch gives the device: a worker sees one only.
+    mask
+        The device's entry for CUDA_VISIBLE_DEVICES (``"5"``, ``"GPU-..."``, ``"MIG-..."``); None
+        for a CPU.
+    """
+
+    kind: Literal["cuda", "cpu"]
+    mask: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.mask is None else f"{self.kind}:{self.mask}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that make a process see this device alone."""
+        return {MASK_VARIABLE: self.mask or ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of this machine, as its driver lists it.
+
+    Attributes
+    ----------
+    uuid
+        ``GPU-...``.
+    partitions
+        ``MIG-...`` names of its instances; empty where it is not partitioned.
+    """
+
+    uuid: str
+    partitions: tuple[str, ...] = ()
+
+
+def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Read CUDA_VISIBLE_DEVICES.
+
+    Returns ------- Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``: as for
+    CUDA, the first entry that names no device ends the list. None where the variable is not set:
+    all devices are visible.
+    """
+    text = environ.get(MASK_VARIABLE)
+    if text is None:
+        return None
+    entries: list[str] = []
+    for entry in (piece.strip() for piece in text.split(",")):
+        if not _MASK_ENTRY.fullmatch(entry):
+            break
+        entries.append(entry)
+    return tuple(entries)
+
+
+def devices_of_ranks(
+    world_size: int, devices: Sequence[int | str | Device] | None, environ: Mapping[str, str]
+) -> list[Device]:
+    """Give each rank its device, without asking the driver what there is.
+
+    Parameters
+    ----------
+    world_size
+        Number of ranks.
+    devices
+        Rank r gets the r-th: a `Device` as it is, a number as the index into the inherited mask (a
+        plain device number where none is inherited), a UUID or MIG name as it is, or ``"cpu"``.
+        None: rank r gets the r-th of the inherited mask, a CPU where the mask is empty, and device
+        number r where there is no mask.
+
+    Raises
+    ------
+    DeviceError
+        When there are fewer devices than ranks, or a number lies beyond the mask.
+    UsageError
+        When an entry is none of these.
+    """
+    mask = inherited_mask(environ)
+    if devices is None:
+        if mask == ():
+            return [Device("cpu")] * world_size
+        devices = range(world_size) if mask is None else range(len(mask))
+    if len(devices) < world_size:
+        raise DeviceError(
+            f"{world_size} workers were asked for, but there are {len(devices)} devices"
+            f"{_of_mask(mask)}: start fewer workers or give them more devices."
+        )
+    return [_resolve(device, mask) for device in devices[:world_size]]
+
+
+def parse_devices(
+    spec: str, environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None = None
+) -> list[Device]:
+    """Read a ``--devices`` option against what this machine has.
+
+    Parameters
+    ----------
+    spec
+        ``auto`` (every visible GPU, else one CPU), ``cpu``, ``cpu:N`` (N ranks on the CPU),
+        ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2`` (indices into the visible ones),
+        ``GPU-...`` and ``MIG-...`` names.
+    environ
+        The process's environment; CUDA_VISIBLE_DEVICES is respected.
+    gpus
+        Lists the machine's GPUs; `list_gpus` by default.
+
+    Returns
+    -------
+    One device a rank, at least one.
+
+    Raises
+    ------
+    UsageError
+        When `spec` makes no sense or names a device twice.
+    DeviceError
+        When a device is not there or not visible.
+    """
+    kind, _, rest = spec.strip().partition(":")
+    if kind == "cpu":
+        return [Device("cpu")] * _cpu_ranks(spec, rest)
+    visible = _visible(inherited_mask(environ), (gpus or list_gpus)())
+    if spec.strip() == "auto":
+        return [Device("cuda", mask) for mask in visible] or [Device("cpu")]
+    wanted = [piece.strip() for piece in (rest if kind == "cuda" else spec).split(",")]
+    if not visible:
+        raise DeviceError(
+            f"--devices {spec}: there is no GPU{_of_mask(inherited_mask(environ))}; "
+            "use --devices cpu."
+        )
+    if spec.strip() == "cuda":
+        return [Device("cuda", mask) for mask in visible]
+    return _choose(spec, wanted, visible)
+
+
+def list_gpus() -> list[Gpu]:
+    """List the machine's NVIDIA GPUs as their driver does; none where there is no driver.
+
+    Raises
+    ------
+    DeviceError
+        When the driver is there but fails.
+    """
+    import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        return [Gpu(pynvml.nvmlDeviceGetUUID(handle), _partitions(handle)) for handle in handles]
+    except pynvml.NVMLError as error:
+        raise DeviceError(
+            f"the NVIDIA driver does not answer for its GPUs: {error}. Look at nvidia-smi, name "
+            "the devices that work, or use --devices cpu."
+        ) from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _partitions(handle: object) -> tuple[str, ...]:
+    """Name the MIG instances of a GPU; without them the GPU is used whole."""
+    import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
+
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError_NotSupported:
+        return ()
+    if current != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return ()
+    names = []
+    for slot in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+        except pynvml.NVMLError_NotFound:  # an empty slot
+            continue
+        names.append(pynvml.nvmlDeviceGetUUID(instance))
+    return tuple(names)
+
+
+def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Map every usable entry of a mask to the UUID behind it, in CUDA's order."""
+    if mask is None:
+        whole = {str(index): gpu.uuid for index, gpu in enumerate(gpus) if not gpu.partitions}
+        return whole | {name: name for gpu in gpus for name in gpu.partitions}
+    visible: dict[str, str] = {}
+    for entry in mask:
+        uuid = _uuid_behind(entry, gpus)
+        if uuid is None:  # as for CUDA, nothing counts from here on
+            break
+        visible[entry] = uuid
+    return visible
+
+
+def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
+    if entry.isdigit():
+        return gpus[int(entry)].uuid if int(entry) < len(gpus) else None
+    if entry.startswith("MIG-"):
+        return entry if gpus else None
+    return next((gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)), None)
+
+
+def _choose(spec: str, wanted: Sequence[str], visible: Mapping[str, str]) -> list[Device]:
+    entries = [_entry(spec, one, visible) for one in wanted]
+    twice = sorted({entry for entry in entries if entries.count(entry) > 1})
+    if twice:
+        raise UsageError(f"--devices {spec} names {', '.join(twice)} twice; name each device once.")
+    return [Device("cuda", entry) for entry in entries]
+
+
+def _entry(spec: str, wanted: str, visible: Mapping[str, str]) -> str:
+    """Find the mask entry that a number or a name of the option means."""
+    if not _MASK_ENTRY.fullmatch(wanted):
+        raise UsageError(
+            f"--devices {spec}: {wanted!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 or "
+            "GPU-... names."
+        )
+    entries = list(visible)
+    if wanted.isdigit():
+        if int(wanted) < len(entries):
+            return entries[int(wanted)]
+    else:
+        for entry, uuid in visible.items():
+            if uuid.startswith(wanted):
+                return entry
+    there = ", ".join(f"{index} ({uuid})" for index, uuid in enumerate(visible.values()))
+    raise DeviceError(
+        f"--devices {spec}: there is no device {wanted} among the visible ones: {there}."
+    )
+
+
+def _cpu_ranks(spec: str, rest: str) -> int:
+    if ":" not in spec:
+        return 1
+    if not rest.isdecimal() or int(rest) < 1:
+        raise UsageError(f"--devices {spec}: write cpu:N with the number of ranks N, at least 1.")
+    return int(rest)
+
+
+def _resolve(device: int | str | Device, mask: Sequence[str] | None) -> Device:
+    if isinstance(device, Device):
+        return device
+    text = str(device).strip()
+    if text == "cpu":
+        return Device("cpu")
+    if not _MASK_ENTRY.fullmatch(text):
+        raise UsageError(
+            f"{device!r} is no device: give a number, a GPU-... or MIG-... name, or 'cpu'."
+        )
+    if mask is None or not text.isdigit():
+        return Device("cuda", text)
+    if int(text) >= len(mask):
+        raise DeviceError(
+            f"there is no device {text}{_of_mask(mask)}: the numbers count its entries, from 0."
+        )
+    return Device("cuda", mask[int(text)])
+
+
+def _of_mask(mask: Sequence[str] | None) -> str:
+    return "" if mask is None else f" in the inherited {MASK_VARIABLE}={','.join(mask)!r}"
