@@ -134,8 +134,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     place, dtype = open_device(device), dtype_of(precision)
     with torch.device("meta"):
         model = Esm2(config)
-    tensors = read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)[1]
-    fill(model, _completed(without(tensors, _UNUSED), config), path, place, dtype)
+    fill(model, _tensors(path, config), path, place, dtype)
     return ModuleEncoder(
         spec.name,
         config.embed_dim,
@@ -164,11 +163,20 @@ def recognise(path: Path) -> EncoderSpec | None:
     )
 
 
-def _completed(tensors: dict[str, torch.Tensor], config: Esm2Config) -> dict[str, torch.Tensor]:
-    """Add the rotary tables, which are constants, where the file leaves them out."""
+def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
+    """Read what `Esm2` needs; the rotary tables are constants that a file may leave out."""
+    if path.suffix == ".safetensors":
+        tensors = read_safetensors(path)
+    else:
+        own, tensors = _read_checkpoint(path)
+        if own != config:
+            raise BundleError(
+                f"{path}: the checkpoint is of {own}, and the encoder's settings say {config}. "
+                "Take settings and weights from the same model."
+            )
     table = inverse_frequencies(config.embed_dim // config.attention_heads)
     names = [f"layers.{layer}.self_attn.rot_emb.inv_freq" for layer in range(config.num_layers)]
-    return dict.fromkeys(names, table) | tensors
+    return dict.fromkeys(names, table) | without(tensors, _UNUSED)
 
 
 def _read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
@@ -177,9 +185,9 @@ def _read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
         with torch.serialization.safe_globals([Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
         raise BundleError(
-            f"{path}: cannot be read as a fair-esm checkpoint ({str(error).splitlines()[0]}). "
-            "Get the file again."
+            f"{path}: cannot be read as a fair-esm checkpoint ({reason}). Get the file again."
         ) from error
     match content:
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as tensors}:

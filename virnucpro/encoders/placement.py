@@ -37,9 +37,9 @@ def open_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).partition("\n")[0]
         raise DeviceError(
-            f"device {name!r} cannot be used: {reason}. "
+            f"device {name!r} cannot be used ({reason}). "
             "Use 'cpu', or a device that this machine has."
         ) from error
     return device

@@ -1,0 +1,148 @@
+"""Small encoders with random weights, in the very formats of the published ones."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from esm.model.esm2 import ESM2
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.registry import EncoderSpec, open_spec
+
+RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
+SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def random_sequences():
+    """Give a function (alphabet, lengths, seed) -> sequences."""
+
+    def draw(alphabet, lengths, seed=0):
+        generator = np.random.default_rng(seed)
+        letters = np.frombuffer(alphabet, dtype=np.uint8)
+        return [generator.choice(letters, length).tobytes() for length in lengths]
+
+    return draw
+
+
+@pytest.fixture
+def proteins(random_sequences):
+    return lambda lengths, seed=0: random_sequences(RESIDUES, lengths, seed)
+
+
+@pytest.fixture
+def bases(random_sequences):
+    return lambda lengths, seed=0: random_sequences(b"ACGT", lengths, seed)
+
+
+@pytest.fixture
+def roughen():
+    """Give a function that makes every parameter of a module matter: biases, norms and all."""
+
+    def apply(module, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        return module.eval()
+
+    return apply
+
+
+@pytest.fixture
+def fair_esm(tmp_path, roughen):
+    """Give a function that saves a checkpoint of fair-esm's format: (path, its own model)."""
+
+    def make(num_layers=2, embed_dim=32, heads=4, *, token_dropout=True, name="esm2_tiny"):
+        with torch.random.fork_rng():
+            torch.manual_seed(embed_dim)
+            model = ESM2(num_layers, embed_dim, heads, token_dropout=token_dropout)
+        roughen(model)
+        settings = Namespace(
+            arch="esm2",
+            encoder_layers=num_layers,
+            encoder_embed_dim=embed_dim,
+            encoder_attention_heads=heads,
+            token_dropout=token_dropout,
+        )
+        state = {
+            ("encoder." if key.startswith("lm_head") else "encoder.sentence_encoder.") + key: tensor
+            for key, tensor in model.state_dict().items()
+            if not key.startswith("contact_head")
+        }
+        path = tmp_path / f"{name}.pt"
+        torch.save({"cfg": {"model": settings}, "model": state}, path)
+        return path, model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_tokenizer():
+    """Byte-pair encoding of bases with 64 tokens, saved with the traps of the published file."""
+    letters = np.random.default_rng(7).choice(np.frombuffer(b"ACGT", dtype=np.uint8), (40, 200))
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=64, special_tokens=SPECIALS, show_progress=False)
+    tokenizer.train_from_iterator((row.tobytes().decode() for row in letters), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.enable_truncation(max_length=12)
+    tokenizer.enable_padding(length=12, pad_id=3, pad_token="[PAD]")
+    return tokenizer
+
+
+@pytest.fixture
+def dnabert(tmp_path, roughen, small_tokenizer):
+    """Give a function that saves a DNABERT-S folder: (folder, the module behind it)."""
+
+    def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S", **extra):
+        config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
+        module = roughen(DnabertS(config), seed=hidden)
+        folder = tmp_path / name
+        folder.mkdir()
+        settings = {
+            "vocab_size": 64,
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "intermediate_size": 2 * hidden,
+            "type_vocab_size": 2,
+            "layer_norm_eps": 1e-12,
+            "pad_token_id": 0,
+            "hidden_act": "gelu",
+        } | extra
+        (folder / "config.json").write_text(json.dumps(settings))
+        small_tokenizer.save(str(folder / "tokenizer.json"))
+        pooler = {"pooler.dense.weight": torch.zeros(hidden, hidden)}
+        tensors = {prefix + key: tensor for key, tensor in (module.state_dict() | pooler).items()}
+        save_file(tensors, folder / "model.safetensors")
+        return folder, module
+
+    return make
+
+
+@pytest.fixture
+def spec_of(fair_esm, dnabert):
+    """Give a function that makes a small encoder of an architecture: its spec."""
+    makers = {"esm2": fair_esm, "dnabert_s": dnabert}
+
+    def make(architecture) -> EncoderSpec:
+        path, _ = makers[architecture]()
+        return open_spec(Path(path))
+
+    return make

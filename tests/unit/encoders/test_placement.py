@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from virnucpro.encoders.placement import dtype_of, open_device
+from virnucpro.errors import DeviceError, UsageError
+
+
+def test_precisions_have_torch_types():
+    assert [dtype_of(name) for name in ("fp32", "fp16", "bf16")] == [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    ]
+
+
+def test_an_unknown_precision_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match=r"fp8.*fp32, fp16, bf16"):
+        dtype_of("fp8")
+
+
+def test_the_cpu_is_there():
+    assert open_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["quantum", "cpu:x", "cuda:997"])
+def test_a_device_that_is_not_there_is_named(name):
+    with pytest.raises(DeviceError, match=f"{name}.*Use 'cpu'"):
+        open_device(name)

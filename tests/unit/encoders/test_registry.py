@@ -1,0 +1,55 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.encoders.registry import EncoderSpec, architectures, load_encoder, open_spec
+from virnucpro.errors import BundleError
+
+
+def test_asking_what_there_is_imports_no_torch():
+    program = (
+        "import sys, virnucpro.encoders, virnucpro.encoders.base, virnucpro.encoders.batching\n"
+        "from virnucpro.encoders.registry import architectures; print(*architectures())\n"
+        "print(sorted({'torch', 'esm', 'tokenizers'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert result.stdout.splitlines() == ["dnabert_s esm2", "[]"]
+
+
+def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
+    spec = EncoderSpec("new", "esm9", "protein", 8, tmp_path, {})
+    with pytest.raises(BundleError, match="'esm9'; known are dnabert_s, esm2") as caught:
+        load_encoder(spec)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+@pytest.mark.parametrize("change", [{"dim": 7}, {"view": "codons"}])
+def test_a_spec_that_promises_something_else_is_refused(spec_of, architecture, change):
+    spec = dataclasses.replace(spec_of(architecture), **change)
+    with pytest.raises(BundleError, match="is said to give"):
+        load_encoder(spec)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_a_spec_without_a_file_is_refused(spec_of, architecture):
+    spec = dataclasses.replace(spec_of(architecture), files={})
+    with pytest.raises(BundleError, match=r"names no 'weights' file.*Add it"):
+        load_encoder(spec)
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "esm2.ckpt", "folder"])
+def test_what_is_no_encoder_is_refused_saying_what_was_expected(tmp_path, name):
+    path = tmp_path / name
+    path.mkdir() if name == "folder" else path.write_bytes(b"x")
+    with pytest.raises(BundleError, match=r"no encoder.*\(esm2_\*\.pt\).*tokenizer\.json"):
+        open_spec(path)
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BundleError, match=r"gone\.pt: there is no such"):
+        open_spec(tmp_path / "gone.pt")
