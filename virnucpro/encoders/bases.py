@@ -51,5 +51,5 @@ class BaseTokeniser:
         vocabulary, N among them, becomes [UNK], one for each.
         """
         texts = [sequence.upper().decode("latin-1") for sequence in sequences]
-        encodings = self._tokenizer.encode_batch_fast(texts)
+        encodings = self._tokenizer.encode_batch(texts)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
