@@ -1,0 +1,256 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xopen import xopen
+
+from virnucpro.errors import InputError
+from virnucpro.sequences.fasta import split_fasta
+from virnucpro.sequences.fastq import split_fastq
+from virnucpro.sequences.records import Alphabet, Record, read_records
+
+TWO = b">one first\nACGT\nAC\n>two\nGGG\n"
+TWO_RECORDS = [Record("one", b"ACGTAC"), Record("two", b"GGG")]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_content(content, alphabet=Alphabet.NUCLEOTIDE):
+        path = tmp_path / "input"
+        path.write_bytes(content)
+        return list(read_records(str(path), alphabet))
+
+    return read_content
+
+
+def fastq(*records):
+    return b"".join(b"@%s\n%s\n+\n%s\n" % (n, s, b"I" * len(s)) for n, s in records)
+
+
+LEGAL = {
+    "plain": (TWO, TWO_RECORDS),
+    "lower case": (b">a\nacGtryn\n", [Record("a", b"ACGTRYN")]),
+    "every letter of IUPAC": (b">a\nACGTRYKMSWBDHVN\n", [Record("a", b"ACGTRYKMSWBDHVN")]),
+    "uracil": (b">a\nAUGu\n", [Record("a", b"ATGT")]),
+    "Windows line ends": (TWO.replace(b"\n", b"\r\n"), TWO_RECORDS),
+    "old Macintosh line ends": (TWO.replace(b"\n", b"\r"), TWO_RECORDS),
+    "blank lines": (b"\n\n" + TWO.replace(b"\n", b"\n\n"), TWO_RECORDS),
+    "white space in lines": (b">a\n ACGT ACGT\t\n  TT\n", [Record("a", b"ACGTACGTTT")]),
+    "byte order mark": (b"\xef\xbb\xbf" + TWO, TWO_RECORDS),
+    "no final line end": (TWO[:-1], TWO_RECORDS),
+    "repeated names": (b">a\nA\n>a\nA\n", [Record("a", b"A"), Record("a", b"A")]),
+    "empty records": (b">a\n>b\n\n>c", [Record("a", b""), Record("b", b""), Record("c", b"")]),
+    "no name": (b">\nACGT\n> \t\nTT\n", [Record("", b"ACGT"), Record("", b"TT")]),
+    "space before the name": (b"> a b\nACGT\n", [Record("a", b"ACGT")]),
+    "tab in the header": (b">a\tb c\nACGT\n", [Record("a", b"ACGT")]),
+    "unicode": (">Flügel\u00a0\u03b1 \u03b2\nAC\n".encode(), [Record("Flügel\u00a0\u03b1", b"AC")]),
+    "Latin-1": (">Flügel x\nAC\n".encode("latin-1"), [Record("Flügel", b"AC")]),
+    "unicode before a line end": (">à\nAC\n".encode(), [Record("à", b"AC")]),
+    "long header": (b">" + b"x" * 10_000 + b"\nAC\n", [Record("x" * 10_000, b"AC")]),
+    "greater-than in a header": (b">a>b >\nA\n>d\nG\n", [Record("a>b", b"A"), Record("d", b"G")]),
+    "empty": (b"", []),
+    "blank": (b"\n \r\n\t\n", []),
+    "one byte": (b">", [Record("", b"")]),
+    "FASTQ": (fastq((b"r x", b"AC"), (b"s", b"nu")), [Record("r", b"AC"), Record("s", b"NT")]),
+    "FASTQ with Windows line ends": (
+        fastq((b"r", b"ACGT"), (b"s", b"G")).replace(b"\n", b"\r\n"),
+        [Record("r", b"ACGT"), Record("s", b"G")],
+    ),
+    "FASTQ between blank lines": (b"\n\n" + fastq((b"r", b"AC")) + b"\n\n\n", [Record("r", b"AC")]),
+    "FASTQ without final line end": (fastq((b"r", b"AC"))[:-1], [Record("r", b"AC")]),
+    "FASTQ with an empty read": (
+        fastq((b"r", b""), (b"s", b"A"), (b"t", b"")),
+        [Record("r", b""), Record("s", b"A"), Record("t", b"")],
+    ),
+    "FASTQ with an empty read at the end": (fastq((b"r", b"")) + b"\n\n", [Record("r", b"")]),
+    "FASTQ in unicode": (fastq(("\u03b1\x1a61".encode(), b"A")), [Record("\u03b1\x1a61", b"A")]),
+    "FASTQ that repeats its header": (b"@r 1\nAC\n+r 1\nII\n", [Record("r", b"AC")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEGAL)
+def test_legal_input_is_read_as_defined(case, read):
+    content, records = LEGAL[case]
+    assert read(content) == records
+
+
+REFUSED = {
+    "a protein": (b">a\nACGT\n>p x\nMKVLEQ\n", "record 2 (p): 'L'", "looks like a protein"),
+    "a lower-case protein": (b">p\nmkvleq\n", "record 1 (p): 'l'", "looks like a protein"),
+    "a gap": (b">a\nAC--GT\n", "record 1 (a): '-'", "remove gaps"),
+    "a stop": (b">a\nACGT*\n", "'*'", "remove gaps and stops"),
+    "a digit": (b">a\n1 ACGT\n", "'1'", "give a file of nucleotide sequences"),
+    "a header within a line": (b">a\nAC>b\n", "'>'", "give a file of nucleotide"),
+    "a comment": (b">a\n;text\nAC\n", "';'", "give a file of nucleotide"),
+    "junk": (bytes(range(256)), "neither FASTA nor FASTQ", "give a file of sequences"),
+    "junk behind a name": (b">a\n\x00\x01\x02", "'\\x00'", "give a file of nucleotide"),
+    "junk in a name": (b">a\0b\nACGT\n", "record 1", "give a FASTA or FASTQ"),
+    "text": (b"dear diary\n", "begins with b'dear diary", "give a file of sequences"),
+    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "Premature end of file", "mend the file"),
+    "FASTQ with few qualities": (b"@r\nACGT\n+\nIII\n", "sequence and qualities", "mend the file"),
+    "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "line 3", "mend the file"),
+    "FASTQ with a gap": (fastq((b"r", b"A-")), "record 1 (r): '-'", "remove gaps"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_sequence_is_refused(case, read, tmp_path):
+    content, what, advice = REFUSED[case]
+    with pytest.raises(InputError) as refused:
+        read(content)
+    message = str(refused.value)
+    assert message.startswith(f"{tmp_path / 'input'}: ")
+    assert what in message
+    assert advice in message
+
+
+def test_records_before_the_bad_one_are_given(tmp_path):
+    path = tmp_path / "mixed.fa"
+    path.write_bytes(TWO + b">bad\nE\n")
+    reader = read_records(str(path))
+    assert [next(reader), next(reader)] == TWO_RECORDS
+    with pytest.raises(InputError, match=r"record 3 \(bad\)"):
+        next(reader)
+
+
+def test_proteins_are_read_as_proteins(read):
+    records = [Record("p", b"MKVLEQUOBZXJ")]
+    assert read(b">p\nmkvleq\nUOBZXJ\n", Alphabet.PROTEIN) == records
+    with pytest.raises(InputError, match="remove gaps and stops"):
+        read(b">p\nMKVL*\n", Alphabet.PROTEIN)
+
+
+def zst(content):
+    stream = io.BytesIO()
+    with xopen(stream, "wb", threads=0, format="zst") as packed:
+        packed.write(content)
+    return stream.getvalue()
+
+
+COMPRESSIONS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zst}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("content", [TWO, fastq((b"one", b"ACGTAC"), (b"two", b"GGG"))])
+def test_compression_is_told_by_content(compression, content, read):
+    assert read(COMPRESSIONS[compression](content)) == TWO_RECORDS
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_nothing_compressed_is_an_empty_file(compression, read):
+    assert read(COMPRESSIONS[compression](b"")) == []
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
+def test_a_wrong_suffix_does_not_matter(suffix, tmp_path):
+    path = tmp_path / f"plain.fa.{suffix}"
+    path.write_bytes(TWO)
+    assert list(read_records(str(path))) == TWO_RECORDS
+
+
+def test_members_of_a_gzip_file_are_joined(read):
+    assert read(gzip.compress(TWO[:7]) + gzip.compress(TWO[7:])) == TWO_RECORDS
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_damaged_compression_is_refused(compression, damage, read):
+    content = b">a\n" + os.urandom(30_000).hex().replace("e", "a").encode() + b"\n"
+    packed = COMPRESSIONS[compression](content)
+    half = len(packed) // 2
+    packed = packed[:half] + (b"\xff" * 200 + packed[half + 200 :] if damage[0] == "o" else b"")
+    with pytest.raises(InputError, match=r"is no nucleotide letter|damaged or cut off"):
+        read(packed)
+
+
+def test_a_truncated_download_says_so(read):
+    packed = gzip.compress(b">a\n" + b"ACGT" * 5000)
+    with pytest.raises(
+        InputError, match=r"gz data are damaged or cut off .*download the file again"
+    ):
+        read(packed[:-12])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.fa: there is no such file; check the name"):
+        next(read_records(str(tmp_path / "absent.fa")))
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(
+        InputError, match=r"this is a directory; name the files in it, such as .*\*\.fa"
+    ):
+        next(read_records(str(tmp_path)))
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path):
+    path = tmp_path / "secret.fa"
+    path.write_bytes(TWO)
+    path.chmod(0)
+    # Root may read everything, so that the child becomes somebody else.
+    script = """
+import os, sys
+from virnucpro.sequences.records import read_records
+if os.geteuid() == 0:
+    os.setuid(65534)
+next(read_records(sys.argv[1]))
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(path)], check=False, capture_output=True, text=True
+    )
+    assert f"InputError: {path}: no permission to read this file" in child.stderr
+
+
+@pytest.mark.parametrize("packed", [TWO, gzip.compress(TWO)])
+def test_standard_input_is_read_from_a_pipe(packed):
+    script = "from virnucpro.sequences.records import *; print(list(read_records('-')))"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    child.stdin.write(packed[:1])
+    child.stdin.flush()
+    output, _ = child.communicate(packed[1:])
+    assert output.decode().strip() == str(TWO_RECORDS)
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
+contents = st.lists(
+    st.tuples(names, st.lists(st.text("ACGTN", max_size=9), max_size=4)), max_size=6
+)
+sizes = st.integers(1, 17)
+
+
+def in_blocks(content, size):
+    return (content[i : i + size] for i in range(0, len(content), size))
+
+
+@given(contents, sizes, st.sampled_from(["\n", "\r\n", "\r"]))
+def test_fasta_is_read_alike_in_blocks_of_any_size(records, size, end):
+    content = "".join(">" + end.join([name, *lines]) + end for name, lines in records).encode()
+    split = [
+        (header.decode(), "".join(body.decode().split()))
+        for header, body in split_fasta(in_blocks(content, size), "a")
+    ]
+    assert split == [(name, "".join(lines)) for name, lines in records]
+
+
+reads = st.lists(st.tuples(names, st.text("ACGTN", max_size=9)), min_size=1, max_size=6)
+
+
+@given(reads, sizes)
+def test_fastq_is_read_alike_in_blocks_of_any_size(records, size):
+    content = "".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in records).encode()
+    split = list(split_fastq(in_blocks(content, size), "a"))
+    assert split == [(name.encode(), letters.encode()) for name, letters in records]
+
+
+def test_a_header_without_end_is_refused_within_bounded_memory():
+    with pytest.raises(InputError, match="has no end within 16 MiB"):
+        list(split_fasta(iter([b">" + b"x" * (1 << 20)] * 20), "a"))

@@ -1,0 +1,163 @@
+r"""Records: what an input file holds, with names as given and sequences in one spelling.
+
+===============================  ==================================================================
+in the file                      outcome
+===============================  ==================================================================
+lower case                       upper case
+U (nucleotides)                  T
+letters of IUPAC                 kept
+any other letter, ``-``, ``*``   `InputError` that names file, record and letter
+white space, blank lines         left out
+``\r\n``, and ``\r`` in FASTA      line ends
+a byte order mark                left out
+no final line end                as if it were there
+repeated names                   kept
+an empty record                  kept, of length 0
+a header without a name          kept, the name is empty
+a header that is not UTF-8       read as Latin-1
+an empty file                    no records
+neither ``>`` nor ``@`` first    `InputError`
+===============================  ==================================================================
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain
+
+from virnucpro.errors import InputError
+from virnucpro.sequences.fasta import split_fasta
+from virnucpro.sequences.fastq import split_fastq
+from virnucpro.sequences.streams import STANDARD_INPUT, read_blocks
+
+__all__ = ["STANDARD_INPUT", "Alphabet", "Record", "read_records"]
+
+_SPACE = b" \t\n\r\v\f"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Alphabet(Enum):
+    """The letters of a kind of sequence.
+
+    Source: IUPAC-IUB codes for nucleotides (Cornish-Bowden 1985, without the gap), and for amino
+    acids with B, J, Z, X for uncertain ones, O and U for pyrrolysine and selenocysteine.
+    """
+
+    NUCLEOTIDE = "ACGTRYKMSWBDHVN"
+    PROTEIN = "ACDEFGHIKLMNPQRSTVWYBJOUXZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of an input file.
+
+    Attributes
+    ----------
+    name
+        The header up to the first white space, as given; names may repeat, and may be empty.
+    sequence
+        Upper-case letters of the alphabet; in nucleotides T stands for U. It may be empty.
+    """
+
+    name: str
+    sequence: bytes
+
+
+def _spelling(alphabet: Alphabet) -> bytes:
+    """Make the table that spells a sequence; a letter that is not of the alphabet becomes NUL."""
+    letters = alphabet.value.encode()
+    table = bytearray(256)
+    for letter in letters:
+        table[letter] = table[letter | 0x20] = letter
+    if alphabet is Alphabet.NUCLEOTIDE:
+        table[ord("U")] = table[ord("u")] = ord("T")
+    return bytes(table)
+
+
+_SPELLING = {alphabet: _spelling(alphabet) for alphabet in Alphabet}
+
+
+def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterator[Record]:
+    """Read the records of a FASTA or FASTQ file, plain or compressed, one after another.
+
+    Memory is bounded by the longest record, not by the file. Format and compression (gzip, bzip2,
+    xz, zstandard) are told by the content, not by the name.
+
+    Parameters
+    ----------
+    path
+        A file, a named pipe, or ``-`` for standard input.
+    alphabet
+        Which letters are legal.
+
+    Yields
+    ------
+    Record
+        In the order of the file. The module's text tells what becomes of odd input.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or when a record
+        holds a letter that is not of the alphabet.
+    """
+    spelling = _SPELLING[alphabet]
+    for number, (header, body) in enumerate(_entries(path), 1):
+        sequence = body.translate(spelling, _SPACE)
+        name = _name(header)
+        if b"\0" in sequence:
+            raise _foreign_letter(path, number, name, body, alphabet)
+        if b"\0" in header:
+            raise InputError(
+                f"{path}: record {number}: its header holds a NUL, so this is no text; "
+                "give a FASTA or FASTQ file"
+            )
+        yield Record(name, sequence)
+
+
+def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
+    """Tell FASTA from FASTQ by the first byte that is not white space."""
+    blocks = read_blocks(path)
+    start = b""
+    for block in blocks:
+        start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        if len(start) > len(_BYTE_ORDER_MARK):
+            break
+    content = chain([start], blocks)
+    if start.startswith(b">"):
+        yield from split_fasta(content, path)
+    elif start.startswith(b"@"):
+        yield from split_fastq(content, path)
+    elif start:
+        raise InputError(
+            f"{path}: neither FASTA nor FASTQ: it begins with {start[:20]!r}, not with > or @; "
+            "give a file of sequences"
+        )
+
+
+def _name(header: bytes) -> str:
+    words = header.split(maxsplit=1)
+    if not words:
+        return ""
+    try:
+        return words[0].decode()
+    except UnicodeDecodeError:
+        return words[0].decode("latin-1")
+
+
+def _foreign_letter(
+    path: str, number: int, name: str, body: bytes, alphabet: Alphabet
+) -> InputError:
+    spelled = body.translate(_SPELLING[alphabet])
+    place = next(i for i, letter in enumerate(spelled) if not letter and body[i] not in _SPACE)
+    letter = chr(body[place])
+    if letter in "-.*":
+        advice = "remove gaps and stops from the sequence"
+    elif alphabet is Alphabet.NUCLEOTIDE and letter.upper() in Alphabet.PROTEIN.value:
+        advice = "this looks like a protein; give its nucleotide sequence"
+    else:
+        advice = f"give a file of {alphabet.name.lower()} sequences"
+    return InputError(
+        f"{path}: record {number} ({name[:80]}): {letter!r} is no {alphabet.name.lower()} letter; "
+        f"{advice}"
+    )
