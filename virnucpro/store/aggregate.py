@@ -46,8 +46,8 @@ def write_embeddings(
     """Write the vectors of all items in input order.
 
     The file holds `embeddings` (n_items, D) in the segments' type, NaN where a row is not done;
-    `sequence_ids` (n_items,) UTF-8; `status` (n_items,) uint8, explained by its attribute `codes`;
-    and the attributes `fingerprint`, `complete` (no row is missing), `n_missing` and
+    `sequence_ids` (n_items,) UTF-8, a NUL in a name written as U+2400; `status` (n_items,) uint8,
+    explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row is missing), `n_missing` and
     `n_quarantined` (items). It appears whole or not at all. Memory stays within a few hundred MB
     however many items there are.
 
@@ -72,7 +72,7 @@ def write_embeddings(
     bounds = coverage.bounds
     layout = Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
     blocks = list(_blocks(index.n_items))
-    names = ([index.item_name(item) for item in range(*block)] for block in blocks)
+    names = ([_storable(index.item_name(item)) for item in range(*block)] for block in blocks)
     status = (coverage.row_state[index.item_row[slice(*block)]] for block in blocks)
     groups = list(_groups(bounds, _GATHERED_BYTES // layout.item_bytes))
     most = max((bounds[units.stop] - bounds[units.start] for units in groups), default=0)
@@ -83,6 +83,11 @@ def write_embeddings(
             origin, end = int(bounds[units.start]), int(bounds[units.stop])
             _gather(coverage, units, vectors[: end - origin])
             _scatter(file, vectors[: end - origin], origin, index.item_row)
+
+
+def _storable(name: str) -> str:
+    """Replace what the strings of HDF5 cannot hold: a NUL, by the picture of one."""
+    return name.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def _stored_type(coverage: Coverage) -> np.dtype[np.floating]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,8 @@ from virnucpro.store.segment import Segment, read_segment
 __all__ = ["Coverage", "RejectedFile", "survey"]
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedFile:
-    """A file named like a segment that does not count, and why."""
+class RejectedFile(NamedTuple):
+    """A file named like a segment that does not count, and why: its path is part of the reason."""
 
     path: Path
     reason: str

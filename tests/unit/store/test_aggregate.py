@@ -30,7 +30,7 @@ def index_of(item_row) -> SimpleNamespace:
     return SimpleNamespace(
         n_items=len(item_row),
         item_row=item_row,
-        item_name=lambda item: f"récord {item}" if item % 7 == 0 else f"r_chunk_{item}F1",
+        item_name=lambda item: f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1",
     )
 
 
@@ -59,7 +59,7 @@ def test_rows_stand_in_input_order_and_gaps_are_nan(run):
         np.testing.assert_array_equal(
             file["embeddings"][:], expected_vectors(item_row, coverage.row_state, "f4")
         )
-        assert file["sequence_ids"].asstr()[:2].tolist() == ["récord 0", "r_chunk_1F1"]
+        assert file["sequence_ids"].asstr()[:2].tolist() == ["récord␀0", "r_chunk_1F1"]
         codes = file["status"].attrs["codes"]
         assert [codes[code] for code in file["status"][:4]] == [
             "done",
