@@ -47,9 +47,9 @@ def write_embeddings(
 
     The file holds `embeddings` (n_items, D) in the segments' type, NaN where a row is not done;
     `sequence_ids` (n_items,) UTF-8, a NUL in a name written as U+2400; `status` (n_items,) uint8,
-    explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row is missing), `n_missing` and
-    `n_quarantined` (items). It appears whole or not at all. Memory stays within a few hundred MB
-    however many items there are.
+    explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row is
+    missing), `n_missing` and `n_quarantined` (items). It appears whole or not at all. Memory stays
+    within a few hundred MB however many items there are.
 
     Parameters
     ----------
