@@ -1,6 +1,10 @@
 """What all tests share."""
 
+import contextlib
+import gc
 import os
+import tempfile
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -14,3 +18,54 @@ def shared() -> Path:
     if not (_SHARED / "genomes" / "genomes.tsv").is_file():
         pytest.skip(f"no real data at {_SHARED}: point VIRNUCPRO_SHARED at the shared folder")
     return _SHARED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory):
+    """Where temporary files of this session go, those of its child processes too."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(temporary_folder):
+    """Fail a test that leaves a child process, an open descriptor or a temporary file behind."""
+    before = _belongings(temporary_folder)
+    yield
+    if _belongings(temporary_folder) - before:
+        gc.collect()  # what only a reference cycle keeps open is no leak
+    left = _belongings(temporary_folder) - before
+    if left:
+        pytest.fail("left behind: " + "; ".join(sorted(left)))
+
+
+def _belongings(temporary_folder: Path) -> set[str]:
+    return {
+        *_children(),
+        *_descriptors(),
+        *(f"temporary file {path}" for path in temporary_folder.iterdir()),
+    }
+
+
+# multiprocessing's tracker and the pipe to it stay until the session ends.
+def _children() -> set[str]:
+    tracker = resource_tracker._resource_tracker._pid
+    children = set()
+    for listing in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            children |= {f"process {pid}" for pid in listing.read_text().split()}
+    return children - {f"process {tracker}"}
+
+
+def _descriptors() -> set[str]:
+    tracker = resource_tracker._resource_tracker._fd
+    descriptors = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the listing's own descriptor
+            target = link.readlink()
+            if int(link.name) != tracker and not target.is_relative_to("/proc"):
+                descriptors.add(f"descriptor {link.name} -> {target}")
+    return descriptors

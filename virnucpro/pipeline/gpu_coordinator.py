@@ -17,7 +17,8 @@ from virnucpro.runtime.supervisor import Order, Supervisor
 
 __all__ = ["GPUProcessCoordinator"]
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+"""Read once by OpenMP, MKL and the tokenisers' thread pool when they start."""
 
 
 class GPUProcessCoordinator:

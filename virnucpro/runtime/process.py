@@ -32,7 +32,7 @@ SPAWN: SpawnContext = get_context("spawn")
 _READ_SIZE = 1 << 20
 """Bytes taken from a pipe at a time: one talkative child does not keep the others waiting."""
 
-_REAPED_ELSEWHERE_S = 1.0
+_REAPED_ELSEWHERE_S = 0.5
 """Longest time in seconds that another thread, collecting an exit code, may take to note it."""
 
 
@@ -194,6 +194,7 @@ class Child:
         # moment later.
         while self.process.exitcode is None and time.monotonic() < deadline:
             time.sleep(0.001)
+        self.process.join(0)  # multiprocessing keeps a process, and its descriptors, until joined
         return self.process.exitcode
 
     def terminate(self) -> None:

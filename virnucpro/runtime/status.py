@@ -123,7 +123,7 @@ def after_exit(
         Whether the parent had asked it to stop while it was at work.
     """
     ended = replace(status, exit=exit_name(code), ended_at=now)
-    if status.returned and code == 0:
+    if status.returned and code in {0, None}:
         return replace(ended, state=WorkerState.SUCCEEDED, kind="", reason="", traceback="")
     reason = status.reason or _reason(ended, code)
     if unfinished:

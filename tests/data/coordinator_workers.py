@@ -1,0 +1,211 @@
+"""Worker functions for the tests of the coordinator: a module that a spawned process can import."""
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import time
+from multiprocessing import parent_process
+from pathlib import Path
+
+from virnucpro.runtime.messages import Report, encode
+
+
+def echo(rank, world_size, results_queue, *args):
+    results_queue.put(
+        {
+            "rank": rank,
+            "world_size": world_size,
+            "args": args,
+            "pid": os.getpid(),
+            "mask": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "threads": (os.environ.get("OMP_NUM_THREADS"), os.environ.get("MKL_NUM_THREADS")),
+        }
+    )
+
+
+def succeed_or_fail(rank, world_size, results_queue, failing_rank):
+    if rank == failing_rank:
+        raise ValueError(f"rank {rank} was told to fail")
+
+
+def touch_and_wait(rank, world_size, results_queue, folder, failing=()):
+    """Say that it lives, then wait for the file ``go``."""
+    results_queue.put(rank)
+    if rank in failing:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not (Path(folder) / "go").exists():
+        time.sleep(0.01)
+
+
+def hang(rank, world_size, results_queue):
+    results_queue.put(os.getpid())
+    time.sleep(600)
+
+
+def hang_in_c(rank, world_size, results_queue):
+    """Hold the interpreter's lock for ever."""
+    results_queue.put(os.getpid())
+    ctypes.PyDLL(None).sleep(600)
+
+
+def hang_deaf(rank, world_size, results_queue):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang(rank, world_size, results_queue)
+
+
+def hang_until_asked(rank, world_size, results_queue):
+    """End by an exception of its own when asked to stop."""
+
+    def stop(signum, frame):
+        raise SystemExit(128 + signum)
+
+    signal.signal(signal.SIGTERM, stop)
+    hang(rank, world_size, results_queue)
+
+
+def leave_thread(rank, world_size, results_queue):
+    """Return, but leave a thread that keeps the process alive."""
+    import threading
+
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    results_queue.put(rank)
+
+
+def exit_with(rank, world_size, results_queue, code):
+    sys.exit(code)
+
+
+def hard_exit(rank, world_size, results_queue, code):
+    os._exit(code)
+
+
+def kill_self(rank, world_size, results_queue, signum):
+    os.kill(os.getpid(), signum)
+    time.sleep(600)
+
+
+def segfault(rank, world_size, results_queue):
+    ctypes.string_at(0)
+
+
+def crash_while_exiting(rank, world_size, results_queue):
+    import atexit
+    from multiprocessing import util
+
+    atexit.register(os.abort)
+    util.Finalize(None, os.abort, exitpriority=1)
+
+
+class UnfriendlyError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text for you")
+
+
+def raise_unfriendly(rank, world_size, results_queue):
+    raise UnfriendlyError
+
+
+def raise_this(rank, world_size, results_queue, kind):
+    raise kind
+
+
+def many_reports(rank, world_size, results_queue, count, size):
+    for number in range(count):
+        results_queue.put((rank, number, bytes([rank]) * size))
+
+
+def put_for_ever(rank, world_size, results_queue, size):
+    while True:
+        results_queue.put(b"x" * size)
+
+
+def half_a_report(rank, world_size, results_queue, size, last):
+    """Send half of a message, then get killed or stopped."""
+    results_queue.put("whole")
+    header, body = encode(Report(b"x" * size))
+    for part in (header, body[: size // 2]):
+        results_queue._write(part)
+    os.kill(os.getpid(), last)
+    time.sleep(600)
+
+
+def interrupted_report(rank, world_size, results_queue):
+    """Let a signal's handler raise in the middle of a message."""
+
+    def stop(signum, frame):
+        raise TimeoutError("the alarm went off")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        while True:
+            results_queue.put(b"x" * (1 << 22))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def foreign_bytes(rank, world_size, results_queue):
+    os.write(results_queue._descriptor, b"hello, parent, this is no frame")
+    time.sleep(600)
+
+
+def put_unpicklable(rank, world_size, results_queue):
+    try:
+        results_queue.put(lambda: None)
+    except (AttributeError, pickle.PicklingError) as error:  # the former before Python 3.14
+        results_queue.put(str(error))
+
+
+class OnlyInWorkers:
+    """Can be pickled and unpickled, but not in the parent."""
+
+    def __reduce__(self):
+        return _refuse_parent, ()
+
+
+def _refuse_parent():
+    if parent_process() is None:
+        raise ImportError("not here")
+    return OnlyInWorkers()
+
+
+def put_unreadable(rank, world_size, results_queue):
+    results_queue.put("before")
+    results_queue.put(OnlyInWorkers())
+    results_queue.put("after")
+
+
+def count_up(rank, world_size, results_queue, total):
+    for done in range(total):
+        results_queue.progress(done, total + 1)
+
+
+def write_output(rank, world_size, results_queue):
+    print("out by print")
+    print("err by print", file=sys.stderr)
+    os.write(1, b"out from below\n")
+    os.write(2, b"err from below\n")
+
+
+def outlived_by_a_fork(rank, world_size, results_queue):
+    """Leave a process behind that holds every descriptor of this one open."""
+    grandchild = os.fork()
+    if grandchild == 0:
+        time.sleep(600)
+        os._exit(0)
+    results_queue.put(grandchild)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def set_event(rank, world_size, results_queue, event):
+    event.set()
+
+
+def descriptors_of_a_subprocess(rank, world_size, results_queue):
+    import subprocess
+
+    command = [sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"]
+    listing = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
+    results_queue.put((str(results_queue._descriptor), listing.stdout))
