@@ -1,8 +1,11 @@
 """The layout of a run: the only place that knows a path inside one."""
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from virnucpro.durable import TEMPORARY_SUFFIX
 
 __all__ = ["RunDirectory"]
 
@@ -106,3 +109,47 @@ class RunDirectory:
             (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
+
+    def foreign_entries(self) -> list[str]:
+        """List what lies in the folder and is not a run's: the reason not to write there."""
+        if not self.root.is_dir():
+            return []
+        own = {path.name for path in self._entries()}
+        return sorted(
+            path.name
+            for path in self.root.iterdir()
+            if path.name not in own and path.suffix != TEMPORARY_SUFFIX
+        )
+
+    def clear(self) -> None:
+        """Remove everything that a run wrote, unfinished files included; other files stay.
+
+        `run.json` goes first, so that a half-cleared folder is not taken for a run. The lock stays:
+        its holder is the one who clears.
+        """
+        leftovers = self.root.glob(f"*{TEMPORARY_SUFFIX}")
+        for path in (*self._entries(), *leftovers):
+            if path == self.lock:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _entries(self) -> tuple[Path, ...]:
+        return (
+            self.run_json,
+            self.status_json,
+            self.lock,
+            self.predictions,
+            self.windows,
+            self.missing,
+            self.quarantine,
+            self.published_results,
+            self.published_consensus,
+            self.embeddings,
+            self.index,
+            self.launches,
+            self.shards,
+            self.logs,
+        )

@@ -1,0 +1,257 @@
+"""From the scores of items to calls of windows and of records.
+
+Window: over its items, ``others = max(score1)`` and ``virus = max(score2)``; viral where
+``virus >= others`` (the published tool's rule), score ``virus / (others + virus)``.
+Record: the mean of its scored windows' scores, held against the bundle's two thresholds.
+
+A call is made on complete evidence only. An item that no segment holds (`MISSING`) can still be
+computed, so it leaves its window unscored and its record without a call; an item that was
+quarantined never can be, so the call rests on the others.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.sequences.spec import RecordStatus
+from virnucpro.store.schema import RowState
+
+__all__ = [
+    "Call",
+    "RecordCalls",
+    "Status",
+    "Thresholds",
+    "WindowCalls",
+    "call_records",
+    "call_windows",
+]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.uint8]
+
+
+class Call(IntEnum):
+    """What a window or a record is said to be."""
+
+    NOT_SCORED = 0
+    VIRAL = 1
+    NON_VIRAL = 2
+    AMBIGUOUS = 3
+
+
+class Status(IntEnum):
+    """How a window or a record was answered."""
+
+    SCORED = 0
+    NO_OPEN_FRAME = 1
+    TOO_SHORT = 2
+    AMBIGUOUS_BASES = 3
+    QUARANTINED = 4
+    MISSING = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A record is viral from `viral` on, non-viral below `non_viral`, ambiguous between."""
+
+    viral: float = 0.5
+    non_viral: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCalls:
+    """One entry a window, in input order.
+
+    Attributes
+    ----------
+    others, virus
+        (n_windows,) float32, the highest score of each class over the scored items; NaN without.
+    score
+        (n_windows,) float32, ``virus / (others + virus)``; NaN where not scored.
+    n_items, n_scored
+        (n_windows,) int64, items that the window has, and those with a score.
+    best_item
+        (n_windows,) int64, the item with the highest virus score (the first of equals), or -1.
+    call, status
+        (n_windows,) uint8, codes of `Call` and `Status`.
+    """
+
+    others: FloatArray
+    virus: FloatArray
+    score: FloatArray
+    n_items: IntArray
+    n_scored: IntArray
+    best_item: IntArray
+    call: CodeArray
+    status: CodeArray
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCalls:
+    """One entry a record, in input order.
+
+    Attributes
+    ----------
+    score
+        (n_records,) float32, mean score of the scored windows; NaN without any.
+    n_windows, n_scored
+        (n_records,) int64.
+    n_missing
+        (n_records,) int64, windows with an item that no segment holds.
+    best_window
+        (n_records,) int64, number of the scored window with the highest score (the first of
+        equals) over the whole index, or -1.
+    call, status
+        (n_records,) uint8, codes of `Call` and `Status`.
+    """
+
+    score: FloatArray
+    n_windows: IntArray
+    n_scored: IntArray
+    n_missing: IntArray
+    best_window: IntArray
+    call: CodeArray
+    status: CodeArray
+
+
+def call_windows(
+    window_first_item: IntArray, item_row: IntArray, scores: FloatArray, state: CodeArray
+) -> WindowCalls:
+    """Reduce the items' scores to one call a window.
+
+    Parameters
+    ----------
+    window_first_item
+        (n_windows + 1,) int64; window w has the items ``[w]:[w + 1]``.
+    item_row
+        (n_items,) int64, the row that holds each item's numbers.
+    scores
+        (n_rows, 2) float32, `others` and `virus`.
+    state
+        (n_rows,) uint8, codes of `RowState`.
+    """
+    item_state = state[item_row]
+    done = item_state == RowState.DONE
+    others = np.where(done, scores[item_row, 0], np.float32(-np.inf))
+    virus = np.where(done, scores[item_row, 1], np.float32(-np.inf))
+    n_scored = _group_sum(window_first_item, done)
+    n_missing = _group_sum(window_first_item, item_state == RowState.MISSING)
+    n_items = np.diff(window_first_item)
+
+    status = np.full(len(n_items), Status.SCORED, np.uint8)
+    status[n_items == 0] = Status.NO_OPEN_FRAME
+    status[(n_items > 0) & (n_scored == 0)] = Status.QUARANTINED
+    status[n_missing > 0] = Status.MISSING
+    scored = status == Status.SCORED
+
+    best_others = _blank(_group_max(window_first_item, others), ~scored)
+    best_virus = _blank(_group_max(window_first_item, virus), ~scored)
+    call = np.full(len(n_items), Call.NOT_SCORED, np.uint8)
+    call[scored & (best_virus >= best_others)] = Call.VIRAL
+    call[scored & (best_virus < best_others)] = Call.NON_VIRAL
+    return WindowCalls(
+        others=best_others,
+        virus=best_virus,
+        score=best_virus / (best_others + best_virus),
+        n_items=n_items,
+        n_scored=n_scored,
+        best_item=np.where(scored, _group_argmax(window_first_item, virus), -1),
+        call=call,
+        status=status,
+    )
+
+
+def call_records(
+    record_first_window: IntArray,
+    record_status: CodeArray,
+    windows: WindowCalls,
+    thresholds: Thresholds,
+) -> RecordCalls:
+    """Reduce the windows' calls to one call a record.
+
+    Parameters
+    ----------
+    record_first_window
+        (n_records + 1,) int64; record r has the windows ``[r]:[r + 1]``.
+    record_status
+        (n_records,) uint8, codes of `RecordStatus`: what the index knows before any scoring.
+    windows
+        As `call_windows` gave them.
+    thresholds
+        The bundle's.
+    """
+    scored = windows.status == Status.SCORED
+    n_windows = np.diff(record_first_window)
+    n_scored = _group_sum(record_first_window, scored)
+    n_missing = _group_sum(record_first_window, windows.status == Status.MISSING)
+    n_quarantined = _group_sum(record_first_window, windows.status == Status.QUARANTINED)
+
+    status = _structural_status(record_status)
+    status[n_quarantined > 0] = Status.QUARANTINED
+    status[n_scored > 0] = Status.SCORED
+    status[n_missing > 0] = Status.MISSING
+
+    total = _group_sum(record_first_window, np.where(scored, windows.score, 0.0))
+    with np.errstate(invalid="ignore"):
+        score = (total / n_scored).astype(np.float32)
+    evidence = np.where(scored, windows.score, np.float32(-np.inf))
+    return RecordCalls(
+        score=score,
+        n_windows=n_windows,
+        n_scored=n_scored,
+        n_missing=n_missing,
+        best_window=np.where(n_scored > 0, _group_argmax(record_first_window, evidence), -1),
+        call=_threshold(score, status == Status.SCORED, thresholds),
+        status=status,
+    )
+
+
+def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresholds) -> CodeArray:
+    call = np.full(len(score), Call.NOT_SCORED, np.uint8)
+    call[scored] = Call.AMBIGUOUS
+    call[scored & (score < np.float32(thresholds.non_viral))] = Call.NON_VIRAL
+    call[scored & (score >= np.float32(thresholds.viral))] = Call.VIRAL
+    return call
+
+
+def _structural_status(record_status: CodeArray) -> CodeArray:
+    """Translate what the index knows of a record; a scorable one has windows to speak for it."""
+    table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
+    table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
+    table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
+    return table[record_status]
+
+
+def _blank(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
+    return np.where(where, np.float32(np.nan), values)
+
+
+def _group_sum(first: IntArray, values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Sum per group; whole numbers exactly, others in float64."""
+    kind = np.float64 if values.dtype.kind == "f" else np.int64
+    result = np.zeros(len(first) - 1, kind)
+    filled = np.flatnonzero(np.diff(first))
+    if len(filled):
+        result[filled] = np.add.reduceat(values, first[filled], dtype=kind)
+    return result
+
+
+def _group_max(first: IntArray, values: FloatArray) -> FloatArray:
+    result = np.full(len(first) - 1, -np.inf, np.float32)
+    filled = np.flatnonzero(np.diff(first))
+    if len(filled):
+        result[filled] = np.maximum.reduceat(values, first[filled])
+    return result
+
+
+def _group_argmax(first: IntArray, values: FloatArray) -> IntArray:
+    """Find the position of each group's first highest value; -1 for an empty group."""
+    best = np.repeat(_group_max(first, values), np.diff(first))
+    hits = np.flatnonzero(values == best)
+    result = np.full(len(first) - 1, -1, np.int64)
+    group = np.searchsorted(first, hits, side="right") - 1
+    result[group[::-1]] = hits[::-1]
+    return result
