@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
@@ -89,6 +89,8 @@ def encode_segment(segment: Segment) -> bytes:
 def read_segment(path: Path) -> Segment:
     """Read a segment and verify all of it: name, size, checksum, schema, shapes, finite numbers.
 
+    Its arrays are read-only: they are views of the file's image.
+
     Raises
     ------
     SegmentError
@@ -147,7 +149,7 @@ def _header(payload: memoryview | bytes) -> bytes:
 def _verified_image(path: Path) -> bytes:
     """Return the whole file, header included, when its header is the one its payload demands."""
     try:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=0) as stream:  # a buffer would copy the image once more
             _check_version(path, stream.read(USER_BLOCK))
             stream.seek(0)
             image = stream.read()
@@ -197,16 +199,23 @@ def _decode(image: bytes) -> Segment:
     with h5py.File(BytesIO(image), "r") as file:
         if file.attrs[schema.FORMAT] != schema.SEGMENT_FORMAT:
             raise ValueError(f"format {file.attrs[schema.FORMAT]!r}")
-        reasons = json.loads(file[schema.REASONS][...].tobytes())
+        columns = {name: _column(file[name], image) for name in file}
+        reasons = json.loads(columns[schema.REASONS].tobytes())
         return Segment(
             unit=int(file.attrs[schema.UNIT]),
             fingerprint=str(file.attrs[schema.FINGERPRINT]),
-            rows=file[schema.ROWS][...],
-            state=file[schema.STATE][...],
-            embeddings=file[schema.EMBEDDINGS][...] if schema.EMBEDDINGS in file else None,
-            scores=file[schema.SCORES][...] if schema.SCORES in file else None,
+            rows=columns[schema.ROWS],
+            state=columns[schema.STATE],
+            embeddings=columns.get(schema.EMBEDDINGS),
+            scores=columns.get(schema.SCORES),
             reasons={int(row): str(why) for row, why in reasons.items()},
         )
+
+
+def _column(dataset: h5py.Dataset, image: bytes) -> npt.NDArray[Any]:
+    """Look at a contiguous dataset where it lies in the image: halves the time of a read."""
+    values = np.frombuffer(image, dataset.dtype, dataset.size, dataset.id.get_offset())
+    return values.reshape(dataset.shape)
 
 
 def _misnamed(path: Path, unit: int) -> str:
