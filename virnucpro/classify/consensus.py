@@ -137,8 +137,8 @@ def call_windows(
     done = item_state == RowState.DONE
     others = np.where(done, scores[item_row, 0], np.float32(-np.inf))
     virus = np.where(done, scores[item_row, 1], np.float32(-np.inf))
-    n_scored = _group_sum(window_first_item, done)
-    n_missing = _group_sum(window_first_item, item_state == RowState.MISSING)
+    n_scored = _group_count(window_first_item, done)
+    n_missing = _group_count(window_first_item, item_state == RowState.MISSING)
     n_items = np.diff(window_first_item)
 
     status = np.full(len(n_items), Status.SCORED, np.uint8)
@@ -185,16 +185,16 @@ def call_records(
     """
     scored = windows.status == Status.SCORED
     n_windows = np.diff(record_first_window)
-    n_scored = _group_sum(record_first_window, scored)
-    n_missing = _group_sum(record_first_window, windows.status == Status.MISSING)
-    n_quarantined = _group_sum(record_first_window, windows.status == Status.QUARANTINED)
+    n_scored = _group_count(record_first_window, scored)
+    n_missing = _group_count(record_first_window, windows.status == Status.MISSING)
+    n_quarantined = _group_count(record_first_window, windows.status == Status.QUARANTINED)
 
     status = _structural_status(record_status)
     status[n_quarantined > 0] = Status.QUARANTINED
     status[n_scored > 0] = Status.SCORED
     status[n_missing > 0] = Status.MISSING
 
-    total = _group_sum(record_first_window, np.where(scored, windows.score, 0.0))
+    total = _group_sum(record_first_window, np.where(scored, windows.score, np.float32(0)))
     with np.errstate(invalid="ignore"):
         score = (total / n_scored).astype(np.float32)
     evidence = np.where(scored, windows.score, np.float32(-np.inf))
@@ -229,13 +229,19 @@ def _blank(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
     return np.where(where, np.float32(np.nan), values)
 
 
-def _group_sum(first: IntArray, values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Sum per group; whole numbers exactly, others in float64."""
-    kind = np.float64 if values.dtype.kind == "f" else np.int64
-    result = np.zeros(len(first) - 1, kind)
+def _group_count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
+    result = np.zeros(len(first) - 1, np.int64)
     filled = np.flatnonzero(np.diff(first))
     if len(filled):
-        result[filled] = np.add.reduceat(values, first[filled], dtype=kind)
+        result[filled] = np.add.reduceat(values, first[filled], dtype=np.int64)
+    return result
+
+
+def _group_sum(first: IntArray, values: FloatArray) -> NDArray[np.float64]:
+    result = np.zeros(len(first) - 1, np.float64)
+    filled = np.flatnonzero(np.diff(first))
+    if len(filled):
+        result[filled] = np.add.reduceat(values, first[filled], dtype=np.float64)
     return result
 
 

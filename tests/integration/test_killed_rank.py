@@ -1,0 +1,110 @@
+"""kill -9 of one rank: the others finish, the gaps are named, a resume fills them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+
+CAMPAIGNS = 20
+DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def many_fasta(tmp_path_factory):
+    """Enough units that a kill can fall in the middle."""
+    dice = random.Random(5)
+    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+    coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]
+    path = tmp_path_factory.mktemp("input") / "many.fa"
+    with path.open("w") as stream:
+        for number in range(400):
+            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, many_fasta):
+    from virnucpro.cli.main import main
+
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert main(["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]) == 0
+    return folder
+
+
+def uncovered_records(folder):
+    """What the segments leave open, from the files themselves."""
+    run = RunDirectory(folder)
+    index = SequenceIndex.open(run.index)
+    covered = np.zeros(index.n_rows, bool)
+    for _, path in run.segments():
+        with h5py.File(path) as file:
+            covered[file["rows"][:]] = True
+    open_items = np.flatnonzero(~covered[index.item_row])
+    windows = np.searchsorted(index.window_first_item, open_items, side="right") - 1
+    records = np.searchsorted(index.record_first_window, windows, side="right") - 1
+    return {index.record_name(int(record)) for record in records}
+
+
+def kill_a_rank(folder, victim, after_units):
+    """SIGKILL the victim once its shard holds so many segments (0: as soon as it is known)."""
+    run = RunDirectory(folder)
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        try:
+            ranks = json.loads(run.status_json.read_bytes())["ranks"]
+            pid = ranks[str(victim)]["pid"]
+        except (FileNotFoundError, KeyError):
+            pid = None
+        if pid and len(list(run.shard(victim).glob("unit-*.h5"))) >= after_units:
+            os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.002)
+    pytest.fail(f"rank {victim} never had {after_units} segments")
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+def test_the_others_finish_and_a_resume_completes(
+    campaign, many_fasta, undisturbed, tmp_path, virnucpro, tables, difference_of
+):
+    dice = random.Random(campaign)
+    ranks = dice.choice([2, 2, 3])
+    victim = dice.randrange(ranks)
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "virnucpro", "predict", many_fasta, "-o", folder]
+    with subprocess.Popen(
+        [*command, "--devices", f"cpu:{ranks}"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        kill_a_rank(folder, victim, dice.randrange(4))
+        _, said = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 2, said
+    assert "SIGKILL" in said
+
+    status = json.loads((folder / "status.json").read_text())["ranks"]
+    assert status[str(victim)]["exit"] == "SIGKILL"
+    others = [one for rank, one in status.items() if int(rank) != victim]
+    assert all(one["done"] == one["total"] > 0 for one in others)
+
+    listed = [row["seq_name"] for row in tables(folder / "missing.tsv")]
+    assert set(listed) == uncovered_records(folder)
+    assert len(set(listed)) == len(listed)
+    answers = tables(folder / "predictions.tsv")
+    assert {row["seq_name"] for row in answers if row["status"] == "missing"} == set(listed)
+    kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
+
+    again = dice.choice([1, 2, 3])
+    done = virnucpro("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, folder) == []
+    assert not (folder / "missing.tsv").exists()
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())

@@ -1,0 +1,130 @@
+"""The main job, end to end, with real processes and files."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, small_fasta):
+    from virnucpro.cli.main import main
+
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    code = main(["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"])
+    assert code == 0
+    return folder
+
+
+def test_every_record_is_answered_once_in_input_order(undisturbed, small_fasta, tables):
+    names = [
+        line[1:].split()[0] for line in small_fasta.read_text().splitlines() if line.startswith(">")
+    ]
+    rows = tables(undisturbed / "predictions.tsv")
+    assert [row["seq_name"] for row in rows] == names
+    by_name = {row["seq_name"]: row for row in rows}
+    assert by_name["one_base"]["status"] == "too_short"
+    assert by_name["empty"]["status"] == "too_short"
+    assert by_name["all_n"]["status"] == "ambiguous_bases"
+    assert by_name["stops"]["status"] == "no_open_frame"
+    scored = [row for row in rows if row["seq_name"].startswith(("open", "repeat", "some_n"))]
+    assert {row["status"] for row in scored} == {"scored"}
+    assert all(row["call"] in {"viral", "non-viral", "ambiguous"} for row in scored)
+    assert all(row["call"] == "not_scored" for row in rows if row["status"] != "scored")
+    assert not (undisturbed / "missing.tsv").exists()
+
+
+def test_repeated_records_have_the_same_numbers(undisturbed, tables):
+    rows = [row for row in tables(undisturbed / "predictions.tsv") if row["seq_name"] == "repeat"]
+    original = tables(undisturbed / "predictions.tsv")[3]
+    assert [row["score"] for row in rows] == [original["score"]] * 2
+
+
+def test_embeddings_stand_in_input_order_with_their_names(undisturbed):
+    lines = (undisturbed / "prediction_results.txt").read_text().splitlines()[1:]
+    with h5py.File(undisturbed / "embeddings.h5") as file:
+        names = [name.decode() for name in file["sequence_ids"][:]]
+        vectors = file["embeddings"][:]
+    assert names == [line.split("\t")[0] for line in lines]
+    assert vectors.shape[0] == len(names)
+    assert np.isfinite(vectors).all()
+    repeated = [number for number, name in enumerate(names) if name.startswith("repeat_chunk_1F1")]
+    assert len(repeated) == 2
+    assert (vectors[repeated[0]] == vectors[repeated[1]]).all()
+
+
+@pytest.mark.parametrize("devices", ["cpu:1", "cpu:3"])
+def test_the_number_of_ranks_does_not_matter(
+    undisturbed, small_fasta, tmp_path, virnucpro, difference_of, devices
+):
+    done = virnucpro("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices)
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, tmp_path / "run") == []
+
+
+def test_run_json_says_how_it_was_made(undisturbed, small_fasta):
+    content = json.loads((undisturbed / "run.json").read_text())
+    assert content["parameters"]["bundle"] == "mini"
+    assert content["inputs"][0]["path"] == str(small_fasta)
+    assert content["counts"]["records"] == 55
+    assert content["versions"]["torch"]
+    assert set(content["launches"][0]["ranks"]) == {"0", "1"}
+    assert content["launches"][0]["ranks"]["0"]["seconds"]["encode"] > 0
+
+
+def test_status_and_aggregate_of_a_finished_run(undisturbed, virnucpro):
+    before = (undisturbed / "predictions.tsv").read_bytes()
+    told = virnucpro("status", undisturbed, "--json")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["state"] == "complete"
+    again = virnucpro("aggregate", undisturbed)
+    assert again.returncode == 0, again.stderr
+    assert (undisturbed / "predictions.tsv").read_bytes() == before
+
+
+def test_a_run_is_not_overwritten_unless_asked(undisturbed, small_fasta, tmp_path, virnucpro):
+    refused = virnucpro("predict", small_fasta, "-o", undisturbed)
+    assert refused.returncode == 1
+    assert "--resume" in refused.stderr
+    assert "--force" in refused.stderr
+    other = tmp_path / "other.fa"
+    other.write_text(">other\n" + "ATGGCC" * 100 + "\n")
+    refused = virnucpro("predict", other, "-o", undisturbed, "--resume")
+    assert refused.returncode == 1
+    assert str(other) in refused.stderr
+    refused = virnucpro("predict", small_fasta, "-o", undisturbed, "--resume", "--window", "300")
+    assert refused.returncode == 1
+    assert "window was 500, is 300 now" in refused.stderr
+
+
+def test_a_finished_run_is_resumed_without_computing(undisturbed, small_fasta, virnucpro):
+    again = virnucpro("predict", small_fasta, "-o", undisturbed, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert len(json.loads((undisturbed / "run.json").read_text())["launches"]) == 1
+
+
+def test_standard_input_and_compressed_input_give_the_same_table(
+    undisturbed, small_fasta, tmp_path, virnucpro, difference_of
+):
+    import gzip
+
+    packed = tmp_path / "small.fa.gz"
+    packed.write_bytes(gzip.compress(small_fasta.read_bytes()))
+    with packed.open("rb") as stream:
+        done = virnucpro("predict", "-", "-o", tmp_path / "run", stdin=stream)
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, tmp_path / "run") == []
+    with small_fasta.open("rb") as stream:
+        again = virnucpro("predict", "-", "-o", tmp_path / "run", "--resume", stdin=stream)
+    assert again.returncode == 0, again.stderr
+
+
+def test_an_empty_file_gives_header_only_tables(tmp_path, virnucpro, tables):
+    (tmp_path / "empty.fa").touch()
+    done = virnucpro("predict", tmp_path / "empty.fa", "-o", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    for name in ("predictions.tsv", "windows.tsv", "prediction_results.txt"):
+        assert len((tmp_path / "run" / name).read_text().splitlines()) == 1

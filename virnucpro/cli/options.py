@@ -1,0 +1,104 @@
+"""Options that several commands share."""
+
+import argparse
+from pathlib import Path
+
+from virnucpro.pipeline.job import Execution
+
+__all__ = [
+    "add_execution_options",
+    "add_input_argument",
+    "add_numeric_options",
+    "add_tiling_options",
+    "execution_of",
+    "positive",
+]
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above zero."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def add_input_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the input files."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="FASTA",
+        help="FASTA or FASTQ; plain, gz, bz2, xz or zst; - for standard input",
+    )
+
+
+def add_execution_options(parser: argparse.ArgumentParser) -> None:
+    """Add where to write and what to run on."""
+    parser.add_argument(
+        "-o", "--outdir", type=Path, required=True, metavar="DIR", help="folder of the run"
+    )
+    parser.add_argument(
+        "--devices",
+        default="auto",
+        metavar="LIST",
+        help="auto (all GPUs that this process sees, else the CPU), 0,1 (those GPUs), "
+        "cpu:2 (two CPU ranks); default: %(default)s",
+    )
+    parser.add_argument(
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="CPU threads for all ranks together; default: all that this process may use",
+    )
+    existing = parser.add_mutually_exclusive_group()
+    existing.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in DIR where there is one (same inputs and parameters)",
+    )
+    existing.add_argument(
+        "--force", action="store_true", help="remove the run in DIR and start anew"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[str, ...]) -> None:
+    """Add what is computed with and stored as which kind of number."""
+    parser.add_argument(
+        "--precision",
+        choices=("fp32", "fp16", "bf16"),
+        default="fp32",
+        help="numbers that the encoders compute with; default: %(default)s",
+    )
+    parser.add_argument(
+        "--embeddings",
+        choices=embeddings,
+        default="fp16",
+        help="numbers that embeddings.h5 holds; default: %(default)s",
+    )
+
+
+def add_tiling_options(parser: argparse.ArgumentParser) -> None:
+    """Add how records are cut into windows and translated."""
+    parser.add_argument("--window", type=positive, metavar="BASES", help="length of a window")
+    parser.add_argument(
+        "--tiling",
+        choices=("published", "even"),
+        help="how windows are laid: as the published tool does, or evenly",
+    )
+    parser.add_argument(
+        "--genetic-code", type=positive, metavar="N", help="NCBI genetic code by number"
+    )
+
+
+def execution_of(arguments: argparse.Namespace) -> Execution:
+    """Collect what `add_execution_options` added."""
+    return Execution(
+        outdir=arguments.outdir,
+        devices=arguments.devices,
+        threads=arguments.threads,
+        resume=arguments.resume,
+        force=arguments.force,
+    )

@@ -1,0 +1,183 @@
+"""What a person sees of a run: bars on a terminal, plain lines elsewhere, nothing when quiet."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.outputs import Outcome
+    from virnucpro.runtime.status import WorkerStatus
+
+__all__ = ["CommandReporter", "open_reporter"]
+
+_LINE_EVERY = 10.0
+"""Seconds between two progress lines where there is no terminal."""
+
+
+class RankView(Protocol):
+    """Shows the ranks' progress."""
+
+    def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
+        """Show where the ranks are."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class CommandReporter:
+    """Tells a run's story on standard error, in the words of the command line."""
+
+    def __init__(self, root: Path, view: RankView | None, *, quiet: bool) -> None:
+        self._root = root
+        self._view = view
+        self._quiet = quiet
+        self._states: dict[int, str] = {}
+
+    def stage(self, text: str) -> None:
+        """Say that a stage of the work begins."""
+        if not self._quiet:
+            _say(text)
+
+    def warn(self, text: str) -> None:
+        """Say what a person should know, quiet or not."""
+        _say(f"warning: {text}")
+
+    def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
+        """Show progress, and say at once when a rank has failed."""
+        for rank, status in statuses.items():
+            if status.state != self._states.get(rank) and status.ended and not status.succeeded:
+                self.warn(f"rank {rank} failed: {status.reason} (see logs/rank-{rank:04d}.log)")
+            self._states[rank] = status.state
+        if self._view is not None:
+            self._view.show(statuses)
+
+    def finish(self, outcome: "Outcome") -> None:
+        """Sum up what was answered, and say what to do about what was not."""
+        self.close()
+        if not self._quiet:
+            for line in _summary(outcome):
+                _say(line)
+        if outcome.rows_missing:
+            self.warn(
+                f"partial: {outcome.records.get('missing', 0):,} sequences are not answered yet, "
+                f"listed in {outcome.root / 'missing.tsv'}. Repeat the command with --resume."
+            )
+        if outcome.rows_quarantined:
+            self.warn(
+                f"{outcome.rows_quarantined:,} rows have no numbers and never will, "
+                f"listed in {outcome.root / 'quarantine.tsv'}."
+            )
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        if error is not None and not isinstance(error, Exception):
+            _say(f"stopped ({error}). What was computed is safe: repeat with --resume.")
+
+
+def open_reporter(root: Path, *, quiet: bool) -> CommandReporter:
+    """Choose how to show a run in the folder `root`."""
+    view: RankView | None = None
+    if not quiet:
+        view = _terminal_bars() if sys.stderr.isatty() else _ProgressLines(time.monotonic)
+    return CommandReporter(root, view, quiet=quiet)
+
+
+class _ProgressLines:
+    """A line every so often, for logs."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._next = clock() + _LINE_EVERY
+
+    def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + _LINE_EVERY
+        _say(
+            "  ".join(
+                f"rank {rank}: {status.state} {status.done:,}/{status.total:,}"
+                for rank, status in sorted(statuses.items())
+            )
+        )
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+def _terminal_bars() -> RankView:
+    try:
+        import rich.progress  # noqa: F401 - an extra: lines do without it
+    except ImportError:
+        return _ProgressLines(time.monotonic)
+    return _RichBars()
+
+
+class _RichBars:
+    """One bar a rank."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # an extra
+        from rich.progress import (  # an extra
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._progress = Progress(
+            TextColumn("rank {task.fields[rank]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._tasks: dict[int, Any] = {}
+
+    def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
+        if not self._tasks:
+            self._progress.start()
+        for rank, status in sorted(statuses.items()):
+            if rank not in self._tasks:
+                self._tasks[rank] = self._progress.add_task("", rank=rank, state="")
+            self._progress.update(
+                self._tasks[rank],
+                completed=status.done,
+                total=status.total or None,
+                state=status.state,
+            )
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def _summary(outcome: "Outcome") -> Iterator[str]:
+    total = sum(outcome.records.values())
+    by_status = ", ".join(f"{count:,} {name}" for name, count in outcome.records.items() if count)
+    yield f"{total:,} sequences: {by_status or 'none'}"
+    if outcome.calls:
+        yield "calls: " + ", ".join(f"{count:,} {name}" for name, count in outcome.calls.items())
+    yield f"written: {outcome.main_output}"
+
+
+def _say(text: str) -> None:
+    print(f"[virnucpro] {text}", file=sys.stderr, flush=True)

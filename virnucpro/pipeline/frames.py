@@ -1,0 +1,70 @@
+"""Windows and stop-free frames as FASTA, with the names and files of the published tool."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from virnucpro.errors import UsageError
+from virnucpro.report.fasta import write_frames_files
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.windows import Tiling
+
+__all__ = ["write_frames"]
+
+_COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
+
+
+def write_frames(
+    inputs: Sequence[str],
+    outdir: Path,
+    *,
+    window: int,
+    tiling: Tiling,
+    genetic_code: int,
+    force: bool = False,
+) -> Iterator[Path]:
+    """Write three FASTA files for each input, and name each as it is done.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read.
+    UsageError
+        When two inputs would write the same files, or a file is there and `force` was not given.
+    """
+    stems = [_stem(name) for name in inputs]
+    if repeated := {stem for stem in stems if stems.count(stem) > 1}:
+        raise UsageError(
+            f"several inputs would be written as {min(repeated)}_*: "
+            "run them one by one into different folders."
+        )
+    outdir.mkdir(parents=True, exist_ok=True)
+    spec = IndexSpec(
+        kind="frames",
+        alphabet=Alphabet.NUCLEOTIDE,
+        window=window,
+        tiling=tiling,
+        genetic_code=genetic_code,
+    )
+    for name, stem in zip(inputs, stems, strict=True):
+        paths = (
+            outdir / f"{stem}_chunked{window}.fa",
+            outdir / f"{stem}_identified_nucleotide.fa",
+            outdir / f"{stem}_identified_protein.faa",
+        )
+        if existing := [path for path in paths if path.exists() and not force]:
+            raise UsageError(f"{existing[0]} is there already: --force replaces it.")
+        with tempfile.TemporaryDirectory(dir=outdir, prefix=".frames-") as folder:
+            index = build_index(Path(folder) / "index", [name], spec)
+            write_frames_files(index, *paths)
+        yield from paths
+
+
+def _stem(name: str) -> str:
+    """Name the outputs: ``a/b.fa.gz`` gives ``b``, standard input gives ``stdin``."""
+    if name == "-":
+        return "stdin"
+    path = Path(name)
+    return Path(path.stem).stem if path.suffix in _COMPRESSIONS else path.stem

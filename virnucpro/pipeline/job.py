@@ -1,0 +1,104 @@
+"""What to compute, and how to go about it: the two things that a command hands to the pipeline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from virnucpro.encoders.registry import EncoderSpec, Precision
+from virnucpro.pipeline.rank_task import EmbeddingsDtype
+from virnucpro.runtime.status import WorkerStatus
+from virnucpro.sequences.spec import IndexSpec
+
+__all__ = ["Execution", "Job", "Reporter", "SilentReporter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to compute. Every part of it changes a number, and stands in the run's fingerprint.
+
+    Attributes
+    ----------
+    command
+        ``predict`` or ``embed``.
+    inputs
+        FASTA or FASTQ files, ``-`` for standard input.
+    model
+        Fingerprint of the bundle, or of the one encoder's weights.
+    head
+        Weights of the classifier; None where vectors are all that is wanted.
+    """
+
+    command: str
+    inputs: tuple[str, ...]
+    index: IndexSpec
+    encoders: tuple[EncoderSpec, ...]
+    model_name: str
+    model: str
+    head: Path | None = None
+    labels: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    precision: Precision = "fp32"
+    embeddings: EmbeddingsDtype = "fp16"
+
+    def parameters(self) -> dict[str, Any]:
+        """List the parameters that a resume must repeat, by the names that users know."""
+        return {
+            "bundle": self.model_name,
+            "bundle_fingerprint": self.model,
+            "alphabet": self.index.alphabet.name.lower(),
+            "window": self.index.window,
+            "tiling": self.index.tiling,
+            "genetic_code": self.index.genetic_code,
+            "precision": self.precision,
+            "embeddings": self.embeddings,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How to go about it. Nothing here changes a number; a resume may differ in all of it.
+
+    Attributes
+    ----------
+    devices
+        As `virnucpro.runtime.devices.parse_devices` takes them.
+    threads
+        CPU threads for all ranks together; None for as many as the process may use.
+    resume
+        Go on with the run in the folder where there is one.
+    force
+        Remove the run in the folder and start anew.
+    """
+
+    outdir: Path
+    devices: str = "auto"
+    threads: int | None = None
+    resume: bool = False
+    force: bool = False
+
+
+class Reporter(Protocol):
+    """Hears how a run goes on. Shows it, or does not."""
+
+    def stage(self, text: str) -> None:
+        """Hear that a stage of the work begins."""
+
+    def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
+        """Hear what the ranks are doing, about twice a second."""
+
+    def warn(self, text: str) -> None:
+        """Hear of something that a person should know."""
+
+
+class SilentReporter:
+    """Shows nothing."""
+
+    def stage(self, text: str) -> None:
+        """Show nothing."""
+
+    def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
+        """Show nothing."""
+
+    def warn(self, text: str) -> None:
+        """Show nothing."""

@@ -1,0 +1,175 @@
+"""run.json: what a run is made of, and whether another command may go on with it."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from typing import Any
+
+from virnucpro import __version__
+from virnucpro.durable import write_file
+from virnucpro.errors import FingerprintError, NotARunError
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.spec import InputFile
+
+__all__ = ["SCHEMA_VERSION", "Launch", "Manifest", "read_manifest", "write_manifest"]
+
+SCHEMA_VERSION = 1
+_REPORTED = ("torch", "fair-esm", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of workers for a run. Times are seconds; `started` is UTC in ISO 8601."""
+
+    number: int
+    started: str
+    devices: Sequence[str]
+    n_units: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    ranks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything that a run is made of.
+
+    Attributes
+    ----------
+    command
+        ``predict`` or ``embed``.
+    parameters
+        Every parameter that changes a number: flat, JSON values only. Devices, ranks and threads
+        are not among them, and may differ on a resume.
+    inputs
+        The input files with the digests of their content.
+    index_fingerprint
+        Content hash of names, sequences and index specification.
+    units
+        Caps of a unit, ``rows`` and ``positions``: with the index they determine every unit.
+    labels, thresholds, encoders
+        What the final tables need of the bundle, so that they can be made without it.
+    """
+
+    command: str
+    parameters: Mapping[str, Any]
+    inputs: Sequence[InputFile]
+    index_fingerprint: str
+    counts: Mapping[str, int]
+    units: Mapping[str, int]
+    labels: Sequence[str]
+    thresholds: Mapping[str, float]
+    encoders: Sequence[Mapping[str, Any]]
+    created: str
+    launches: Sequence[Launch] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over all that changes a number: inputs' content and parameters."""
+        content = {
+            "command": self.command,
+            "index": self.index_fingerprint,
+            "parameters": dict(self.parameters),
+            "units": dict(self.units),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def with_launch(self, launch: Launch) -> "Manifest":
+        """Add a launch, or replace the one of the same number."""
+        others = [known for known in self.launches if known.number != launch.number]
+        return replace(self, launches=(*others, launch))
+
+    def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
+        """Raise FingerprintError naming every parameter that differs from the run's own."""
+        own = {"command": self.command, **self.parameters}
+        differing = [
+            f"{name} was {own.get(name)}, is {parameters.get(name)} now"
+            for name in sorted({*own, *parameters})
+            if own.get(name) != parameters.get(name)
+        ]
+        if differing:
+            raise FingerprintError(
+                f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. "
+                "Repeat the run's own, or choose another output folder (--force starts anew)."
+            )
+
+    def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
+        """Raise FingerprintError naming the first input whose content differs."""
+        if len(inputs) != len(self.inputs):
+            raise FingerprintError(
+                f"{root.root}: the run was made from {len(self.inputs)} input files, "
+                f"{len(inputs)} are given now. Name the same files in the same order."
+            )
+        for old, new in zip(self.inputs, inputs, strict=True):
+            if old.sha256 != new.sha256:
+                raise FingerprintError(
+                    f"{root.root}: {new.path} does not hold the sequences that the run was made "
+                    f"from ({old.path}: {old.n_records:,} records of {old.n_bases:,} letters then, "
+                    f"{new.n_records:,} of {new.n_bases:,} now, names and letters counted). "
+                    "Give the original file, or choose another output folder "
+                    "(--force starts anew)."
+                )
+
+
+def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
+    """Write run.json, whole or not at all."""
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "fingerprint": manifest.fingerprint,
+        **asdict(manifest),
+        "versions": _versions(),
+    }
+    with write_file(run.run_json) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def read_manifest(run: RunDirectory) -> Manifest:
+    """Read run.json.
+
+    Raises
+    ------
+    NotARunError
+        When there is none, or it is no manifest of a version that this program knows.
+    """
+    try:
+        content = json.loads(run.run_json.read_bytes())
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise NotARunError(
+                f"{run.root} was made by another version of virnucpro (run schema "
+                f"{content['schema_version']}, this one reads {SCHEMA_VERSION}). "
+                "Use that version, or choose another output folder."
+            )
+        manifest = _parse(content)
+    except FileNotFoundError:
+        raise NotARunError(
+            f"{run.root} is no run of virnucpro: it has no {run.run_json.name}."
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise NotARunError(
+            f"{run.run_json} cannot be read ({error!r}). Choose another output folder."
+        ) from error
+    if manifest.fingerprint != content["fingerprint"]:
+        raise NotARunError(
+            f"{run.run_json} has been changed since the run began (its fingerprint does not fit "
+            "its content). Restore it, or choose another output folder."
+        )
+    return manifest
+
+
+def _parse(content: Mapping[str, Any]) -> Manifest:
+    names = Manifest.__slots__
+    values = {name: content[name] for name in names}
+    values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
+    values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
+    return Manifest(**values)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "virnucpro": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in _REPORTED},
+    }

@@ -1,0 +1,140 @@
+"""The last step of every run: from whatever segments survived to the files a user opens."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classify.consensus import (
+    RecordCalls,
+    Thresholds,
+    WindowCalls,
+    call_records,
+    call_windows,
+)
+from virnucpro.pipeline.job import Reporter
+from virnucpro.pipeline.session import Session
+from virnucpro.report.published import write_consensus, write_results
+from virnucpro.report.tables import (
+    CALL_NAMES,
+    STATUS_NAMES,
+    write_missing,
+    write_predictions,
+    write_quarantine,
+    write_windows,
+)
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.schema import RowState
+
+__all__ = ["Outcome", "write_outputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has answered.
+
+    Attributes
+    ----------
+    records
+        Number of records by status.
+    calls
+        Number of records by call; empty for a run without a classifier.
+    rows_missing, rows_quarantined
+        Rows without numbers: a resume computes the former, never the latter.
+    main_output
+        The file to open first.
+    """
+
+    root: Path
+    records: dict[str, int]
+    calls: dict[str, int]
+    rows_missing: int
+    rows_quarantined: int
+    main_output: Path
+
+    @property
+    def complete(self) -> bool:
+        """Every row has its numbers."""
+        return not (self.rows_missing or self.rows_quarantined)
+
+
+def write_outputs(session: Session, reporter: Reporter) -> Outcome:
+    """Verify the segments and write every output from the rows that they hold.
+
+    Each file appears whole or not at all; a former one stays until its successor is whole.
+
+    Raises
+    ------
+    OSError
+        When an output cannot be written; the segments are untouched.
+    """
+    reporter.stage("verifying segments")
+    started = time.perf_counter()
+    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    for rejected in coverage.rejected:
+        reporter.warn(f"segment not used: {rejected.reason}")
+    reporter.stage("writing tables")
+    index = session.index
+    windows = call_windows(
+        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
+    )
+    records = call_records(
+        index.record_first_window,
+        index.record_status,
+        windows,
+        Thresholds(**session.manifest.thresholds),
+    )
+    if session.manifest.command == "predict":
+        _write_predictions(session, coverage, windows, records)
+    if session.manifest.parameters["embeddings"] != "none":
+        reporter.stage("writing embeddings")
+        views = {encoder["view"]: encoder["dim"] for encoder in session.manifest.encoders}
+        write_embeddings(session.run.embeddings, coverage, index, views)
+    _write_gaps(session, coverage, records)
+    seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
+    session.update(replace(session.manifest, seconds=seconds))
+    return _outcome(session, coverage, records)
+
+
+def _write_predictions(
+    session: Session, coverage: Coverage, windows: WindowCalls, records: RecordCalls
+) -> None:
+    run, index = session.run, session.index
+    write_windows(run.windows, index, windows)
+    write_results(run.published_results, index, coverage, session.manifest.labels)
+    write_consensus(run.published_consensus, index, windows)
+    write_predictions(run.predictions, index, records)
+
+
+def _write_gaps(session: Session, coverage: Coverage, records: RecordCalls) -> None:
+    """Write the lists of what has no numbers; a list that would be empty is not there."""
+    run, index = session.run, session.index
+    if coverage.missing:
+        write_missing(run.missing, index, records)
+    else:
+        run.missing.unlink(missing_ok=True)
+    if (coverage.row_state == RowState.QUARANTINED).any():
+        write_quarantine(run.quarantine, index, coverage)
+    else:
+        run.quarantine.unlink(missing_ok=True)
+
+
+def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outcome:
+    predicts = session.manifest.command == "predict"
+    return Outcome(
+        root=session.run.root,
+        records=_tally(records.status, STATUS_NAMES),
+        calls=_tally(records.call, CALL_NAMES) if predicts else {},
+        rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
+        rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
+        main_output=session.run.predictions if predicts else session.run.embeddings,
+    )
+
+
+def _tally(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(codes, minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}

@@ -1,0 +1,76 @@
+"""The whole job: sequences in, one answered row for each of them out."""
+
+from collections.abc import Sequence
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.encoders.base import Precision
+from virnucpro.pipeline.job import Execution, Job, Reporter, SilentReporter
+from virnucpro.pipeline.launch import compute_missing
+from virnucpro.pipeline.outputs import Outcome, write_outputs
+from virnucpro.pipeline.rank_task import EmbeddingsDtype
+from virnucpro.pipeline.session import open_session
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.windows import Tiling
+
+__all__ = ["predict", "predict_job"]
+
+
+def predict_job(
+    inputs: Sequence[str],
+    *,
+    bundle: str = "mini",
+    window: int | None = None,
+    tiling: Tiling | None = None,
+    genetic_code: int | None = None,
+    precision: Precision = "fp32",
+    embeddings: EmbeddingsDtype = "fp16",
+) -> Job:
+    """Say what to predict, with the bundle's own window, tiling and genetic code where none given.
+
+    Raises
+    ------
+    BundleError
+        When the bundle is missing or damaged: every file of it is verified.
+    """
+    opened = open_bundle(bundle)
+    return Job(
+        command="predict",
+        inputs=tuple(inputs),
+        index=IndexSpec(
+            kind="frames",
+            alphabet=Alphabet.NUCLEOTIDE,
+            window=window or opened.window,
+            tiling=tiling or opened.tiling,
+            genetic_code=genetic_code or opened.genetic_code,
+        ),
+        encoders=opened.encoders,
+        model_name=opened.name,
+        model=opened.fingerprint,
+        head=opened.head,
+        labels=opened.labels,
+        thresholds=dict(opened.thresholds),
+        precision=precision,
+        embeddings=embeddings,
+    )
+
+
+def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
+    """Compute what is missing in the run folder, then write its tables from what is there.
+
+    Returns
+    -------
+    What was answered. A rank that fails takes nothing with it: its rows are `missing` in the
+    tables, and a resume computes them.
+
+    Raises
+    ------
+    InputError, RunError, DeviceError
+        Before anything is computed.
+    WorkerError
+        When every rank failed and nothing was computed.
+    """
+    reporter = reporter or SilentReporter()
+    with open_session(job, execution, reporter) as session:
+        compute_missing(session, job, execution, reporter)
+        return write_outputs(session, reporter)

@@ -1,0 +1,153 @@
+"""A run folder opened for work: created, resumed or refused."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.errors import RunExistsError
+from virnucpro.pipeline.job import Execution, Job, Reporter
+from virnucpro.pipeline.lock import run_lock
+from virnucpro.pipeline.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
+from virnucpro.sequences.partition import unit_bounds
+
+__all__ = ["Session", "open_session", "reopen_session"]
+
+_UNITS_WANTED = 64
+_UNIT_ROWS = (32, 2048)
+_UNIT_POSITIONS = 131_072
+"""Caps of a unit. Small inputs get small units, so that every rank has some and little is lost."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One process's hold on a run folder."""
+
+    run: RunDirectory
+    manifest: Manifest
+    index: SequenceIndex
+    bounds: NDArray[np.int64]
+
+    def update(self, manifest: Manifest) -> None:
+        """Write a new state of the manifest."""
+        write_manifest(self.run, manifest)
+        self.manifest = manifest
+
+
+@contextmanager
+def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator[Session]:
+    """Create the run, or go on with it, and hold its lock meanwhile.
+
+    Raises
+    ------
+    RunExistsError
+        When the folder holds other files, or a run and neither `resume` nor `force` was given.
+    FingerprintError
+        When a resume would mix numbers of different inputs or parameters.
+    RunLockedError
+        When another process is at work in the folder.
+    InputError
+        When an input cannot be read; a folder made for the run is removed again.
+    """
+    run = RunDirectory(execution.outdir)
+    _refuse_foreign_folder(run)
+    made = not run.root.exists()
+    run.root.mkdir(parents=True, exist_ok=True)
+    try:
+        with run_lock(run):
+            if run.run_json.exists() and not execution.force:
+                yield _resume(run, job, execution, reporter)
+            else:
+                yield _create(run, job, reporter)
+    finally:
+        if made and not run.run_json.exists():
+            run.clear()
+            run.lock.unlink(missing_ok=True)
+            run.root.rmdir()
+
+
+@contextmanager
+def reopen_session(run: RunDirectory) -> Iterator[Session]:
+    """Hold a run as it is, without its inputs: to aggregate what it has.
+
+    Raises
+    ------
+    NotARunError, IndexFormatError, RunLockedError
+        When the folder is no run, is damaged, or another process is at work in it.
+    """
+    manifest = read_manifest(run)
+    with run_lock(run):
+        yield _session(run, manifest, SequenceIndex.open(run.index))
+
+
+def _refuse_foreign_folder(run: RunDirectory) -> None:
+    if run.root.exists() and not run.root.is_dir():
+        raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
+    if foreign := run.foreign_entries():
+        shown = ", ".join(foreign[:3]) + (" and others" if len(foreign) > 3 else "")
+        if not run.run_json.exists():
+            raise RunExistsError(
+                f"{run.root} holds files that are not a run's ({shown}). "
+                "Choose another output folder, or empty this one."
+            )
+
+
+def _create(run: RunDirectory, job: Job, reporter: Reporter) -> Session:
+    run.clear()
+    reporter.stage("reading sequences")
+    started = time.perf_counter()
+    index = build_index(run.index, job.inputs, job.index)
+    manifest = Manifest(
+        command=job.command,
+        parameters=job.parameters(),
+        inputs=index.inputs,
+        index_fingerprint=index.fingerprint,
+        counts={
+            "records": index.n_records,
+            "windows": index.n_windows,
+            "items": index.n_items,
+            "rows": index.n_rows,
+        },
+        units=_unit_caps(index.n_rows),
+        labels=job.labels,
+        thresholds=job.thresholds,
+        encoders=[
+            {"name": encoder.name, "view": encoder.view, "dim": encoder.dim}
+            for encoder in job.encoders
+        ],
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds={"index": round(time.perf_counter() - started, 3)},
+    )
+    write_manifest(run, manifest)
+    return _session(run, manifest, index)
+
+
+def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporter) -> Session:
+    if not execution.resume:
+        raise RunExistsError(
+            f"{run.root} holds a run already. Go on with it (--resume), replace it (--force), "
+            "or choose another output folder."
+        )
+    manifest = read_manifest(run)
+    manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
+    reporter.stage("checking the inputs against the run")
+    manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
+    return _session(run, manifest, SequenceIndex.open(run.index))
+
+
+def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:
+    bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
+    return Session(run, manifest, index, bounds)
+
+
+def _unit_caps(n_rows: int) -> Mapping[str, int]:
+    least, most = _UNIT_ROWS
+    rows = min(most, max(least, math.ceil(n_rows / _UNITS_WANTED)))
+    return {"rows": rows, "positions": _UNIT_POSITIONS}
