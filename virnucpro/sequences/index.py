@@ -1,0 +1,237 @@
+"""SequenceIndex: every record, window, item and row of a run, in memory-mapped columns on disk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.errors import IndexFormatError, UsageError
+from virnucpro.sequences.builder import input_digests, write_index
+from virnucpro.sequences.columns import COLUMNS, column_path, open_column
+from virnucpro.sequences.header import ADVICE, Header, read_header, verify_columns
+from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
+from virnucpro.sequences.translation import FRAMES, genetic_code
+from virnucpro.sequences.views import Places, frame_bases, frame_peptides, whole_sequences
+from virnucpro.sequences.windows import IntArray
+
+__all__ = [
+    "IndexSpec",
+    "InputFile",
+    "RecordStatus",
+    "SequenceIndex",
+    "build_index",
+    "fingerprint",
+    "input_digests",
+]
+
+
+class SequenceIndex:
+    """Every record, window, item and row of a run.
+
+    Columns are mapped into memory and read where they are touched, so that a process needs a few
+    MB however large the index is. Make one with `build_index` or `open`.
+
+    Attributes
+    ----------
+    spec
+        How records became items.
+    inputs
+        The files read, by content.
+    fingerprint
+        Digest of the inputs' content, `spec` and the schema.
+    record_lengths
+        ``(n_records,)`` int64: bases, or residues of proteins.
+    record_status
+        ``(n_records,)`` uint8 of `RecordStatus`.
+    record_first_window
+        ``(n_records + 1,)`` int64: record ``i`` has windows ``[i]:[i + 1]``.
+    window_starts, window_ends
+        ``(n_windows,)`` int64, half open, in the record's own coordinates.
+    window_first_item
+        ``(n_windows + 1,)`` int64: window ``i`` has items ``[i]:[i + 1]``.
+    item_frame
+        ``(n_items,)`` uint8, see `virnucpro.sequences.translation.FRAMES`; 0 for whole sequences.
+    item_row
+        ``(n_items,)`` int64.
+    row_lengths
+        ``(n_rows,)`` int32, descending: residues of the frame, or letters of a whole sequence.
+    """
+
+    def __init__(self, folder: Path, header: Header) -> None:
+        self.spec = header.spec
+        self.inputs = header.inputs
+        self.fingerprint = header.fingerprint
+        self._folder = folder
+        self._header = header
+        column = {name: _open(folder, name) for name in COLUMNS}
+        self.record_lengths: IntArray = column["record_lengths"]
+        self.record_status: npt.NDArray[np.uint8] = column["record_status"]
+        self.record_first_window: IntArray = column["record_first_window"]
+        self.window_starts: IntArray = column["window_starts"]
+        self.window_ends: IntArray = column["window_ends"]
+        self.window_first_item: IntArray = column["window_first_item"]
+        self.item_frame: npt.NDArray[np.uint8] = column["item_frame"]
+        self.item_row: IntArray = column["item_row"]
+        self.row_lengths: npt.NDArray[np.int32] = column["row_lengths"]
+        self._row_first_base: IntArray = column["row_first_base"]
+        self._row_span: npt.NDArray[np.int32] = column["row_span"]
+        self._row_frame: npt.NDArray[np.uint8] = column["row_frame"]
+        self._record_first_base: IntArray = column["record_first_base"]
+        self._name_first: IntArray = column["name_first"]
+        self._names = column["names"].data
+        self._bases = column["bases"].data
+
+    @classmethod
+    def open(cls, folder: Path) -> "SequenceIndex":
+        """Open an index on disk. Sizes are checked; see `verify` for more.
+
+        Raises
+        ------
+        IndexFormatError
+            When the folder holds no index, or one of an unknown version, or a damaged one.
+        """
+        return cls(folder, read_header(folder))
+
+    def verify(self) -> None:
+        """Read every file of the index once and compare its checksum.
+
+        Raises
+        ------
+        IndexFormatError
+            When a file was changed since it was written.
+        """
+        verify_columns(self._folder, self._header)
+
+    @property
+    def n_records(self) -> int:
+        """Number of records."""
+        return len(self.record_lengths)
+
+    @property
+    def n_windows(self) -> int:
+        """Number of windows."""
+        return len(self.window_starts)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_row)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of distinct items."""
+        return len(self.row_lengths)
+
+    def record_name(self, record: int) -> str:
+        """Name a record as its header does."""
+        first, last = self._name_first[record], self._name_first[record + 1]
+        return str(self._names[first:last], "utf-8")
+
+    def window_name(self, window: int) -> str:
+        """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""
+        record = _owner(self.record_first_window, window)
+        number = window - int(self.record_first_window[record]) + 1
+        return f"{self.record_name(record)}_chunk_{number}"
+
+    def item_name(self, item: int) -> str:
+        """Name an item: window and frame, or the record where it is a whole sequence."""
+        window = _owner(self.window_first_item, item)
+        if self.spec.kind == "whole":
+            return self.record_name(_owner(self.record_first_window, window))
+        return self.window_name(window) + FRAMES[self.item_frame[item]]
+
+    def window_sequence(self, window: int) -> bytes:
+        """Give the letters of a window."""
+        origin = int(self._record_first_base[_owner(self.record_first_window, window)])
+        return bytes(
+            self._bases[origin + self.window_starts[window] : origin + self.window_ends[window]]
+        )
+
+    def sequences(
+        self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
+    ) -> list[bytes]:
+        """Give what an encoder of a view gets.
+
+        Parameters
+        ----------
+        rows
+            ``(n,)`` integers: rows, in any order.
+        view
+            ``nucleotide``: the frame's bases, on its own strand. ``protein``: its residues. For an
+            index of whole sequences, the view of its alphabet alone.
+
+        Returns
+        -------
+        list of bytes
+            In the order of `rows`.
+
+        Raises
+        ------
+        UsageError
+            When the index has no such view.
+        """
+        places = Places(
+            self._row_first_base[rows],
+            self._row_span[rows],
+            self._row_frame[rows],
+            self.row_lengths[rows],
+        )
+        if self.spec.genetic_code is not None:
+            if view == "nucleotide":
+                return frame_bases(self._bases, places)
+            return frame_peptides(self._bases, places, genetic_code(self.spec.genetic_code))
+        kind = self.spec.alphabet.name.lower()
+        if view != kind:
+            raise UsageError(
+                f"an index of whole {kind} sequences has no view {view}: choose an encoder of "
+                f"{kind} sequences"
+            )
+        return whole_sequences(self._bases, places)
+
+
+def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:
+    """Read all inputs and build their index.
+
+    Memory does not grow with the number of bases beyond the longest record; it does by about 50
+    bytes an item. The folder appears whole or not at all, and survives a power cut.
+
+    Parameters
+    ----------
+    folder
+        Where the index goes; nothing may be there yet.
+    inputs
+        Files as `virnucpro.sequences.records.read_records` takes them, in the order of records.
+    spec
+        How records become items.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or is not what it should be.
+    RunExistsError
+        When there is something under the name of `folder`.
+    StoreError
+        When the index cannot be written.
+    UsageError
+        When standard input is named twice.
+    """
+    write_index(folder, inputs, spec)
+    return SequenceIndex.open(folder)
+
+
+def _open(folder: Path, name: str) -> npt.NDArray[Any]:
+    path = column_path(folder, name)
+    try:
+        column = open_column(path)
+    except (OSError, ValueError) as error:
+        raise IndexFormatError(f"{path}: cannot be opened ({error}); {ADVICE}") from error
+    if column.dtype != COLUMNS[name] or column.ndim != 1:
+        raise IndexFormatError(f"{path}: is no column of {COLUMNS[name]}; {ADVICE}")
+    return column
+
+
+def _owner(first: IntArray, member: int) -> int:
+    """Find the owner of a member; owner ``i`` has members ``first[i]:first[i + 1]``."""
+    return int(np.searchsorted(first, member, side="right")) - 1
