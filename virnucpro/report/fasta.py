@@ -4,10 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from virnucpro.durable import write_file
-from virnucpro.report.names import window_names
 from virnucpro.report.tsv import blocks
 from virnucpro.sequences.index import SequenceIndex
 
@@ -43,13 +40,10 @@ def write_frames_files(
 
 
 def _windows(index: SequenceIndex) -> Iterator[tuple[str, bytes]]:
-    for block in blocks(index.n_windows):
-        windows = np.arange(block.start, block.stop)
-        for name, bases in zip(
-            window_names(index, windows), index.window_sequences(windows), strict=True
-        ):
-            lines = (bases[start : start + _LINE] for start in range(0, len(bases), _LINE))
-            yield name, b"\n".join(lines)
+    for window in range(index.n_windows):
+        bases = index.window_sequence(window)
+        lines = (bases[start : start + _LINE] for start in range(0, len(bases), _LINE))
+        yield index.window_name(window), b"\n".join(lines)
 
 
 def _frames(

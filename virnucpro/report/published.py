@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.classify.consensus import Call, Status, WindowCalls
-from virnucpro.report.names import window_names
 from virnucpro.report.tsv import blocks, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
@@ -65,7 +64,7 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
         ("Modified_ID", "Is_Virus", "max_score_0", "max_score_1"),
         (
             (
-                window_names(index, scored[block]),
+                [index.window_name(window) for window in scored[block].tolist()],
                 [str(virus) for virus in (windows.call[scored[block]] == Call.VIRAL).tolist()],
                 _shortest(windows.others[scored[block]]),
                 _shortest(windows.virus[scored[block]]),

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.classify.consensus import Call, RecordCalls, Status, WindowCalls
-from virnucpro.report.names import record_names, window_names, window_records
 from virnucpro.report.tsv import NA, blocks, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.translation import FRAMES
@@ -73,7 +72,7 @@ def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) ->
         _PREDICTIONS,
         (
             (
-                record_names(index, np.arange(block.start, block.stop)),
+                _record_names(index, np.arange(block.start, block.stop)),
                 integers(index.record_lengths[block]),
                 integers(records.n_windows[block]),
                 integers(records.n_scored[block]),
@@ -105,8 +104,8 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
         _WINDOWS,
         (
             (
-                record_names(index, window_records(index, np.arange(block.start, block.stop))),
-                window_names(index, np.arange(block.start, block.stop)),
+                _owner_names(index, np.arange(block.start, block.stop)),
+                [index.window_name(window) for window in range(block.start, block.stop)],
                 integers(index.window_starts[block] + 1),
                 integers(index.window_ends[block]),
                 integers(windows.n_items[block]),
@@ -135,7 +134,7 @@ def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> Non
         _MISSING,
         (
             (
-                record_names(index, missing[block]),
+                _record_names(index, missing[block]),
                 integers(index.record_lengths[missing[block]]),
                 integers(records.n_windows[missing[block]]),
                 integers(records.n_missing[missing[block]]),
@@ -163,7 +162,7 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
         _QUARANTINE,
         (
             (
-                record_names(index, window_records(index, window[block])),
+                _owner_names(index, window[block]),
                 [index.item_name(item) for item in items[block].tolist()],
                 integers(index.window_starts[window[block]] + 1),
                 integers(index.window_ends[window[block]]),
@@ -181,6 +180,16 @@ def _quarantined_items(index: SequenceIndex, coverage: Coverage) -> npt.NDArray[
         for block in blocks(index.n_items)
     ]
     return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _record_names(index: SequenceIndex, records: npt.NDArray[np.int64]) -> list[str]:
+    return [index.record_name(record) for record in records.tolist()]
+
+
+def _owner_names(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:
+    """Name the records that the windows are pieces of."""
+    owners = np.searchsorted(index.record_first_window, windows, side="right") - 1
+    return _record_names(index, owners)
 
 
 def _spans(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:

@@ -1,0 +1,63 @@
+"""Indexes of real files, and scores for their rows."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from virnucpro.sequences.index import IndexSpec, SequenceIndex, build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.schema import RowState
+
+
+@pytest.fixture(scope="session")
+def index_file(tmp_path_factory) -> Callable[..., SequenceIndex]:
+    """Index a file by the published rule."""
+
+    def build(path: Path, window: int = 300) -> SequenceIndex:
+        spec = IndexSpec(
+            kind="frames",
+            alphabet=Alphabet.NUCLEOTIDE,
+            window=window,
+            tiling="published",
+            genetic_code=1,
+        )
+        return build_index(tmp_path_factory.mktemp("index") / "index", [str(path)], spec)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def index_records(index_file, tmp_path_factory) -> Callable[..., SequenceIndex]:
+    """Index records given as (name, bases)."""
+
+    def build(records: Sequence[tuple[str, str]], window: int = 300) -> SequenceIndex:
+        path = tmp_path_factory.mktemp("input") / "records.fa"
+        path.write_bytes("".join(f">{name}\n{bases}\n" for name, bases in records).encode())
+        return index_file(path, window)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def cover() -> Callable[..., Coverage]:
+    """Make the coverage of an index from the virus score of each item; None where it is missing."""
+
+    def make(index: SequenceIndex, virus: Sequence[float | None], quarantined=()) -> Coverage:
+        state = np.full(index.n_rows, RowState.MISSING, np.uint8)
+        scores = np.full((index.n_rows, 2), np.nan, np.float32)
+        for row, score in zip(index.item_row.tolist(), virus, strict=True):
+            if score is not None:
+                state[row] = RowState.DONE
+                scores[row] = 1 - score, score
+        reasons = {}
+        for item in quarantined:
+            row = int(index.item_row[item])
+            state[row], scores[row] = RowState.QUARANTINED, np.nan
+            reasons[row] = "its vector is not finite"
+        bounds = np.array([0, index.n_rows])
+        return Coverage(bounds, "f" * 64, {}, (), (), state, scores, reasons)
+
+    return make

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.classify.consensus import call_windows
+from virnucpro.report.published import _shortest, write_consensus, write_results
+
+OPEN = "GCC" * 4  # all six frames are open
+
+
+def windows_of(index, coverage):
+    return call_windows(
+        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
+    )
+
+
+@pytest.mark.shared
+def test_both_files_of_the_published_tool_come_out_of_its_scores(
+    shared, index_file, cover, tmp_path
+):
+    reference = shared / "reference" / "published-tool"
+    index = index_file(reference / "test_with_orfs.fa", window=500)
+    results = (reference / "test_with_orfs_merged" / "prediction_results.txt").read_text()
+    given_scores = np.array([line.split("\t")[2:] for line in results.splitlines()[1:]], np.float32)
+    coverage = cover(index, [0.0] * index.n_items)
+    coverage.scores[index.item_row] = given_scores
+
+    write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
+    assert (tmp_path / "results.txt").read_text() == results
+
+    write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
+    lines = (tmp_path / "consensus.csv").read_text().splitlines()
+    consensus = reference / "test_with_orfs_merged" / "prediction_results_highestscore.csv"
+    assert ["\t".join(line.split("\t")[:2]) for line in lines] == (
+        consensus.read_text().splitlines()
+    )
+    assert lines[0].split("\t")[2:] == ["max_score_0", "max_score_1"]
+    assert lines[2].split("\t")[2:] == ["0.5501341", "0.93954605"]
+
+
+def test_a_tie_is_others_for_an_item_and_virus_for_a_window(index_records, cover, tmp_path):
+    index = index_records([("tie", OPEN)])
+    coverage = cover(index, [0.5] * index.n_items)
+    write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
+    write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
+    assert (tmp_path / "results.txt").read_text().splitlines()[1] == (
+        "tie_chunk_1F1\tothers\t0.5\t0.5"
+    )
+    assert (tmp_path / "consensus.csv").read_text().splitlines()[1:] == [
+        "tie_chunk_1\tTrue\t0.5\t0.5"
+    ]
+
+
+def test_what_has_no_score_is_left_out(index_records, cover, tmp_path):
+    index = index_records([("a", OPEN), ("b", "GCA" * 8)])
+    virus = [0.75] * index.n_items
+    virus[-1] = None
+    coverage = cover(index, virus, quarantined=[0])
+    write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
+    names = [line.split("\t")[0] for line in (tmp_path / "results.txt").read_text().splitlines()]
+    assert names[1:] == [
+        index.item_name(item)
+        for item in range(index.n_items)
+        if index.item_row[item] not in {index.item_row[0], index.item_row[-1]}
+    ]
+    write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
+    assert (tmp_path / "consensus.csv").read_text().splitlines()[1:] == [
+        "a_chunk_1\tTrue\t0.25\t0.75"
+    ]
+
+
+@given(values=st.lists(st.floats(0, 1, width=32), max_size=20))
+def test_scores_come_back_from_their_text_as_short_as_can_be(values):
+    array = np.array(values, np.float32)
+    texts = _shortest(array)
+    assert texts == [str(value) for value in array]
+    np.testing.assert_array_equal(np.array(texts, np.float32), array)
