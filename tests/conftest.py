@@ -2,7 +2,9 @@
 
 import contextlib
 import gc
+import importlib
 import os
+import sys
 import tempfile
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -18,6 +20,15 @@ def shared() -> Path:
     if not (_SHARED / "genomes" / "genomes.tsv").is_file():
         pytest.skip(f"no real data at {_SHARED}: point VIRNUCPRO_SHARED at the shared folder")
     return _SHARED
+
+
+@pytest.fixture
+def coordinator_workers(monkeypatch):
+    """Worker functions that a spawned process can import, without importing pytest again."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "data"))
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    return importlib.import_module("coordinator_workers")
 
 
 @pytest.fixture(scope="session", autouse=True)

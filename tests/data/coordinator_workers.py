@@ -5,10 +5,13 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from multiprocessing import parent_process
 from pathlib import Path
+from unittest import mock
 
+from virnucpro.runtime import child
 from virnucpro.runtime.messages import Report, encode
 
 
@@ -67,8 +70,6 @@ def hang_until_asked(rank, world_size, results_queue):
 
 def leave_thread(rank, world_size, results_queue):
     """Return, but leave a thread that keeps the process alive."""
-    import threading
-
     threading.Thread(target=time.sleep, args=(600,)).start()
     results_queue.put(rank)
 
@@ -209,3 +210,24 @@ def descriptors_of_a_subprocess(rank, world_size, results_queue):
     command = [sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"]
     listing = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
     results_queue.put((str(results_queue._descriptor), listing.stdout))
+
+
+def hang_without_death_signal(rank, world_size, results_queue):
+    """Stand in for a system that sends no signal when a parent dies."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(1, 0, 0, 0, 0)
+    with mock.patch.object(ctypes, "CDLL", return_value=mock.Mock(prctl=lambda *_: -1)):
+        child._follow_parent(os.getppid())
+    results_queue.put(os.getpid())
+    ctypes.CDLL(None).sleep(600)
+
+
+def put_from_threads(rank, world_size, results_queue, count, size):
+    threads = [
+        threading.Thread(target=many_reports, args=(number, world_size, results_queue, count, size))
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from multiprocessing import process
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +22,9 @@ LIMIT = 60
 
 
 @pytest.fixture
-def workers(monkeypatch):
-    """Worker functions that a child can import; a child that does not import pytest again."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "data"))
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+def workers(coordinator_workers, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return importlib.import_module("coordinator_workers")
+    return coordinator_workers
 
 
 @pytest.fixture
@@ -431,6 +426,13 @@ def test_every_report_arrives_also_when_read_only_after_the_end(spawn, count, si
         coordinator.results_queue.get_nowait()
     with pytest.raises(queue.Empty):  # without a limit: it knows that no more can come
         coordinator.results_queue.get()
+
+
+def test_threads_of_a_worker_may_all_report(spawn):
+    coordinator = spawn(1, "put_from_threads", 20, 100_000)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    reports = sorted(coordinator.collect_results())
+    assert reports == [(t, n, bytes([t]) * 100_000) for t in range(4) for n in range(20)]
 
 
 @pytest.mark.parametrize("size", [10, 10 << 20])

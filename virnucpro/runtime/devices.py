@@ -143,21 +143,18 @@ def parse_devices(
     DeviceError
         When a device is not there or not visible.
     """
-    kind, _, rest = spec.strip().partition(":")
+    spec = spec.strip()
+    kind, _, rest = spec.partition(":")
     if kind == "cpu":
         return [Device("cpu")] * _cpu_ranks(spec, rest)
-    visible = _visible(inherited_mask(environ), (gpus or list_gpus)())
-    if spec.strip() == "auto":
-        return [Device("cuda", mask) for mask in visible] or [Device("cpu")]
-    wanted = [piece.strip() for piece in (rest if kind == "cuda" else spec).split(",")]
-    if not visible:
-        raise DeviceError(
-            f"--devices {spec}: there is no GPU{_of_mask(inherited_mask(environ))}; "
-            "use --devices cpu."
-        )
-    if spec.strip() == "cuda":
-        return [Device("cuda", mask) for mask in visible]
-    return _choose(spec, wanted, visible)
+    wanted = [] if spec in {"auto", "cuda"} else _split(spec, rest if kind == "cuda" else spec)
+    mask = inherited_mask(environ)
+    visible = _visible(mask, (gpus or list_gpus)())
+    if not visible and spec != "auto":
+        raise DeviceError(f"--devices {spec}: there is no GPU{_of_mask(mask)}; use --devices cpu.")
+    if wanted:
+        return _choose(spec, wanted, visible)
+    return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
 
 
 def list_gpus() -> list[Gpu]:
@@ -230,6 +227,17 @@ def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
     return next((gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)), None)
 
 
+def _split(spec: str, text: str) -> list[str]:
+    wanted = [piece.strip() for piece in text.split(",")]
+    for one in wanted:
+        if not _MASK_ENTRY.fullmatch(one):
+            raise UsageError(
+                f"--devices {spec}: {one!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 "
+                "or GPU-... names."
+            )
+    return wanted
+
+
 def _choose(spec: str, wanted: Sequence[str], visible: Mapping[str, str]) -> list[Device]:
     entries = [_entry(spec, one, visible) for one in wanted]
     twice = sorted({entry for entry in entries if entries.count(entry) > 1})
@@ -240,11 +248,6 @@ def _choose(spec: str, wanted: Sequence[str], visible: Mapping[str, str]) -> lis
 
 def _entry(spec: str, wanted: str, visible: Mapping[str, str]) -> str:
     """Find the mask entry that a number or a name of the option means."""
-    if not _MASK_ENTRY.fullmatch(wanted):
-        raise UsageError(
-            f"--devices {spec}: {wanted!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 or "
-            "GPU-... names."
-        )
     entries = list(visible)
     if wanted.isdigit():
         if int(wanted) < len(entries):

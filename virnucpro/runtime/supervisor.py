@@ -186,6 +186,7 @@ class Supervisor:
             if child.pipe in ready:
                 self._listen(rank, child)
             if child.sentinel in ready:
+                self._listen(rank, child, to_the_end=True)
                 self._bury(rank, child)
         if self._wake in ready:
             os.eventfd_read(self._wake)
@@ -225,7 +226,6 @@ class Supervisor:
         self._note(after_message(self._statuses[rank], message, time.monotonic()))
 
     def _bury(self, rank: int, child: Child) -> None:
-        self._listen(rank, child, to_the_end=True)
         status = after_exit(
             self._statuses[rank],
             child.exit_code(),
@@ -244,6 +244,7 @@ class Supervisor:
             self._changed.notify_all()
 
     def _kill_all(self) -> None:
+        """End the children of a supervision that broke down: hears nobody, trusts nothing."""
         for child in self._children.values():
             child.kill()
         deadline = time.monotonic() + KILL_GRACE_S

@@ -1,0 +1,140 @@
+"""Devices: masks as CUDA reads them, options as people write them."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.errors import DeviceError, UsageError
+from virnucpro.runtime.devices import (
+    Device,
+    Gpu,
+    devices_of_ranks,
+    inherited_mask,
+    list_gpus,
+    parse_devices,
+)
+
+NODE = [Gpu(f"GPU-{letter * 8}") for letter in "abcd"]
+MIG = [Gpu("GPU-aaaa", ("MIG-1111", "MIG-2222")), Gpu("GPU-bbbb")]
+
+
+def environ(mask):
+    return {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
+
+
+def parse(spec, mask=None, gpus=NODE):
+    return [str(device) for device in parse_devices(spec, environ(mask), lambda: gpus)]
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        (None, None),
+        ("", ()),
+        ("-1", ()),
+        ("NoDevFiles", ()),
+        ("4,5", ("4", "5")),
+        (" 4 ,5 ", ("4", "5")),
+        ("2,-1,3", ("2",)),
+        ("GPU-8932f937-d72c,MIG-GPU-8932f937/1/0", ("GPU-8932f937-d72c", "MIG-GPU-8932f937/1/0")),
+    ],
+)
+def test_a_mask_is_read_as_cuda_reads_it(text, entries):
+    assert inherited_mask(environ(text)) == entries
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=9, unique=True), st.data())
+def test_rank_r_gets_the_rth_of_the_mask(mask, data):
+    world_size = data.draw(st.integers(1, len(mask)))
+    text = ",".join(map(str, mask))
+    masks = [device.mask for device in devices_of_ranks(world_size, None, environ(text))]
+    assert masks == [str(entry) for entry in mask[:world_size]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mask", "error", "text"),
+    [
+        (None, "4,5", DeviceError, r"3 workers .* 2 devices .*'4,5'"),
+        ([0, 1], None, DeviceError, "3 workers .* 2 devices"),
+        ([0, 1, 2], "4,5", DeviceError, "no device 2 .*'4,5'"),
+        ([0, 1, "gpu"], None, UsageError, "'gpu' is no device"),
+        ([0, 1, -1], None, UsageError, "-1 is no device"),
+        ([0, 1, True], None, UsageError, "True is no device"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(wanted, mask, error, text):
+    with pytest.raises(error, match=text):
+        devices_of_ranks(3, wanted, environ(mask))
+
+
+@pytest.mark.parametrize(
+    ("spec", "mask", "gpus", "expected"),
+    [
+        ("auto", None, NODE, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
+        ("auto", "3,1", NODE, ["cuda:3", "cuda:1"]),
+        ("auto", "3,7,1", NODE, ["cuda:3"]),
+        ("auto", "", NODE, ["cpu"]),
+        ("auto", None, [], ["cpu"]),
+        ("auto", "0,1", [], ["cpu"]),
+        ("auto", None, MIG, ["cuda:1", "cuda:MIG-1111", "cuda:MIG-2222"]),
+        ("auto", "MIG-2222", MIG, ["cuda:MIG-2222"]),
+        ("cuda", "2", NODE, ["cuda:2"]),
+        ("cuda:0,2", None, NODE, ["cuda:0", "cuda:2"]),
+        ("2, 0", None, NODE, ["cuda:2", "cuda:0"]),
+        ("1", "3,1", NODE, ["cuda:1"]),
+        ("0", "GPU-dddd", NODE, ["cuda:GPU-dddd"]),
+        ("GPU-bbbb", None, NODE, ["cuda:1"]),
+        ("cuda:GPU-dddddddd", "3,1", NODE, ["cuda:3"]),
+        ("MIG-1111", None, MIG, ["cuda:MIG-1111"]),
+        ("cpu", "3,1", NODE, ["cpu"]),
+        ("cpu:3", None, [], ["cpu", "cpu", "cpu"]),
+    ],
+)
+def test_options_name_devices(spec, mask, gpus, expected):
+    assert parse(spec, mask, gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "mask", "gpus", "error", "text"),
+    [
+        ("cuda", None, [], DeviceError, "no GPU; use --devices cpu"),
+        ("0", None, [], DeviceError, "no GPU; use --devices cpu"),
+        ("0", "", NODE, DeviceError, "no GPU in the inherited CUDA_VISIBLE_DEVICES=''"),
+        ("4", None, NODE, DeviceError, r"no device 4 .*: 0 \(GPU-aaaaaaaa\), 1 .*, 3 "),
+        ("2", "3,1", NODE, DeviceError, r"no device 2 .*: 0 \(GPU-dddddddd\), 1 \(GPU-bbbbbbbb\)"),
+        ("GPU-aaaa", "3,1", NODE, DeviceError, "no device GPU-aaaa"),
+        ("0,0", None, NODE, UsageError, "names 0 twice"),
+        ("1,GPU-bbbb", None, NODE, UsageError, "names 1 twice"),
+        ("cuda:", None, NODE, UsageError, "'' is no device"),
+        ("", None, NODE, UsageError, "'' is no device"),
+        ("0,,1", None, NODE, UsageError, "'' is no device"),
+        ("gpu", None, NODE, UsageError, "'gpu' is no device"),
+        ("tpu:1", None, [], UsageError, "'tpu:1' is no device"),
+        ("-1", None, NODE, UsageError, "'-1' is no device"),
+        ("cpu:0", None, [], UsageError, "at least 1"),
+        ("cpu:", None, [], UsageError, "cpu:N"),
+        ("cpu:two", None, [], UsageError, "cpu:N"),
+    ],
+)
+def test_options_that_make_no_sense_here_are_refused(spec, mask, gpus, error, text):
+    with pytest.raises(error, match=text):
+        parse(spec, mask, gpus)
+
+
+@given(st.text(max_size=12))
+def test_any_option_is_understood_or_refused(spec):
+    with contextlib.suppress(UsageError, DeviceError):
+        assert len(parse_devices(spec, {}, lambda: NODE)) >= 1
+
+
+def test_a_device_sets_the_mask():
+    assert Device("cuda", "5").environment == {"CUDA_VISIBLE_DEVICES": "5"}
+    assert Device("cpu").environment == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_listing_gpus_starts_no_cuda():
+    assert all(gpu.uuid.startswith("GPU-") for gpu in list_gpus())
+    assert "libcuda.so" not in Path("/proc/self/maps").read_text()

@@ -1,0 +1,88 @@
+"""No worker outlives its parent, however the parent ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "data" / "coordinator_parent.py"
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """Start the program in a process group of its own; its pids are gone after the test."""
+    started = []
+
+    def start(worker, ending):
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(tmp_path), worker, ending],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process, [int(pid) for pid in process.stdout.readline().split()]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def lives(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def assert_gone(pids, seconds=2):
+    deadline = time.monotonic() + seconds
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("worker", ["hang", "hang_in_c", "hang_deaf", "hang_without_death_signal"])
+def test_workers_die_with_a_killed_parent(parent, worker):
+    process, pids = parent(worker, "wait")
+    assert len(pids) == 2
+    assert all(lives(pid) for pid in pids)
+    process.kill()
+    process.wait()
+    assert_gone(pids)
+
+
+def test_workers_die_with_a_parent_killed_while_they_start(parent):
+    for _ in range(3):
+        process, pids = parent("hang", "at once")
+        process.kill()
+        process.wait()
+        assert_gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "error"),
+    [("raise", 1, "the parent had enough"), ("fall off the end", 0, ""), ("_exit", 5, "")],
+)
+def test_workers_die_with_a_parent_that_ends_without_waiting(parent, ending, code, error):
+    process, pids = parent("hang", ending)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert error in errors
+    assert_gone(pids)
+
+
+def test_ctrl_c_at_a_terminal_is_the_parents_to_answer(parent):
+    process, pids = parent("hang", "wait")
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert output.split() == ["running", "running", "stopped", "stopped"]
+    assert errors == ""
+    assert_gone(pids)

@@ -1,0 +1,93 @@
+"""The supervision when the system, or the supervision itself, breaks down."""
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from virnucpro.errors import WorkerError
+from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.process import Child
+from virnucpro.runtime.supervisor import Supervisor
+
+
+@pytest.fixture
+def spawn(coordinator_workers, tmp_path):
+    """Spawn two workers on CPUs; all are gone after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(function, *args):
+            coordinator = GPUProcessCoordinator(2, tmp_path, ["cpu"] * 2)
+            stack.enter_context(coordinator)
+            coordinator.spawn_workers(getattr(coordinator_workers, function), args)
+            return coordinator
+
+        yield make
+
+
+def children():
+    listings = Path("/proc/self/task").glob("*/children")
+    return {pid for listing in listings for pid in listing.read_text().split()}
+
+
+def test_no_worker_is_left_when_the_system_refuses_one(coordinator_workers, tmp_path):
+    before = children()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(list(Path("/proc/self/fd").iterdir()))
+    with GPUProcessCoordinator(20, tmp_path, ["cpu"] * 20) as coordinator:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 20, limits[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                coordinator.spawn_workers(coordinator_workers.hang)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert coordinator.workers == {}
+    assert len(children() - before) <= 1  # multiprocessing's tracker
+
+
+def test_a_process_that_does_not_die_is_named(spawn, monkeypatch):
+    monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.05)
+    monkeypatch.setattr("virnucpro.runtime.supervisor.KILL_GRACE_S", 0.05)
+    coordinator = spawn("hang")
+    with monkeypatch.context() as patch:  # stands in for a process stuck in the kernel
+        patch.setattr(Child, "terminate", lambda _: None)
+        patch.setattr(Child, "kill", lambda _: None)
+        pid = coordinator.workers[1].pid
+        with pytest.raises(WorkerError, match=rf"worker 1 \(pid {pid}\) did not die of SIGKILL"):
+            coordinator.terminate_all()
+    for worker in coordinator.workers.values():
+        worker.kill()
+    assert coordinator.wait_for_completion(20) == {0: False, 1: False}
+
+
+def test_nobody_waits_for_a_broken_supervision(spawn, monkeypatch):
+    coordinator = spawn("hang")
+    monkeypatch.setattr(Supervisor, "_take", lambda *_: 1 / 0)
+    with pytest.raises(WorkerError, match="broke down") as caught:
+        coordinator.wait_for_completion(20)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert not any(worker.is_alive() for worker in coordinator.workers.values())
+
+
+def test_the_thread_ends_with_the_last_worker(spawn):
+    coordinator = spawn("echo")
+    thread = coordinator._supervisor._thread
+    coordinator.wait_for_completion(20)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_of_the_parent_leaves_the_workers_alone(spawn, tmp_path):
+    coordinator = spawn("touch_and_wait", str(tmp_path))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            coordinator._supervisor._stop_at_exit()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    (tmp_path / "go").touch()
+    assert coordinator.wait_for_completion(20) == {0: True, 1: True}
