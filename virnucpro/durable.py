@@ -47,7 +47,8 @@ def write_file(path: Path) -> Iterator[IO[bytes]]:
     Raises
     ------
     OSError
-        When the file cannot be written (disk full, no permission); `path` is as it was.
+        When the file cannot be written (disk full, no permission); `path` is as it was, and a
+        note of the error names it.
     """
     temporary = temporary_beside(path)
     try:
@@ -57,6 +58,8 @@ def write_file(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(stream.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.add_note(f"{path} could not be written; what stood there before is untouched")
         raise

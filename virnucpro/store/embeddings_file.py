@@ -223,7 +223,7 @@ def _allocate(handle: int, offset: int, size: int) -> None:
         os.posix_fallocate(handle, offset, size)
     except OSError as error:
         if error.errno not in _NO_PREALLOCATION:
-            error.add_note(f"embeddings.h5 needs {offset + size:,} bytes")
+            error.add_note(f"the embeddings need {offset + size:,} bytes of disk")
             raise
 
 

@@ -134,7 +134,7 @@ def commit_segment(path: Path, segment: Segment) -> int:
             stream.write(data)
     except OSError as error:
         error.add_note(
-            f"{path}: unit {segment.unit} needs {len(data):,} bytes; free them, then --resume"
+            f"unit {segment.unit} needs {len(data):,} bytes of disk; free them, then --resume"
         )
         raise
     return len(data)

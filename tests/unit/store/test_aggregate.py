@@ -178,6 +178,7 @@ def attempt():
     try:
         write_embeddings(target / "embeddings.h5", coverage, index, {"nucleotide": 3, "protein": 5})
     except OSError as error:
+        assert "embeddings.h5 could not be written" in error.__notes__[-1]
         return error.strerror
     return "written"
 

@@ -306,6 +306,7 @@ def test_a_disk_that_fills_leaves_the_former_segment(tmp_path, make_segment):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert result.returncode == 3, result.stderr
+    assert f"{path} could not be written" in result.stdout
     assert "unit 0 needs 2" in result.stdout
     assert_equal(read_segment(path), make_segment())
     assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,65 @@
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.coverage import survey
+from virnucpro.store.segment import encode_segment
+from virnucpro.store.shard import ShardWriter
+
+N_UNITS, UNIT = 10_000, 4
+BOUNDS = np.arange(0, UNIT * (N_UNITS + 1), UNIT)
+
+RANK = """
+import sys
+from pathlib import Path
+import numpy as np
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.segment import Segment
+from virnucpro.store.shard import ShardWriter
+
+writer, n = ShardWriter(RunDirectory(Path(sys.argv[1])), 0), int(sys.argv[3])
+for unit in range(int(sys.argv[2]), 10_000):
+    rows = np.arange(unit * n, unit * n + n)
+    vectors = np.repeat(rows[:, None], 50_000, axis=1).astype("f4")
+    writer.commit(Segment(unit, "f", rows, np.zeros(n, "u1"), vectors, None))
+    print(unit, flush=True)
+"""
+
+
+def test_a_commit_returns_the_size_of_the_file(tmp_path, make_segment):
+    run = RunDirectory(tmp_path)
+    size = ShardWriter(run, 7).commit(make_segment(3))
+    assert run.segment(7, 3).stat().st_size == size == len(encode_segment(make_segment(3)))
+
+
+def test_a_second_writer_of_the_rank_puts_the_same_file_in_place(tmp_path, make_segment):
+    run = RunDirectory(tmp_path)
+    writers = [ShardWriter(run, 0), ShardWriter(run, 0)]
+    for writer in writers:
+        writer.commit(make_segment(0))
+    assert [path.name for path in run.shard(0).iterdir()] == ["unit-000000.h5"]
+
+
+def test_what_was_committed_outlives_a_kill_and_nothing_half_made_counts(tmp_path):
+    run = RunDirectory(tmp_path)
+    acknowledged: set[int] = set()
+    for attempt in range(4):
+        first = max(acknowledged, default=-1) + 1
+        with subprocess.Popen(
+            [sys.executable, "-c", RANK, tmp_path, str(first), str(UNIT)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as rank:
+            acknowledged.add(int(rank.stdout.readline()))
+            time.sleep(0.013 * attempt)  # a moment of the commits that follow
+            rank.send_signal(signal.SIGKILL)
+            acknowledged.update(int(line) for line in rank.stdout if line.endswith("\n"))
+        assert rank.returncode == -signal.SIGKILL
+    coverage = survey(run, BOUNDS, "f")
+    assert coverage.rejected == ()
+    assert acknowledged <= coverage.done.keys()
+    assert len(coverage.done) <= len(acknowledged) + 4
