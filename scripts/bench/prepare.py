@@ -1,0 +1,242 @@
+"""How fast sequences are prepared, beside Biopython, and what an open index costs in memory.
+
+Prepared are real genomes, written out as one plain FASTA file: reader, windows, six frames and
+index on our side; the same rule with Biopython in plain steps on the other, in the same process, on
+a part of the same file. Both answers are compared before any figure is printed. Rates are per
+second of one thread's CPU time, so that a busy machine does not matter.
+
+    python scripts/bench/prepare.py [--bases 40e6] [--shared ../shared]
+"""
+
+import argparse
+import cProfile
+import gzip
+import math
+import os
+import pstats
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from Bio import SeqIO
+from Bio.Seq import Seq
+
+from virnucpro.sequences.index import IndexSpec, SequenceIndex, build_index
+from virnucpro.sequences.records import Alphabet
+
+Item = tuple[str, bytes, bytes]
+
+# The functions of each stage; none of them calls another.
+STAGES = {
+    "reader": ["_read_batches"],
+    "content digest": ["add in spec.py"],
+    "windows": ["tile_all"],
+    "six frames": ["open_frames"],
+    "items told apart": ["_frame_digests", "distinct_rows"],
+    "columns written": ["append in columns.py", "close in columns.py"],
+}
+ITEMS_FOR_MEMORY = 2_000_000
+UNIT_ROWS = 4096
+
+
+def main() -> None:
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        genomes = write_genomes(arguments.shared, folder / "genomes.fa", int(arguments.bases))
+        part = write_part(genomes, folder / "part.fa", int(arguments.reference_bases))
+        compare_rates(folder, genomes, part, arguments.window)
+        compare_memory(folder)
+
+
+def _arguments() -> argparse.Namespace:
+    shared = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[3] / "shared"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shared", type=Path, default=shared, help="holds genomes/*/*.fa.gz")
+    parser.add_argument("--bases", type=float, default=40e6, help="at least so many for us")
+    parser.add_argument("--reference-bases", type=float, default=1e6, help="for Biopython")
+    parser.add_argument("--window", type=int, default=500)
+    return parser.parse_args()
+
+
+def write_genomes(shared: Path, path: Path, least: int) -> Path:
+    """Concatenate genomes, of viruses and of cells in turn."""
+    groups = ("virus", "bacteria", "archaea", "protozoa", "plant")
+    lists = [sorted((shared / "genomes" / group).glob("*.fa.gz")) for group in groups]
+    in_turn = chain.from_iterable(zip(*(many * 20 for many in lists), strict=False))
+    with path.open("wb") as stream:
+        while stream.tell() < least * 1.02:
+            stream.write(gzip.decompress(next(in_turn).read_bytes()))
+    return path
+
+
+def write_part(genomes: Path, path: Path, least: int) -> Path:
+    """Take records from the front of the file, until there are bases enough."""
+    taken = 0
+    with path.open("w") as stream:
+        for record in SeqIO.parse(genomes, "fasta"):
+            SeqIO.write(record, stream, "fasta")
+            taken += len(record)
+            if taken >= least:
+                break
+    return path
+
+
+def compare_rates(folder: Path, genomes: Path, part: Path, window: int) -> None:
+    """Print both rates, their ratio, and the shares of our stages."""
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "published", 1)
+    check = build_index(folder / "part", [str(part)], spec)
+    theirs, seconds = timed(lambda: prepare_with_biopython(part, window))
+    if theirs != list(items_of(check)):
+        sys.exit("the two sides do not find the same items: no rate means anything")
+    their_rate = int(check.record_lengths.sum()) / seconds
+    builds = [
+        timed(lambda i=i: build_index(folder / f"index-{i}", [str(genomes)], spec))  # type: ignore[misc]
+        for i in range(3)
+    ]
+    index, seconds = min(builds, key=lambda build: build[1])
+    our_rate = int(index.record_lengths.sum()) / seconds
+    print(f"{index.record_lengths.sum():,} bases, {index.n_records:,} records", end=", ")
+    print(f"{index.n_windows:,} windows, {index.n_items:,} items, {index.n_rows:,} rows")
+    print(f"virnucpro   {our_rate / 1e6:8.2f} Mb/s   ({1e9 / our_rate:.1f} ns a base)")
+    print(f"Biopython   {their_rate / 1e6:8.2f} Mb/s   ({1e9 / their_rate:.1f} ns a base)")
+    print(f"ratio       {our_rate / their_rate:8.1f}")
+    print_shares(lambda: build_index(folder / "profiled", [str(genomes)], spec))
+
+
+def timed[T](work: Callable[[], T]) -> tuple[T, float]:
+    """Give what the work returns, and the CPU seconds that it took."""
+    started = time.process_time()
+    result = work()
+    return result, time.process_time() - started
+
+
+def items_of(index: SequenceIndex) -> Iterator[Item]:
+    bases = index.sequences(index.item_row, "nucleotide")
+    peptides = index.sequences(index.item_row, "protein")
+    for item in range(index.n_items):
+        yield index.item_name(item), bases[item], peptides[item]
+
+
+def prepare_with_biopython(path: Path, window: int) -> list[Item]:
+    """Read, cut, translate, number the distinct items: in plain steps."""
+    items: list[Item] = []
+    for record in SeqIO.parse(path, "fasta"):
+        sequence = record.seq.upper()
+        for k, (start, end) in enumerate(published_windows(len(sequence), window), 1):
+            piece = sequence[start:end]
+            for strand, letter in ((piece, "F"), (reversed_strand(piece), "R")):
+                for offset in range(3):
+                    if residues := open_peptide(strand[offset:]):
+                        bases = strand[offset : offset + 3 * len(residues) + 1]
+                        name = f"{record.id}_chunk_{k}{letter}{offset + 1}"
+                        items.append((name, bytes(bases), residues))
+    distinct = list(dict.fromkeys(item[1:] for item in items))
+    distinct.sort(key=lambda content: -len(content[1]))
+    rows = {content: row for row, content in enumerate(distinct)}
+    _ = [rows[item[1:]] for item in items]
+    return items
+
+
+def published_windows(length: int, window: int) -> Iterator[tuple[int, int]]:
+    n = math.ceil(length / window)
+    excess = n * window - length
+    low = excess // n if n else 0
+    need = excess - low * (n - 1)
+    moved = 0
+    for k in range(n):
+        start = k * window - moved
+        yield start, min(start + window, length)
+        moved += low + 1 if k < need else low
+
+
+def reversed_strand(piece: Seq) -> Seq:
+    if set(bytes(piece)) <= set(b"ACGT"):
+        return piece.reverse_complement()
+    return Seq(bytes(piece)[::-1].translate(bytes.maketrans(b"ACGT", b"TGCA")))
+
+
+def open_peptide(frame: Seq) -> bytes:
+    """Translate a frame; empty where it has a stop."""
+    frame = frame[: len(frame) // 3 * 3]
+    if not set(bytes(frame)) <= set(b"ACGT"):
+        codons = (bytes(frame[i : i + 3]) for i in range(0, len(frame), 3))
+        frame = Seq(b"".join(codon for codon in codons if set(codon) <= set(b"ACGT")))
+    residues = bytes(frame.translate())
+    return b"" if b"*" in residues else residues
+
+
+def print_shares(work: Callable[[], object]) -> None:
+    """Profile the work and print how its time divides."""
+    profile = cProfile.Profile(time.process_time)
+    profile.runcall(work)
+    stats = pstats.Stats(profile)
+    times = {
+        key: cumulative
+        for (file, _, function), (_, _, _, cumulative, _) in stats.stats.items()  # type: ignore[attr-defined]
+        for key in (function, f"{function} in {Path(file).name}")
+    }
+    total = stats.total_tt  # type: ignore[attr-defined]
+    shares = {stage: sum(times.get(key, 0) for key in keys) for stage, keys in STAGES.items()}
+    shares["everything else"] = total - sum(shares.values())
+    print("our time:  ", ", ".join(f"{name} {t / total:.0%}" for name, t in shares.items()))
+    print("bound by:  ", max(shares, key=lambda stage: shares[stage]))
+
+
+RANK = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.partition import unit_bounds
+index = SequenceIndex.open(Path(sys.argv[1]))
+unit_bounds(index.row_lengths, {UNIT_ROWS}, 10**9)
+first = index.n_rows // 2
+rows = np.arange(first, min(first + {UNIT_ROWS}, index.n_rows))
+index.sequences(rows, "nucleotide"), index.sequences(rows, "protein")
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(*(status[key].split()[0] for key in ("VmRSS", "RssAnon")))
+"""
+
+
+def compare_memory(folder: Path) -> None:
+    """Print what a rank's process holds for a large index, above one with an empty index."""
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 300, "published", 1)
+    (folder / "empty.fa").touch()
+    build_index(folder / "empty", [str(folder / "empty.fa")], spec)
+    reads = write_reads(folder / "reads.fa", ITEMS_FOR_MEMORY * 47 // 100)
+    large, seconds = timed(lambda: build_index(folder / "large", [str(reads)], spec))
+    print(f"{large.n_records:,} reads of 60 bases, {large.n_items:,} items: {seconds:.1f} s of CPU")
+    empty, full = (
+        np.array(
+            subprocess.run(
+                [sys.executable, "-c", RANK, str(folder / name)], check=True, capture_output=True
+            ).stdout.split(),
+            dtype=float,
+        )
+        / 1024
+        for name in ("empty", "large")
+    )
+    resident, anonymous = full - empty
+    print(f"a rank on it, one unit read: {full[0]:.1f} MB, {resident:.1f} MB more than on an empty")
+    print(
+        f"index, of which {anonymous:.1f} MB its own and the rest pages of files, shared by ranks"
+    )
+
+
+def write_reads(path: Path, n_reads: int) -> Path:
+    letters = np.frombuffer(b"ACGT", np.uint8)[
+        np.random.default_rng(1).integers(0, 4, (n_reads, 60), np.uint8)
+    ]
+    with path.open("wb") as stream:
+        stream.writelines(b">r%d\n%s\n" % (i, row.tobytes()) for i, row in enumerate(letters))
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The model that is trained: two small encoders and a head, of the program's own modules."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from mini.items import Items
+from safetensors.torch import save_file
+from torch import nn
+
+from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.classify.head import Head
+from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.esm2 import Esm2Config, build_model
+from virnucpro.encoders.module_encoder import pad
+from virnucpro.encoders.residues import ALPHABET
+
+__all__ = ["Mini", "Sizes", "item_scores", "save_files"]
+
+_PAD, _MASK, _FIRST_BASE = 3, 4, 5
+"""Ids of [PAD] and [MASK] in the tokenizer.json; ordinary tokens come behind them."""
+
+_NUCLEOTIDE_FILE, _PROTEIN_FILE, _HEAD_FILE = (
+    "nucleotide.safetensors",
+    "protein.safetensors",
+    "head.safetensors",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the model is."""
+
+    vocabulary: int = 512
+    width: int = 96
+    heads: int = 2
+    layers: int = 2
+    hidden: int = 64
+    dropout: float = 0.3
+
+    def nucleotide(self) -> DnabertSConfig:
+        """Size the DNABERT-S architecture."""
+        return DnabertSConfig(self.vocabulary, self.width, self.layers, self.heads, 2 * self.width)
+
+    def protein(self) -> Esm2Config:
+        """Size the ESM-2 architecture."""
+        return Esm2Config(self.layers, self.width, self.heads)
+
+
+class Mini(nn.Module):
+    """Both encoders and the head."""
+
+    def __init__(self, sizes: Sizes, vocabulary: Mapping[str, int]) -> None:
+        super().__init__()
+        self.nucleotide = DnabertS(sizes.nucleotide())
+        self.protein = build_model(sizes.protein())
+        self.head = Head((2 * sizes.width, sizes.hidden, 2), sizes.dropout)
+        _start_from_composition(self.nucleotide.embeddings.word_embeddings, vocabulary)
+
+    def forward(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
+        """Give the logits of the chosen items, (n, 2), a share of their tokens masked out."""
+        bases, base_lengths = pad([items.bases[i] for i in chosen], _PAD)
+        residues, residue_lengths = pad([items.residues[i] for i in chosen], ALPHABET.padding_idx)
+        if masked:
+            bases = _mask(bases, masked, _FIRST_BASE, _MASK)
+            residues = _mask(residues, masked, ALPHABET.get_idx("L"), ALPHABET.mask_idx)
+        vectors = (self.nucleotide(bases, base_lengths), self.protein(residues, residue_lengths))
+        logits: torch.Tensor = self.head(torch.cat(vectors, dim=1))
+        return logits
+
+
+def item_scores(model: Mini, items: Items, batch: int = 64) -> np.ndarray:
+    """Score every item: (n_items, 2) float32, others and virus."""
+    model.eval()
+    order = np.argsort([len(ids) for ids in items.bases], kind="stable")
+    scores = np.zeros((len(order), 2), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            scores[chosen] = torch.softmax(model(items, chosen), dim=1).numpy()
+    return scores
+
+
+def save_files(model: Mini, sizes: Sizes, folder: Path) -> tuple[list[EncoderEntry], str]:
+    """Write the tensors into `folder`; give what the manifest says of encoders and head."""
+    for part, name in (
+        (model.nucleotide, _NUCLEOTIDE_FILE),
+        (model.protein, _PROTEIN_FILE),
+        (model.head, _HEAD_FILE),
+    ):
+        save_file({key: t.contiguous() for key, t in part.state_dict().items()}, folder / name)
+    nucleotide = EncoderEntry(
+        "mini-dnabert-s",
+        "dnabert_s",
+        "nucleotide",
+        sizes.width,
+        {"weights": _NUCLEOTIDE_FILE, "tokenizer": "tokenizer.json"},
+        asdict(sizes.nucleotide()),
+    )
+    protein = EncoderEntry(
+        "mini-esm2",
+        "esm2",
+        "protein",
+        sizes.width,
+        {"weights": _PROTEIN_FILE},
+        asdict(sizes.protein()),
+    )
+    return [nucleotide, protein], _HEAD_FILE
+
+
+def _mask(ids: torch.Tensor, share: float, first: int, mask: int) -> torch.Tensor:
+    """Replace a share of the ordinary tokens, those from `first` on, by `mask`."""
+    hit = (torch.rand(ids.shape) < share) & (ids >= first)
+    return ids.masked_fill(hit, mask)
+
+
+def _start_from_composition(embedding: nn.Embedding, vocabulary: Mapping[str, int]) -> None:
+    """Start tokens of like composition alike: a random projection of their 1- to 3-mer counts.
+
+    Without it every token's meaning has to be learnt apart from all the others', which takes more
+    families than there are.
+    """
+    counts = np.zeros((embedding.num_embeddings, 84), np.float32)
+    for token, number in vocabulary.items():
+        if token.strip("ACGT") == "":
+            for k, offset in ((1, 0), (2, 4), (3, 20)):
+                for start in range(len(token) - k + 1):
+                    kmer = token[start : start + k].translate(str.maketrans("ACGT", "0123"))
+                    counts[number, offset + int(kmer, 4)] += 1
+    projected = torch.from_numpy(counts) @ torch.randn(84, embedding.embedding_dim)
+    with torch.no_grad():
+        embedding.weight.copy_(0.05 * (projected - projected.mean(0)) / projected.std(0))
