@@ -33,7 +33,7 @@ def write_card(
         "",
         "## Windows of unseen families",
         "",
-        "Windows of the `even` tiling, as many from each valid family (viruses) and genus (others).",
+        "Windows of the `even` tiling, as many from each valid family (viruses) or genus (others).",
         "k-mer: logistic regression on the same training windows. A window's score is",
         "the consensus of its items; AUROC and F1 (at 0.5) are over the windows that have a score.",
         "",

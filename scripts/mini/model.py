@@ -91,6 +91,7 @@ def save_files(model: Mini, sizes: Sizes, folder: Path) -> tuple[list[EncoderEnt
         (model.head, _HEAD_FILE),
     ):
         save_file({key: t.contiguous() for key, t in part.state_dict().items()}, folder / name)
+        (folder / name).chmod(0o644)  # save_file leaves it to its owner alone
     nucleotide = EncoderEntry(
         "mini-dnabert-s",
         "dnabert_s",
