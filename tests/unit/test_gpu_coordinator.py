@@ -349,8 +349,8 @@ def test_a_time_limit_passes_while_workers_run(spawn):
     coordinator = spawn(3, "hang")
     take(coordinator, 3)
     started = time.monotonic()
-    assert coordinator.wait_for_completion(timeout=0.2) == {0: False, 1: False, 2: False}
-    assert 0.2 <= time.monotonic() - started < 0.6  # one limit for all, not one after another
+    assert coordinator.wait_for_completion(timeout=0.4) == {0: False, 1: False, 2: False}
+    assert 0.4 <= time.monotonic() - started < 1.2  # one limit for all, not one after another
     assert all(process.is_alive() for process in coordinator.workers.values())
     assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
 

@@ -114,8 +114,12 @@ class GPUProcessCoordinator:
             ],
             self.results_queue,
         )
-        supervisor.start()
         self._supervisor = supervisor
+        try:
+            supervisor.start()
+        except BaseException:
+            self._supervisor = None
+            raise
         self.workers = supervisor.processes
 
     def wait_for_completion(self, timeout: float | None = None) -> dict[int, bool]:

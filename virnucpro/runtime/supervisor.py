@@ -20,7 +20,7 @@ from virnucpro.runtime.process import (
 from virnucpro.runtime.results import ResultsQueue
 from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, after_message
 
-__all__ = ["KILL_GRACE_S", "TERMINATE_GRACE_S", "Order", "Supervisor", "WorkerStatus"]
+__all__ = ["KILL_GRACE_S", "TERMINATE_GRACE_S", "Order", "Supervisor"]
 
 TERMINATE_GRACE_S = 5.0
 """Seconds that a worker has to end after SIGTERM, before it gets SIGKILL."""
@@ -90,18 +90,23 @@ class Supervisor:
             When a function or its arguments cannot be pickled.
         OSError
             When the system refuses a process.
+        RuntimeError
+            When it refuses a thread.
 
         Whatever is raised, no child is left.
         """
         # An exit of this process waits for its children; runs before multiprocessing's own such
         # hook.
         atexit.register(self._stop_at_exit)
-        self._thread.start()
         try:
+            self._thread.start()
             with self._changed:
                 self._changed.wait_for(lambda: self._started or self._over)
-        except BaseException:
-            self.stop()
+        except BaseException:  # an interrupt, or a thread that the system refused
+            if self._thread.ident is None:
+                self._end()
+            else:
+                self.stop()
             raise
         if self._error is not None:
             raise self._error

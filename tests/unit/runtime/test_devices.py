@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,48 @@ def test_options_that_make_no_sense_here_are_refused(spec, mask, gpus, error, te
 def test_any_option_is_understood_or_refused(spec):
     with contextlib.suppress(UsageError, DeviceError):
         assert len(parse_devices(spec, {}, lambda: NODE)) >= 1
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Stand in for the driver's library: one whole GPU, and one with instances in slots 0 and 2."""
+    instances = {0: "MIG-0000", 2: "MIG-2222"}
+
+    def mode(handle):
+        if handle == 0:
+            raise pynvml.NVMLError_NotSupported
+        return pynvml.NVML_DEVICE_MIG_ENABLE, pynvml.NVML_DEVICE_MIG_ENABLE
+
+    def instance(handle, slot):
+        if slot not in instances:
+            raise pynvml.NVMLError_NotFound
+        return instances[slot]
+
+    fake = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda handle: handle if isinstance(handle, str) else f"GPU-{handle}",
+        "nvmlDeviceGetMigMode": mode,
+        "nvmlDeviceGetMaxMigDeviceCount": lambda _: 3,
+        "nvmlDeviceGetMigDeviceHandleByIndex": instance,
+    }
+    for name, function in fake.items():
+        monkeypatch.setattr(pynvml, name, function)
+
+
+def test_whole_gpus_and_instances_are_listed(driver):
+    assert list_gpus() == [Gpu("GPU-0"), Gpu("GPU-1", ("MIG-0000", "MIG-2222"))]
+
+
+def test_a_driver_that_fails_is_an_error_with_a_way_out(driver, monkeypatch):
+    def lost(_):
+        raise pynvml.NVMLError_GpuIsLost
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
+    with pytest.raises(DeviceError, match="use --devices cpu"):
+        list_gpus()
 
 
 def test_a_device_sets_the_mask():

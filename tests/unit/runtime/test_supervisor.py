@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,31 @@ def test_no_worker_is_left_when_the_system_refuses_one(coordinator_workers, tmp_
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert coordinator.workers == {}
     assert len(children() - before) <= 1  # multiprocessing's tracker
+
+
+def test_a_refused_thread_leaves_nothing(coordinator_workers, tmp_path, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    coordinator = GPUProcessCoordinator(1, tmp_path, ["cpu"])
+    with pytest.raises(RuntimeError, match="new thread"):
+        coordinator.spawn_workers(coordinator_workers.echo)
+    monkeypatch.undo()
+    coordinator.terminate_all()
+
+
+def test_an_interrupt_while_workers_start_leaves_none(coordinator_workers, tmp_path, monkeypatch):
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            super().wait(timeout)
+            raise KeyboardInterrupt
+
+    coordinator = GPUProcessCoordinator(2, tmp_path, ["cpu"] * 2)
+    monkeypatch.setattr(threading, "Event", Interrupted)  # Thread.start waits for one
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.spawn_workers(coordinator_workers.hang)
+    assert coordinator.workers == {}
 
 
 def test_a_process_that_does_not_die_is_named(spawn, monkeypatch):
