@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["TEMPORARY_SUFFIX", "replace_file", "sync_folder", "temporary_beside", "write_file"]
+__all__ = ["TEMPORARY_SUFFIX", "sync_folder", "temporary_beside", "write_file"]
 
 TEMPORARY_SUFFIX = ".tmp"
 """Ends the name of every unfinished file; such a file is never read and may always be deleted."""
@@ -27,22 +27,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def replace_file(temporary: Path, path: Path) -> None:
-    """Fsync `temporary`, rename it to `path` and make both last."""
-    handle = os.open(temporary, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
 @contextmanager
-def write_file(path: Path) -> Iterator[IO[bytes]]:
+def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
     """Open a file to write and read back; it appears under `path` only when the block ends well.
 
-    The former content of `path` stays until then, and stays for good when the block raises.
+    The former content of `path` stays until then, and stays for good when the block raises. A file
+    that is not `lasting` is whole for every reader too, but a power cut may lose it.
 
     Raises
     ------
@@ -55,9 +45,11 @@ def write_file(path: Path) -> Iterator[IO[bytes]]:
         with temporary.open("w+b") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if lasting:
+                os.fsync(stream.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        if lasting:
+            sync_folder(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):

@@ -132,7 +132,7 @@ def _write_status(session: Session, statuses: Mapping[int, WorkerStatus], *, run
         "pid": os.getpid(),
         "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
     }
-    with write_file(session.run.status_json) as stream:
+    with write_file(session.run.status_json, lasting=False) as stream:
         stream.write(json.dumps(content, indent=2).encode() + b"\n")
 
 

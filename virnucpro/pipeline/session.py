@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.errors import RunExistsError
+from virnucpro.errors import IndexFormatError, RunExistsError
 from virnucpro.pipeline.job import Execution, Job, Reporter
 from virnucpro.pipeline.lock import run_lock
 from virnucpro.pipeline.manifest import Manifest, read_manifest, write_manifest
@@ -84,7 +84,7 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
     """
     manifest = read_manifest(run)
     with run_lock(run):
-        yield _session(run, manifest, SequenceIndex.open(run.index))
+        yield _opened(run, manifest)
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
@@ -139,7 +139,19 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
     reporter.stage("checking the inputs against the run")
     manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
-    return _session(run, manifest, SequenceIndex.open(run.index))
+    return _opened(run, manifest)
+
+
+def _opened(run: RunDirectory, manifest: Manifest) -> Session:
+    """Open a run's own index, all of it verified: a flipped base would be a wrong number."""
+    index = SequenceIndex.open(run.index)
+    index.verify()
+    if index.fingerprint != manifest.index_fingerprint:
+        raise IndexFormatError(
+            f"{run.index} belongs to another run than {run.run_json}. Restore it, or start anew "
+            "(--force)."
+        )
+    return _session(run, manifest, index)
 
 
 def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:
