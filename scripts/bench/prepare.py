@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from Bio import SeqIO
@@ -30,6 +31,7 @@ from virnucpro.sequences.index import IndexSpec, SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 
 Item = tuple[str, bytes, bytes]
+Result = TypeVar("Result")
 
 # The functions of each stage; none of them calls another.
 STAGES = {
@@ -45,6 +47,7 @@ UNIT_ROWS = 4096
 
 
 def main() -> None:
+    """Write the files to be read, and print the figures."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -68,10 +71,11 @@ def write_genomes(shared: Path, path: Path, least: int) -> Path:
     """Concatenate genomes, of viruses and of cells in turn."""
     groups = ("virus", "bacteria", "archaea", "protozoa", "plant")
     lists = [sorted((shared / "genomes" / group).glob("*.fa.gz")) for group in groups]
-    in_turn = chain.from_iterable(zip(*(many * 20 for many in lists), strict=False))
     with path.open("wb") as stream:
-        while stream.tell() < least * 1.02:
-            stream.write(gzip.decompress(next(in_turn).read_bytes()))
+        for genome in filter(None, chain.from_iterable(zip_longest(*lists))):
+            stream.write(gzip.decompress(genome.read_bytes()))
+            if stream.tell() > least * 1.02:
+                break
     return path
 
 
@@ -109,7 +113,7 @@ def compare_rates(folder: Path, genomes: Path, part: Path, window: int) -> None:
     print_shares(lambda: build_index(folder / "profiled", [str(genomes)], spec))
 
 
-def timed[T](work: Callable[[], T]) -> tuple[T, float]:
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
     """Give what the work returns, and the CPU seconds that it took."""
     started = time.process_time()
     result = work()
@@ -117,6 +121,7 @@ def timed[T](work: Callable[[], T]) -> tuple[T, float]:
 
 
 def items_of(index: SequenceIndex) -> Iterator[Item]:
+    """Give name, bases and peptide of every item."""
     bases = index.sequences(index.item_row, "nucleotide")
     peptides = index.sequences(index.item_row, "protein")
     for item in range(index.n_items):
@@ -144,6 +149,7 @@ def prepare_with_biopython(path: Path, window: int) -> list[Item]:
 
 
 def published_windows(length: int, window: int) -> Iterator[tuple[int, int]]:
+    """Cut as the published tool does, window after window."""
     n = math.ceil(length / window)
     excess = n * window - length
     low = excess // n if n else 0
@@ -156,6 +162,7 @@ def published_windows(length: int, window: int) -> Iterator[tuple[int, int]]:
 
 
 def reversed_strand(piece: Seq) -> Seq:
+    """Read the other strand; Biopython by itself would complement N and its like too."""
     if set(bytes(piece)) <= set(b"ACGT"):
         return piece.reverse_complement()
     return Seq(bytes(piece)[::-1].translate(bytes.maketrans(b"ACGT", b"TGCA")))
@@ -230,6 +237,7 @@ def compare_memory(folder: Path) -> None:
 
 
 def write_reads(path: Path, n_reads: int) -> Path:
+    """Write random reads of 60 bases, of which each gives more than two items."""
     letters = np.frombuffer(b"ACGT", np.uint8)[
         np.random.default_rng(1).integers(0, 4, (n_reads, 60), np.uint8)
     ]

@@ -14,6 +14,7 @@ from virnucpro.durable import sync_folder, temporary_beside
 from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
+    PASSING_COLUMNS,
     ColumnFile,
     ColumnWriter,
     column_path,
@@ -32,13 +33,8 @@ _BATCH_BYTES = 1 << 20
 _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
-# Needed to tell the rows, and not kept.
-_PASSING: dict[str, np.dtype[Any]] = {
-    "item_digest": np.dtype("<u8"),
-    "item_length": np.dtype("<i4"),
-}
-_ROW_COLUMNS = ("item_row", *(name for name in COLUMNS if name.startswith("row_")))
-_RUNNING = tuple(name for name in COLUMNS if "first" in name and name not in _ROW_COLUMNS)
+_ROW_COLUMNS = ("item_row", "row_lengths", "row_first_base", "row_span", "row_frame")
+_RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
 
 
 @dataclass(slots=True)
@@ -104,7 +100,7 @@ def _write_columns(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Head
                 streamed.add(batch, spec)
         files = streamed.close()
         files |= _write_rows(folder, stack)
-    for name in _PASSING:
+    for name in PASSING_COLUMNS:
         column_path(folder, name).unlink()
     read = tuple(digest.result() for digest in digests)
     return Header(spec, read, {name: files[name] for name in COLUMNS})
@@ -134,12 +130,12 @@ class _Streamed:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._columns = {
-            name: stack.enter_context(ColumnWriter(column_path(folder, name), dtype))
-            for name, dtype in {**COLUMNS, **_PASSING}.items()
+            name: stack.enter_context(ColumnWriter(folder, name))
+            for name in (*COLUMNS, *PASSING_COLUMNS)
             if name not in _ROW_COLUMNS
         }
-        self._totals = dict.fromkeys(_RUNNING, 0)
-        for name in _RUNNING:
+        self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
+        for name in _RUNNING_SUMS:
             self._columns[name].append([0])
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
@@ -175,8 +171,8 @@ class _Streamed:
 def _write_rows(folder: Path, stack: ExitStack) -> dict[str, ColumnFile]:
     """Tell the distinct items, and where the first one of each stands."""
     column = {
-        name: open_column(column_path(folder, name))
-        for name in (*_PASSING, *_RUNNING, "window_starts", "window_ends", "item_frame")
+        name: open_column(folder, name)
+        for name in (*PASSING_COLUMNS, *_RUNNING_SUMS, "window_starts", "window_ends", "item_frame")
     }
     digests = np.array(column["item_digest"]).reshape(-1, 2)
     item_row, first_item = distinct_rows(digests, column["item_length"])
@@ -192,7 +188,7 @@ def _write_rows(folder: Path, stack: ExitStack) -> dict[str, ColumnFile]:
     }
     files = {}
     for name, values in rows.items():
-        writer = stack.enter_context(ColumnWriter(column_path(folder, name), COLUMNS[name]))
+        writer = stack.enter_context(ColumnWriter(folder, name))
         writer.append(values)
         files[name] = writer.close()
     return files

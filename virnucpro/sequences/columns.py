@@ -1,19 +1,33 @@
 """Columns of an index: one .npy file each, written as a stream, opened by memory map."""
 
 import io
+import mmap
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COLUMNS", "ColumnFile", "ColumnWriter", "checksum", "column_path", "open_column"]
+from virnucpro.errors import IndexFormatError
 
-COLUMNS: Mapping[str, np.dtype[Any]] = {
+__all__ = [
+    "ADVICE",
+    "COLUMNS",
+    "PASSING_COLUMNS",
+    "ByteColumn",
+    "ColumnFile",
+    "ColumnWriter",
+    "checksum",
+    "column_path",
+    "open_column",
+]
+
+COLUMNS: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
     for name, kind in {
         "bases": "u1",
@@ -42,6 +56,15 @@ UTF-8. A row is told by the first item that has its content: ``row_first_base`` 
 are the place of that item's window in ``bases``, ``row_frame`` its frame.
 """
 
+PASSING_COLUMNS: dict[str, np.dtype[Any]] = {
+    "item_digest": np.dtype("<u8"),
+    "item_length": np.dtype("<i4"),
+}
+"""Columns that an index's builder needs to tell its rows, and removes; two digests an item."""
+
+ADVICE = "start the run anew (--force)"
+"""What helps against a damaged index."""
+
 _BUFFER_BYTES = 1 << 20
 
 
@@ -66,16 +89,14 @@ class ColumnWriter:
 
     Parameters
     ----------
-    path
-        A new file.
-    dtype
-        Of the column.
+    folder, name
+        Of one of `COLUMNS` or `PASSING_COLUMNS`.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-        self._stream = path.open("wb", buffering=_BUFFER_BYTES)
-        self._header_bytes = self._stream.write(_header(dtype, 0))
+    def __init__(self, folder: Path, name: str) -> None:
+        self._dtype = (COLUMNS | PASSING_COLUMNS)[name]
+        self._stream = column_path(folder, name).open("wb", buffering=_BUFFER_BYTES)
+        self._header_bytes = self._stream.write(_header(self._dtype, 0))
         self._length = 0
         self._crc32 = 0
 
@@ -111,24 +132,77 @@ def _header(dtype: np.dtype[Any], length: int) -> bytes:
     return stream.getvalue()
 
 
-def open_column(path: Path) -> npt.NDArray[Any]:
+class ByteColumn:
+    """A column of bytes, read in slices, that does not keep what was read in memory.
+
+    Rows are sorted by length and so lie scattered: without `release`, a process that reads all of
+    them ends with the whole file resident.
+
+    Parameters
+    ----------
+    folder, name
+        Of a column of type u1.
+
+    Raises
+    ------
+    IndexFormatError
+        When the file is not such a column.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        with _opened(folder, name) as stream:
+            self._origin = stream.tell()
+            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def read(self, first: int, last: int) -> bytes:
+        """Copy the bytes ``first:last``."""
+        return self._map[self._origin + first : self._origin + last]
+
+    def release(self) -> None:
+        """Let go of the pages that were read; they stay in the system's cache."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def open_column(folder: Path, name: str) -> npt.NDArray[Any]:
     """Map a column into memory, to be read.
 
     Raises
     ------
-    OSError, ValueError
-        When there is no such file, or it is no .npy file.
+    IndexFormatError
+        When the file is not such a column.
     """
-    column: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    with _opened(folder, name):
+        column: npt.NDArray[Any] = np.load(column_path(folder, name), mmap_mode="r")
     return column
 
 
-def checksum(path: Path) -> int:
-    """Compute the CRC-32 of a column's array, reading the file without mapping it."""
+def checksum(folder: Path, name: str) -> int:
+    """Compute the CRC-32 of a column's array, reading the file without mapping it.
+
+    Raises
+    ------
+    IndexFormatError
+        When the file is not such a column.
+    """
     total = 0
-    with path.open("rb") as stream:
-        np.lib.format.read_magic(stream)
-        np.lib.format.read_array_header_1_0(stream)
+    with _opened(folder, name) as stream:
         while block := stream.read(_BUFFER_BYTES):
             total = zlib.crc32(block, total)
     return total
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
+    """Open a column's file where its array begins."""
+    path = column_path(folder, name)
+    expected = (COLUMNS | PASSING_COLUMNS)[name]
+    with path.open("rb") as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        except ValueError as error:
+            raise IndexFormatError(f"{path}: cannot be read ({error}); {ADVICE}") from error
+        length, rest = divmod(path.stat().st_size - stream.tell(), expected.itemsize)
+        if (version, dtype, shape, rest) != ((1, 0), expected, (length,), 0):
+            raise IndexFormatError(f"{path}: is no column of type {expected}; {ADVICE}")
+        yield stream

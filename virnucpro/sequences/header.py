@@ -9,13 +9,10 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.errors import IndexFormatError, UsageError
-from virnucpro.sequences.columns import COLUMNS, ColumnFile, checksum, column_path
+from virnucpro.sequences.columns import ADVICE, COLUMNS, ColumnFile, checksum, column_path
 from virnucpro.sequences.spec import SCHEMA_VERSION, IndexSpec, InputFile, fingerprint
 
-__all__ = ["ADVICE", "Header", "read_header", "verify_columns", "write_header"]
-
-ADVICE = "start the run anew (--force)"
-"""What helps against a damaged index."""
+__all__ = ["Header", "read_header", "verify_columns", "write_header"]
 
 _FORMAT = "virnucpro sequence index"
 _NAME = "index.json"
@@ -97,9 +94,10 @@ def verify_columns(folder: Path, header: Header) -> None:
         Naming the first file that was changed.
     """
     for name, file in header.files.items():
-        path = column_path(folder, name)
-        if checksum(path) != file.crc32:
-            raise IndexFormatError(f"{path}: changed since it was written; {ADVICE}")
+        if checksum(folder, name) != file.crc32:
+            raise IndexFormatError(
+                f"{column_path(folder, name)}: changed since it was written; {ADVICE}"
+            )
 
 
 def _read_json(folder: Path) -> dict[str, Any]:

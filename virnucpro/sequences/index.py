@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.errors import IndexFormatError, UsageError
+from virnucpro.errors import UsageError
 from virnucpro.sequences.builder import input_digests, write_index
-from virnucpro.sequences.columns import COLUMNS, column_path, open_column
-from virnucpro.sequences.header import ADVICE, Header, read_header, verify_columns
+from virnucpro.sequences.columns import COLUMNS, ByteColumn, open_column
+from virnucpro.sequences.header import Header, read_header, verify_columns
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code
 from virnucpro.sequences.views import Places, frame_bases, frame_peptides, whole_sequences
@@ -65,7 +65,9 @@ class SequenceIndex:
         self.fingerprint = header.fingerprint
         self._folder = folder
         self._header = header
-        column = {name: _open(folder, name) for name in COLUMNS}
+        column = {
+            name: open_column(folder, name) for name in COLUMNS if name not in {"bases", "names"}
+        }
         self.record_lengths: IntArray = column["record_lengths"]
         self.record_status: npt.NDArray[np.uint8] = column["record_status"]
         self.record_first_window: IntArray = column["record_first_window"]
@@ -80,8 +82,8 @@ class SequenceIndex:
         self._row_frame: npt.NDArray[np.uint8] = column["row_frame"]
         self._record_first_base: IntArray = column["record_first_base"]
         self._name_first: IntArray = column["name_first"]
-        self._names = column["names"].data
-        self._bases = column["bases"].data
+        self._names = ByteColumn(folder, "names")
+        self._bases = ByteColumn(folder, "bases")
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
@@ -127,7 +129,7 @@ class SequenceIndex:
     def record_name(self, record: int) -> str:
         """Name a record as its header does."""
         first, last = self._name_first[record], self._name_first[record + 1]
-        return str(self._names[first:last], "utf-8")
+        return self._names.read(int(first), int(last)).decode()
 
     def window_name(self, window: int) -> str:
         """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""
@@ -145,9 +147,8 @@ class SequenceIndex:
     def window_sequence(self, window: int) -> bytes:
         """Give the letters of a window."""
         origin = int(self._record_first_base[_owner(self.record_first_window, window)])
-        return bytes(
-            self._bases[origin + self.window_starts[window] : origin + self.window_ends[window]]
-        )
+        start, end = int(self.window_starts[window]), int(self.window_ends[window])
+        return self._bases.read(origin + start, origin + end)
 
     def sequences(
         self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
@@ -178,10 +179,16 @@ class SequenceIndex:
             self._row_frame[rows],
             self.row_lengths[rows],
         )
-        if self.spec.genetic_code is not None:
+        try:
+            if self.spec.genetic_code is None:
+                return self._whole(places, view)
             if view == "nucleotide":
                 return frame_bases(self._bases, places)
             return frame_peptides(self._bases, places, genetic_code(self.spec.genetic_code))
+        finally:
+            self._bases.release()
+
+    def _whole(self, places: Places, view: str) -> list[bytes]:
         kind = self.spec.alphabet.name.lower()
         if view != kind:
             raise UsageError(
@@ -219,17 +226,6 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
     """
     write_index(folder, inputs, spec)
     return SequenceIndex.open(folder)
-
-
-def _open(folder: Path, name: str) -> npt.NDArray[Any]:
-    path = column_path(folder, name)
-    try:
-        column = open_column(path)
-    except (OSError, ValueError) as error:
-        raise IndexFormatError(f"{path}: cannot be opened ({error}); {ADVICE}") from error
-    if column.dtype != COLUMNS[name] or column.ndim != 1:
-        raise IndexFormatError(f"{path}: is no column of {COLUMNS[name]}; {ADVICE}")
-    return column
 
 
 def _owner(first: IntArray, member: int) -> int:

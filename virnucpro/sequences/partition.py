@@ -42,14 +42,11 @@ def unit_bounds(
             f"a unit of {max_rows} rows and {max_positions} positions at most holds nothing: "
             "give limits of 1 or more"
         )
-    reach = np.cumsum(row_lengths, dtype=np.int64)
-    n_rows = len(reach)
     bounds = [0]
-    while bounds[-1] < n_rows:
+    while bounds[-1] < len(row_lengths):
         start = bounds[-1]
-        spent = int(reach[start - 1]) if start else 0
-        fitting = int(np.searchsorted(reach, spent + max_positions, side="right"))
-        bounds.append(min(max(fitting, start + 1), start + max_rows, n_rows))
+        reach = np.cumsum(row_lengths[start : start + max_rows], dtype=np.int64)
+        bounds.append(start + max(1, int(np.searchsorted(reach, max_positions, side="right"))))
     return np.array(bounds, dtype=np.int64)
 
 

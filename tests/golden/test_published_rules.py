@@ -1,0 +1,63 @@
+"""The published tool's rules, against its own output and against the rule written out straight."""
+
+import math
+
+import numpy as np
+import pytest
+
+from virnucpro.sequences.index import IndexSpec, build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.windows import tile, tile_all
+
+
+def published_windows(length, window):
+    """Rule of ARCHITECTURE section 5, line by line, with Python's own numbers and lists."""
+    n = math.ceil(length / window)
+    excess = n * window - length
+    low = excess // n
+    need = excess - low * (n - 1)
+    shifts = [low + 1] * need + [low] * max(0, n - 1 - need) + [0]
+    windows, moved = [], 0
+    for k in range(n):
+        start = k * window - moved
+        windows.append((start, min(start + window, length)))
+        moved += shifts[k]
+    return windows
+
+
+@pytest.mark.parametrize("window", [300, 500])
+def test_every_length_to_five_thousand_is_cut_as_published(window):
+    lengths = np.arange(1, 5001)
+    together = tile_all(lengths, window, "published")
+    spans = np.stack((together.starts, together.ends), axis=1)
+    for length, first, last in zip(lengths, together.first[:-1], together.first[1:], strict=True):
+        expected = published_windows(int(length), window)
+        assert spans[first:last].tolist() == [list(span) for span in expected], length
+    for length in (1, window, window + 1, 4999):
+        alone = np.stack(tile(length, window, "published"), axis=1)
+        assert alone.tolist() == [list(span) for span in published_windows(length, window)]
+
+
+def wrapped(sequence, width=60):
+    return b"".join(sequence[i : i + width] + b"\n" for i in range(0, len(sequence), width))
+
+
+@pytest.mark.shared
+def test_windows_frames_and_peptides_come_out_byte_for_byte(shared, tmp_path):
+    reference = shared / "reference" / "published-tool"
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "published", 1)
+    index = build_index(tmp_path / "index", [str(reference / "test_with_orfs.fa")], spec)
+    windows = b"".join(
+        b">%s\n%s" % (index.window_name(i).encode(), wrapped(index.window_sequence(i)))
+        for i in range(index.n_windows)
+    )
+    assert windows == (reference / "test_with_orfs_chunked500.fa").read_bytes()
+    names = [index.item_name(item).encode() for item in range(index.n_items)]
+    files = {
+        "nucleotide": "test_with_orfs_identified_nucleotide.fa",
+        "protein": "test_with_orfs_identified_protein.faa",
+    }
+    for view, file in files.items():
+        texts = index.sequences(index.item_row, view)
+        lines = b"".join(b">%s\n%s\n" % pair for pair in zip(names, texts, strict=True))
+        assert lines == (reference / file).read_bytes()

@@ -1,0 +1,492 @@
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.errors import (
+    IndexFormatError,
+    InputError,
+    RunExistsError,
+    UsageError,
+)
+from virnucpro.sequences import builder, items
+from virnucpro.sequences.columns import COLUMNS, column_path
+from virnucpro.sequences.index import (
+    IndexSpec,
+    RecordStatus,
+    SequenceIndex,
+    build_index,
+    fingerprint,
+    input_digests,
+)
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.translation import FRAMES, genetic_code, peptide, reverse_complement
+from virnucpro.sequences.windows import tile
+
+SPEC = IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1)
+WHOLE = IndexSpec("whole", Alphabet.NUCLEOTIDE)
+PROTEINS = IndexSpec("whole", Alphabet.PROTEIN)
+# Where there is a file system in memory, a hundred small indexes need no disk.
+QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
+GENE = b"ATGGCCAAAGGTCCCTTTGCA"
+
+
+def write_fasta(path, records):
+    path.write_bytes(b"".join(b">%s\n%s\n" % (n.encode(), s) for n, s in records))
+    return str(path)
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Build an index of some records; the folder's number keeps several apart."""
+    numbers = iter(range(100))
+
+    def build_records(records, spec=SPEC):
+        number = next(numbers)
+        path = write_fasta(tmp_path / f"{number}.fa", records)
+        return build_index(tmp_path / f"index-{number}", [path], spec)
+
+    return build_records
+
+
+def items_one_by_one(records, spec):
+    """The published rule in plain steps: name, bases, peptide of every item; every status."""
+    code = genetic_code(spec.genetic_code)
+    found, status = [], []
+    for name, sequence in records:
+        frames_before, codons = len(found), 0
+        starts, ends = tile(len(sequence), spec.window, spec.tiling)
+        for k, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+            window = sequence[start:end]
+            for number, frame in enumerate(FRAMES):
+                strand = window if number < 3 else reverse_complement(window)
+                codons += len(peptide(strand[number % 3 :], code))
+                residues = peptide(strand[number % 3 :], code)
+                if residues and b"*" not in residues:
+                    bases = strand[number % 3 :][: 3 * len(residues) + 1]
+                    found.append((f"{name}_chunk_{k}{frame}", bases, residues))
+        if len(found) > frames_before:
+            status.append(RecordStatus.SCORABLE)
+        elif len(sequence) < 3:
+            status.append(RecordStatus.TOO_SHORT)
+        else:
+            status.append(RecordStatus.NO_OPEN_FRAME if codons else RecordStatus.AMBIGUOUS_BASES)
+    return found, status
+
+
+names = st.sampled_from(["a", "b", "read/1", "\u03b1\u03b2", "x" * 50])
+sequences = st.one_of(
+    st.text("ACGT", max_size=100),
+    st.text("ACGTN", max_size=100),
+    st.text("ACGGCC", max_size=100),
+    st.text("NRYSWKM", max_size=40),
+    st.text("TA", max_size=70),
+).map(str.encode)
+
+
+@st.composite
+def records_with_repeats(draw):
+    records = draw(st.lists(st.tuples(names, sequences), max_size=8))
+    repeated = draw(st.lists(st.sampled_from(records), max_size=3)) if records else []
+    turned = [(name, reverse_complement(sequence)) for name, sequence in repeated]
+    return draw(st.permutations([*records, *repeated, *turned]))
+
+
+specs = st.builds(
+    IndexSpec,
+    st.just("frames"),
+    st.just(Alphabet.NUCLEOTIDE),
+    st.integers(3, 60),
+    st.sampled_from(["published", "even"]),
+    st.sampled_from([1, 4, 11]),
+)
+
+
+@settings(max_examples=60)
+@given(records_with_repeats(), specs)
+def test_an_index_holds_what_plain_steps_find(records, spec):
+    expected, status = items_one_by_one(records, spec)
+    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+        path = write_fasta(Path(folder) / "in.fa", records)
+        index = build_index(Path(folder) / "index", [path], spec)
+        index.verify()
+        assert [index.record_name(i) for i in range(index.n_records)] == [n for n, _ in records]
+        assert index.record_lengths.tolist() == [len(s) for _, s in records]
+        assert index.record_status.tolist() == status
+        names = [index.item_name(item) for item in range(index.n_items)]
+        bases = index.sequences(index.item_row, "nucleotide")
+        peptides = index.sequences(index.item_row, "protein")
+        assert list(zip(names, bases, peptides, strict=True)) == expected
+        distinct = list(dict.fromkeys((b, p) for _, b, p in expected))
+        distinct.sort(key=lambda content: -len(content[1]))
+        rows = np.arange(index.n_rows)
+        found = zip(
+            index.sequences(rows, "nucleotide"), index.sequences(rows, "protein"), strict=True
+        )
+        assert list(found) == distinct
+        assert index.row_lengths.tolist() == [len(residues) for _, residues in distinct]
+
+
+@settings(max_examples=20)
+@given(records_with_repeats())
+def test_windows_belong_to_their_records(records):
+    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+        path = write_fasta(Path(folder) / "in.fa", records)
+        index = build_index(Path(folder) / "index", [path], SPEC)
+        window = 0
+        for i, (name, sequence) in enumerate(records):
+            assert index.record_first_window[i] == window
+            for k, (start, end) in enumerate(
+                zip(*tile(len(sequence), 30, "published"), strict=True)
+            ):
+                assert (index.window_starts[window], index.window_ends[window]) == (start, end)
+                assert index.window_name(window) == f"{name}_chunk_{k + 1}"
+                assert index.window_sequence(window) == sequence[start:end]
+                window += 1
+        assert index.record_first_window[-1] == window == index.n_windows
+        assert index.window_first_item[-1] == index.n_items
+
+
+def test_types_and_orders_are_those_of_the_contract(build):
+    index = build([("a", GENE * 4), ("b", GENE[:9])])
+    kinds = {
+        "record_lengths": "i8", "record_status": "u1", "record_first_window": "i8",
+        "window_starts": "i8", "window_ends": "i8", "window_first_item": "i8",
+        "item_frame": "u1", "item_row": "i8", "row_lengths": "i4",
+    }  # fmt: skip
+    for name, kind in kinds.items():
+        assert getattr(index, name).dtype == np.dtype(kind)
+    assert np.all(np.diff(index.row_lengths) <= 0)
+    assert index.spec == SPEC
+
+
+def test_identical_frames_share_a_row(build):
+    once = build([("a", GENE)])
+    repeated = build([("a", GENE), ("b", GENE), ("turned", reverse_complement(GENE))])
+    assert repeated.n_items == 3 * once.n_items
+    assert repeated.n_rows == once.n_rows
+
+
+def test_frames_of_equal_bases_and_other_peptides_do_not_share_a_row(build):
+    # Both frames F1 are of one peptide letter and of ATGN; what follows the N makes the difference.
+    index = build([("a", b"ATGNNN"), ("b", b"ATG"), ("c", b"NNNATG"), ("d", b"NNNGCC")])
+    first = [index.item_name(i).endswith("F1") for i in range(index.n_items)]
+    rows = index.item_row[first]
+    found = zip(index.sequences(rows, "nucleotide"), index.sequences(rows, "protein"), strict=True)
+    assert list(found) == [(b"ATGN", b"M"), (b"ATG", b"M"), (b"NNNA", b"M"), (b"NNNG", b"A")]
+    assert len(set(rows.tolist())) == 4
+
+
+def test_dropped_codons_behind_the_bases_do_not_make_another_item(build):
+    index = build([("a", b"ATGNNN"), ("b", b"ATGN")])
+    forward = [i for i in range(index.n_items) if index.item_name(i).endswith("F1")]
+    assert len({int(index.item_row[i]) for i in forward}) == 1
+
+
+@pytest.mark.parametrize(
+    ("sequence", "status"),
+    [
+        (b"", RecordStatus.TOO_SHORT),
+        (b"AC", RecordStatus.TOO_SHORT),
+        (b"NNNN", RecordStatus.AMBIGUOUS_BASES),
+        (b"ACNACN", RecordStatus.AMBIGUOUS_BASES),
+        (b"TAGCTAACTAGCTAACTAG", RecordStatus.NO_OPEN_FRAME),
+        (b"ATG", RecordStatus.SCORABLE),
+    ],
+)
+def test_a_record_without_items_says_why(sequence, status, build):
+    assert build([("before", GENE), ("a", sequence), ("b", GENE)]).record_status[1] == status
+
+
+def test_no_record_makes_an_empty_index(build, tmp_path):
+    index = build([])
+    assert (index.n_records, index.n_windows, index.n_items, index.n_rows) == (0, 0, 0, 0)
+    assert index.sequences(np.empty(0, np.int64), "nucleotide") == []
+    assert index.sequences(np.empty(0, np.int64), "protein") == []
+    assert build_index(tmp_path / "none", [], SPEC).n_records == 0
+
+
+def test_whole_sequences_are_items_of_their_own(build):
+    index = build([("a", b"ACGT"), ("empty", b""), ("b", b"GGTTNN"), ("a", b"ACGT")], WHOLE)
+    assert [index.item_name(i) for i in range(index.n_items)] == ["a", "b", "a"]
+    assert index.sequences(index.item_row, "nucleotide") == [b"ACGT", b"GGTTNN", b"ACGT"]
+    assert index.item_row.tolist() == [1, 0, 1]
+    assert index.row_lengths.tolist() == [6, 4]
+    assert index.record_status.tolist() == [0, RecordStatus.TOO_SHORT, 0, 0]
+    with pytest.raises(UsageError, match="no view protein"):
+        index.sequences(index.item_row, "protein")
+
+
+def test_proteins_have_one_view(build):
+    index = build([("p", b"MKVL"), ("q", b"MEEPQ")], PROTEINS)
+    assert index.sequences(np.array([0, 1]), "protein") == [b"MEEPQ", b"MKVL"]
+    with pytest.raises(UsageError, match="no view nucleotide"):
+        index.sequences(np.array([0]), "nucleotide")
+
+
+RANDOM = np.random.default_rng(5)
+MANY = [
+    (f"r{i}", RANDOM.choice(list(b"ACGTN"), size, p=[0.24, 0.24, 0.24, 0.24, 0.04])
+        .astype(np.uint8).tobytes())
+    for i, size in enumerate(RANDOM.integers(0, 300, 40))
+]  # fmt: skip
+
+
+def contents(index_folder):
+    return {path.name: path.read_bytes() for path in index_folder.glob("*.npy")}
+
+
+def test_batches_and_blocks_leave_no_trace(tmp_path, monkeypatch):
+    path = write_fasta(tmp_path / "in.fa", MANY)
+    build_index(tmp_path / "large", [path], SPEC)
+    monkeypatch.setattr(builder, "_BATCH_BYTES", 500)
+    monkeypatch.setattr(items, "_BLOCK_BASES", 64)
+    build_index(tmp_path / "small", [path], SPEC)
+    assert contents(tmp_path / "large") == contents(tmp_path / "small")
+    assert (
+        SequenceIndex.open(tmp_path / "large").inputs
+        == SequenceIndex.open(tmp_path / "small").inputs
+    )
+
+
+def test_records_of_several_files_follow_each_other(tmp_path):
+    paths = [write_fasta(tmp_path / f"{i}.fa", MANY[i : i + 20]) for i in (0, 20)]
+    together = write_fasta(tmp_path / "all.fa", MANY)
+    index = build_index(tmp_path / "two", paths, SPEC)
+    build_index(tmp_path / "one", [together], SPEC)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert [file.n_records for file in index.inputs] == [20, 20]
+    assert [file.path for file in index.inputs] == paths
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path):
+    plain = write_fasta(tmp_path / "a.fa", MANY)
+    packed = tmp_path / "elsewhere.bin"
+    text = b"".join(b">%s text\r\n%s\r\n\r\n" % (n.encode(), s.lower()) for n, s in MANY)
+    packed.write_bytes(gzip.compress(text))
+    (one,), (other,) = input_digests([plain], SPEC), input_digests([str(packed)], SPEC)
+    assert one.sha256 == other.sha256
+    assert fingerprint([one], SPEC) == fingerprint([other], SPEC)
+    index = build_index(tmp_path / "index", [plain], SPEC)
+    assert (index.inputs, index.fingerprint) == ((one,), fingerprint([one], SPEC))
+    assert (one.n_records, one.n_bases) == (40, sum(len(s) for _, s in MANY))
+
+
+CHANGED = {
+    "a base": [("a", b"ACGA"), ("b", b"")],
+    "a name": [("x", b"ACGT"), ("b", b"")],
+    "the order": [("b", b""), ("a", b"ACGT")],
+    "a record less": [("a", b"ACGT")],
+    "a name that takes up a sequence": [("aACGT", b""), ("b", b"")],
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_another_content_has_another_fingerprint(change, tmp_path):
+    before = write_fasta(tmp_path / "a.fa", [("a", b"ACGT"), ("b", b"")])
+    after = write_fasta(tmp_path / "b.fa", CHANGED[change])
+    (one,), (other,) = input_digests([before], SPEC), input_digests([after], SPEC)
+    assert one.sha256 != other.sha256
+    assert fingerprint([one], SPEC) != fingerprint([other], SPEC)
+
+
+def test_another_specification_has_another_fingerprint(tmp_path):
+    inputs = input_digests([write_fasta(tmp_path / "a.fa", MANY)], SPEC)
+    others = [
+        IndexSpec("frames", Alphabet.NUCLEOTIDE, 31, "published", 1),
+        IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "even", 1),
+        IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 11),
+        WHOLE,
+        PROTEINS,
+    ]
+    assert len({fingerprint(inputs, spec) for spec in [SPEC, *others]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [
+        (("frames", Alphabet.PROTEIN, 30, "even", 1), "only nucleotides"),
+        (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "3 or more"),
+        (("frames", Alphabet.NUCLEOTIDE), "3 or more"),
+        (("frames", Alphabet.NUCLEOTIDE, 30, "dense", 1), "published, even"),
+        (("frames", Alphabet.NUCLEOTIDE, 30, "even", 7), "genetic code 7"),
+        (("frames", Alphabet.NUCLEOTIDE, 30, "even"), "genetic code"),
+        (("whole", Alphabet.NUCLEOTIDE, 30), "no window"),
+        (("half", Alphabet.NUCLEOTIDE), "frames or whole"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(parts, word):
+    with pytest.raises(UsageError, match=word):
+        IndexSpec(*parts)
+
+
+def test_bad_input_leaves_nothing_behind(tmp_path):
+    path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGT-")])
+    with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
+        build_index(tmp_path / "index", [path], SPEC)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
+
+
+def test_what_stands_there_is_kept(tmp_path):
+    path = write_fasta(tmp_path / "a.fa", MANY)
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "thesis.txt").write_text("years of work")
+    with pytest.raises(RunExistsError, match="exists already; remove it"):
+        build_index(tmp_path / "index", [path], SPEC)
+    assert (tmp_path / "index" / "thesis.txt").exists()
+
+
+def test_standard_input_is_read_once(tmp_path):
+    with pytest.raises(UsageError, match="name - once"):
+        build_index(tmp_path / "index", ["-", "-"], SPEC)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    path = write_fasta(tmp_path / "a.fa", MANY * 20)
+    # A limit on the size of files fails a write as a full disk does.
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from virnucpro.sequences.index import *
+from virnucpro.sequences.records import Alphabet
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1)
+build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "index"), path],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    last = child.stderr.strip().splitlines()[-1]
+    assert f"StoreError: {tmp_path / 'index'}: the sequence index cannot be written" in last
+    assert "free space there" in last
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
+
+
+@pytest.fixture(scope="module")
+def whole_folder(tmp_path_factory):
+    base = tmp_path_factory.mktemp("whole")
+    build_index(base / "index", [write_fasta(base / "a.fa", MANY)], SPEC)
+    return base / "index"
+
+
+@pytest.fixture
+def folder(whole_folder, tmp_path):
+    return shutil.copytree(whole_folder, tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_short_or_missing_column_is_found_at_opening(name, folder):
+    path = column_path(folder, name)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(
+        IndexFormatError, match=f"{name}.npy: has .* bytes, not .*start the run anew"
+    ):
+        SequenceIndex.open(folder)
+    path.unlink()
+    with pytest.raises(IndexFormatError, match=f"{name}.npy"):
+        SequenceIndex.open(folder)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_changed_byte_is_found_by_verification(name, folder):
+    path = column_path(folder, name)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IndexFormatError, match=f"{name}.npy: changed since it was written"):
+        SequenceIndex.open(folder).verify()
+
+
+def test_a_changed_column_header_is_found(folder):
+    path = column_path(folder, "row_lengths")
+    content = path.read_bytes()
+    n_rows = b"(%d,)" % SequenceIndex.open(folder).n_rows
+    for damaged in (
+        b"junk" + content[4:],
+        content.replace(b"<i4", b"<f4"),
+        content.replace(n_rows, b"(1,)" + b" " * (len(n_rows) - 4)),
+    ):
+        assert damaged != content
+        assert len(damaged) == len(content)
+        path.write_bytes(damaged)
+        with pytest.raises(IndexFormatError, match=r"row_lengths\.npy"):
+            SequenceIndex.open(folder)
+
+
+def rewrite(folder, change):
+    content = json.loads((folder / "index.json").read_text())
+    change(content)
+    (folder / "index.json").write_text(json.dumps(content))
+
+
+HEADERS = {
+    "a changed number": (
+        lambda c: c["inputs"][0].update(n_bases=1),
+        "changed since it was written",
+    ),
+    "a changed seal": (lambda c: c.update(sha256="0" * 64), "changed since it was written"),
+    "a later version": (lambda c: c.update(schema=99), "version 99.*use the version that wrote it"),
+    "another program's": (lambda c: c.update(format="fai"), "this is no sequence index"),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_a_header_that_is_not_ours_is_refused(case, folder):
+    change, said = HEADERS[case]
+    rewrite(folder, change)
+    with pytest.raises(IndexFormatError, match=said) as refused:
+        SequenceIndex.open(folder)
+    assert "start the run anew" in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_a_header_that_is_no_header_is_refused(content, folder):
+    (folder / "index.json").write_bytes(content)
+    with pytest.raises(IndexFormatError, match="start the run anew"):
+        SequenceIndex.open(folder)
+
+
+def test_a_folder_without_index_is_refused(tmp_path):
+    with pytest.raises(IndexFormatError, match="holds no sequence index"):
+        SequenceIndex.open(tmp_path)
+
+
+def test_a_process_that_reads_every_row_does_not_keep_the_bases(tmp_path):
+    letters = np.frombuffer(b"ACGC", np.uint8)[RANDOM.integers(0, 4, 20_000_000)].tobytes()
+    path = write_fasta(tmp_path / "large.fa", [("large", letters)])
+    build_index(
+        tmp_path / "index", [path], IndexSpec("frames", Alphabet.NUCLEOTIDE, 300, "even", 1)
+    )
+    script = """
+import sys
+from pathlib import Path
+import numpy as np
+from virnucpro.sequences.index import SequenceIndex
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+index = SequenceIndex.open(Path(sys.argv[1]))
+index.sequences(np.arange(10), "protein")
+before = resident()
+for first in range(0, index.n_rows, 2000):
+    rows = np.arange(first, min(first + 2000, index.n_rows))
+    for view in ("nucleotide", "protein"):
+        index.sequences(rows, view)
+print(index.n_rows, resident() - before)
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "index")], check=True, capture_output=True
+    )
+    n_rows, grown = map(int, child.stdout.split())
+    assert n_rows > 10_000
+    assert grown < 10_000_000
