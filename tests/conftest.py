@@ -37,6 +37,8 @@ def temporary_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("temporary")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
+        # torch makes this folder when a module is first built on the meta device, and keeps it
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         patch.setattr(tempfile, "tempdir", str(folder))
         yield folder
 

@@ -167,7 +167,7 @@ def _parse(reader: _Reader) -> Manifest:
 def _files(reader: _Reader) -> dict[str, FileDigest]:
     files = {}
     for name in reader.keys():  # noqa: SIM118 - a reader is no mapping
-        if name != Path(name).name or name in (".", "..", MANIFEST) or "\\" in name:
+        if name != Path(name).name or name in ("", ".", "..", MANIFEST) or "\\" in name:
             raise reader.error(f"lists {name!r}, which is no plain file name of the bundle's own")
         entry = reader.inside(name)
         files[name] = FileDigest(entry.take("sha256", str), entry.take("bytes", int))

@@ -1,0 +1,75 @@
+"""A tiny whole bundle, and a way to change what its manifest says."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from virnucpro.bundles.bundle import write_manifest
+from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.classify.head import Head
+
+NUCLEOTIDE_CONFIG = {
+    "vocab_size": 9,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+PROTEIN_CONFIG = {"num_layers": 1, "embed_dim": 4, "attention_heads": 2, "token_dropout": True}
+
+
+@pytest.fixture
+def bundle_folder(tmp_path):
+    """Files whose content only the encoders would read, and a real head of 12 numbers."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    for name in ("nucleotide", "protein"):
+        save_file({"weight": torch.zeros(3)}, folder / f"{name}.safetensors")
+    (folder / "tokenizer.json").write_text("{}")
+    save_file(Head((12, 3, 2)).state_dict(), folder / "head.safetensors")
+    write_manifest(
+        folder,
+        name="tiny",
+        version="1.0",
+        description="for tests",
+        encoders=[
+            EncoderEntry(
+                "n",
+                "dnabert_s",
+                "nucleotide",
+                8,
+                {"weights": "nucleotide.safetensors", "tokenizer": "tokenizer.json"},
+                NUCLEOTIDE_CONFIG,
+            ),
+            EncoderEntry(
+                "p", "esm2", "protein", 4, {"weights": "protein.safetensors"}, PROTEIN_CONFIG
+            ),
+        ],
+        head="head.safetensors",
+        window=500,
+        tiling="even",
+        genetic_code=11,
+        labels=("others", "virus"),
+        thresholds={"viral": 0.6, "non_viral": 0.4},
+        metrics={"auroc": 0.5},
+        provenance={"seed": 1},
+    )
+    return folder
+
+
+@pytest.fixture
+def edit(bundle_folder):
+    """Change the tiny bundle's manifest in place, by a function of its content."""
+
+    def apply(change):
+        path = bundle_folder / "bundle.json"
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+        return str(bundle_folder)
+
+    return apply

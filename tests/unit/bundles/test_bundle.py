@@ -1,0 +1,210 @@
+import hashlib
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from virnucpro.bundles.bundle import describe_bundle, list_bundles, open_bundle
+from virnucpro.classify.head import Head
+from virnucpro.errors import BundleError
+
+
+def digest_anew(folder, name):
+    """Let the manifest agree with what a file holds now."""
+    data = (folder / name).read_bytes()
+    path = folder / "bundle.json"
+    content = json.loads(path.read_text())
+    content["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    path.write_text(json.dumps(content))
+
+
+def test_a_bundle_opens_with_all_that_was_written(bundle_folder):
+    bundle = open_bundle(str(bundle_folder))
+    assert (bundle.name, bundle.version, bundle.description) == ("tiny", "1.0", "for tests")
+    assert [(e.view, e.architecture, e.dim) for e in bundle.encoders] == [
+        ("nucleotide", "dnabert_s", 8),
+        ("protein", "esm2", 4),
+    ]
+    assert bundle.encoders[0].file("tokenizer") == bundle_folder / "tokenizer.json"
+    assert bundle.encoders[1].config["embed_dim"] == 4
+    assert bundle.head == bundle_folder / "head.safetensors"
+    assert (bundle.window, bundle.tiling, bundle.genetic_code) == (500, "even", 11)
+    assert bundle.labels == ("others", "virus")
+    assert bundle.thresholds == {"viral": 0.6, "non_viral": 0.4}
+    assert (bundle.metrics, bundle.provenance) == ({"auroc": 0.5}, {"seed": 1})
+
+
+def test_a_relative_path_gives_paths_that_outlive_a_change_of_folder(bundle_folder, monkeypatch):
+    monkeypatch.chdir(bundle_folder.parent)
+    bundle = open_bundle("tiny")
+    assert bundle.head.is_absolute()
+    assert bundle.encoders[0].folder.is_absolute()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nucleotide.safetensors", "protein.safetensors", "tokenizer.json", "head.safetensors"],
+)
+def test_one_flipped_byte_in_any_file_is_found(bundle_folder, name):
+    path = bundle_folder / name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BundleError, match=rf"{name}: its SHA-256 is .* get the bundle again"):
+        open_bundle(str(bundle_folder))
+
+
+def test_a_file_of_another_size_is_found(bundle_folder):
+    path = bundle_folder / "protein.safetensors"
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(BundleError, match=r"protein\.safetensors: has .* bytes where"):
+        open_bundle(str(bundle_folder))
+
+
+def test_a_missing_file_is_named(bundle_folder):
+    (bundle_folder / "tokenizer.json").unlink()
+    with pytest.raises(BundleError, match=r"tokenizer\.json: .* cannot be read"):
+        open_bundle(str(bundle_folder))
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(BundleError, match=r"bundle\.json: cannot be read .* check its path"):
+        open_bundle(str(tmp_path))
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(BundleError, match=r"no-such-bundle: there is no such bundle.*mini"):
+        open_bundle("no-such-bundle")
+
+
+def test_a_manifest_that_is_no_json_is_refused(bundle_folder):
+    (bundle_folder / "bundle.json").write_text("{")
+    with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):
+        open_bundle(str(bundle_folder))
+
+
+def test_a_newer_schema_says_what_to_do(edit):
+    path = edit(lambda m: m.update(schema_version=2))
+    with pytest.raises(BundleError, match=r"schema 2.*Use a version of virnucpro that knows"):
+        open_bundle(path)
+
+
+def test_a_head_for_other_vectors_is_refused(bundle_folder):
+    save_file(Head((13, 3, 2)).state_dict(), bundle_folder / "head.safetensors")
+    digest_anew(bundle_folder, "head.safetensors")
+    with pytest.raises(BundleError, match=r"reads vectors of 13 numbers.* give 12 together"):
+        open_bundle(str(bundle_folder))
+
+
+def test_a_head_without_hidden_layers_is_held_against_the_encoders_too(bundle_folder):
+    save_file(Head((12, 2)).state_dict(), bundle_folder / "head.safetensors")
+    digest_anew(bundle_folder, "head.safetensors")
+    assert open_bundle(str(bundle_folder)).head.is_file()
+
+
+@pytest.mark.parametrize("tensors", [{"x": torch.zeros(2)}, {"output.weight": torch.zeros(2)}])
+def test_a_file_that_is_no_head_is_refused(bundle_folder, tensors):
+    save_file(tensors, bundle_folder / "head.safetensors")
+    digest_anew(bundle_folder, "head.safetensors")
+    with pytest.raises(BundleError, match="holds no head"):
+        open_bundle(str(bundle_folder))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.safetensors", "/etc/hostname", "..", ".", "", "sub/file", "a\\b", "bundle.json"],
+)
+def test_a_file_outside_the_bundle_is_never_read(edit, name):
+    path = edit(lambda m: m["files"].update({name: {"sha256": "0" * 64, "bytes": 1}}))
+    with pytest.raises(BundleError, match="no plain file name of the bundle's own"):
+        open_bundle(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(head="../head.safetensors"), "its list of files lacks"),
+        (lambda m: m["encoders"][0]["files"].update(weights="/x"), "its list of files lacks"),
+        (lambda m: m["encoders"][0].update(architecture="gpt"), "architecture 'gpt'"),
+        (lambda m: m["encoders"][1].update(view="smell"), "view 'smell'"),
+        (lambda m: m["encoders"][1].update(dim="4"), r"encoders\[1\].* field 'dim' of type int"),
+        (lambda m: m["encoders"][1].pop("config"), "field 'config'"),
+        (lambda m: m.update(encoders=[]), "names no encoder"),
+        (lambda m: m.update(encoders=["esm2"]), "is no object"),
+        (lambda m: m.update(window=0), "window of at least 1 base"),
+        (lambda m: m.update(window=True), "field 'window' of type int"),
+        (lambda m: m.update(tiling="odd"), "tiling 'odd'"),
+        (lambda m: m.update(genetic_code=99), "unknown genetic code"),
+        (lambda m: m.update(labels=["virus"]), "needs two labels"),
+        (lambda m: m.update(labels=[0, 1]), "strings alone in 'labels'"),
+        (lambda m: m.pop("thresholds"), "is no object"),
+        (lambda m: m["thresholds"].update(viral=0.3), "0 <= non_viral <= viral <= 1"),
+        (lambda m: m["thresholds"].update(viral=float("nan")), "0 <= non_viral <= viral <= 1"),
+        (lambda m: m["thresholds"].pop("non_viral"), "field 'non_viral'"),
+        (lambda m: m.pop("name"), "field 'name'"),
+        (lambda m: m["files"].update({"tokenizer.json": {"bytes": 2}}), "field 'sha256'"),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_named(edit, change, message):
+    path = edit(change)
+    with pytest.raises(BundleError, match=rf"bundle\.json: .*{message}"):
+        open_bundle(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(window=300),
+        lambda m: m.update(tiling="published"),
+        lambda m: m.update(genetic_code=4),
+        lambda m: m.update(labels=["host", "virus"]),
+        lambda m: m["thresholds"].update(viral=0.7),
+        lambda m: m["encoders"][1]["config"].update(attention_heads=1),
+        lambda m: m["encoders"].reverse(),
+    ],
+)
+def test_the_fingerprint_changes_with_whatever_changes_a_number(bundle_folder, edit, change):
+    before = open_bundle(str(bundle_folder)).fingerprint
+    assert open_bundle(edit(change)).fingerprint != before
+
+
+@pytest.mark.parametrize("name", ["nucleotide.safetensors", "head.safetensors", "tokenizer.json"])
+def test_the_fingerprint_changes_with_a_file_in_use(bundle_folder, name):
+    before = open_bundle(str(bundle_folder)).fingerprint
+    if name == "tokenizer.json":
+        (bundle_folder / name).write_text('{"other": 1}')
+    else:
+        save_file({"output.weight": torch.ones(2, 12)}, bundle_folder / name)
+    digest_anew(bundle_folder, name)
+    assert open_bundle(str(bundle_folder)).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(name="other", version="2", description="something else"),
+        lambda m: m["encoders"][0].update(name="renamed"),
+        lambda m: m.update(metrics={}, provenance={"seed": 2}),
+    ],
+)
+def test_the_fingerprint_stays_when_only_words_change(bundle_folder, edit, change):
+    before = open_bundle(str(bundle_folder)).fingerprint
+    assert open_bundle(edit(change)).fingerprint == before
+
+
+def test_the_fingerprint_does_not_depend_on_where_the_bundle_is(bundle_folder, tmp_path):
+    copy = shutil.copytree(bundle_folder, tmp_path / "elsewhere")
+    assert open_bundle(str(copy)).fingerprint == open_bundle(str(bundle_folder)).fingerprint
+
+
+def test_the_description_tells_what_a_user_asks_for(bundle_folder):
+    (bundle_folder / "CARD.md").write_text("# the card")
+    text = describe_bundle(open_bundle(str(bundle_folder)))
+    for part in ("tiny 1.0", "for tests", "500 bases", "0.600", "esm2, 4 numbers", "# the card"):
+        assert part in text
+
+
+def test_the_embedded_bundles_are_listed():
+    assert "mini" in [bundle.name for bundle in list_bundles()]

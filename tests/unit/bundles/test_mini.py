@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import torch
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.classify.head import load_head
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.sequences.translation import genetic_code, peptide
+
+MOST_BYTES = 15_000_000
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return open_bundle("mini")
+
+
+@pytest.fixture(scope="module")
+def frames():
+    rng = np.random.default_rng(0)
+    # ACC and GGT codons alone: no stop in this frame, whatever the order
+    codons = rng.choice([b"ACC", b"GGT", b"GAA", b"AAA"], size=(20, 166))
+    return [b"".join(row) + b"A" for row in codons]
+
+
+def test_mini_is_small_enough_to_travel_in_the_wheel(mini):
+    assert sum(file.stat().st_size for file in mini.path.iterdir()) <= MOST_BYTES
+
+
+def test_mini_reads_nucleotides_then_proteins_in_windows_of_500(mini):
+    assert [encoder.view for encoder in mini.encoders] == ["nucleotide", "protein"]
+    assert (mini.window, mini.tiling) == (500, "even")
+
+
+@pytest.mark.parametrize("length", [301, 499])
+def test_minis_vectors_and_scores_are_finite(mini, frames, length):
+    bases = [frame[:length] for frame in frames]
+    code = genetic_code(mini.genetic_code)
+    views = {"nucleotide": bases, "protein": [peptide(frame, code) for frame in bases]}
+    vectors = []
+    for spec in mini.encoders:
+        encoder = load_encoder(spec)
+        vectors.append(encoder.encode(encoder.tokenise(views[spec.view])))
+        assert vectors[-1].shape == (len(bases), spec.dim)
+    joined = torch.cat(vectors, dim=1)
+    scores = load_head(mini.head).scores(joined)
+    assert torch.isfinite(joined).all()
+    assert torch.isfinite(scores).all()
+    assert len(scores.unique(dim=0)) == len(bases)
+
+
+@pytest.mark.parametrize("length", ["300", "500"])
+def test_mini_beats_the_kmer_regression_on_unseen_families(mini, length):
+    rated = mini.metrics["windows"][length]
+    assert rated["auroc"] >= rated["kmer_auroc"]
+    assert rated["auroc"] >= {"300": 0.73, "500": 0.77}[length]
+
+
+def test_minis_card_states_the_figures_of_its_manifest(mini):
+    card = (mini.path / "CARD.md").read_text()
+    for rated in mini.metrics["windows"].values():
+        for name in ("auroc", "f1", "scored", "kmer_auroc"):
+            assert f"{rated[name]:.3f}" in card
+    for rated in mini.metrics["records"].values():
+        assert f"{rated['viral_right']:.3f}" in card
+    assert f"seed: {mini.provenance['seed']}" in card
+    assert mini.provenance["command"] in card
+
+
+def test_minis_training_left_out_the_family_of_the_demonstration(mini):
+    assert mini.provenance["held_out_family"] == "Microviridae"
