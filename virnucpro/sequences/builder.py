@@ -15,10 +15,10 @@ from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     PASSING_COLUMNS,
+    Column,
     ColumnFile,
     ColumnWriter,
     column_path,
-    open_column,
 )
 from virnucpro.sequences.header import Header, write_header
 from virnucpro.sequences.items import cut
@@ -171,7 +171,7 @@ class _Streamed:
 def _write_rows(folder: Path, stack: ExitStack) -> dict[str, ColumnFile]:
     """Tell the distinct items, and where the first one of each stands."""
     column = {
-        name: open_column(folder, name)
+        name: Column(folder, name).values
         for name in (*PASSING_COLUMNS, *_RUNNING_SUMS, "window_starts", "window_ends", "item_frame")
     }
     digests = np.array(column["item_digest"]).reshape(-1, 2)

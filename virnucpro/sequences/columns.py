@@ -19,12 +19,11 @@ __all__ = [
     "ADVICE",
     "COLUMNS",
     "PASSING_COLUMNS",
-    "ByteColumn",
+    "Column",
     "ColumnFile",
     "ColumnWriter",
     "checksum",
     "column_path",
-    "open_column",
 ]
 
 COLUMNS: dict[str, np.dtype[Any]] = {
@@ -94,7 +93,7 @@ class ColumnWriter:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._dtype = (COLUMNS | PASSING_COLUMNS)[name]
+        self._dtype = _dtype(name)
         self._stream = column_path(folder, name).open("wb", buffering=_BUFFER_BYTES)
         self._header_bytes = self._stream.write(_header(self._dtype, 0))
         self._length = 0
@@ -124,6 +123,10 @@ class ColumnWriter:
         return ColumnFile(size, self._crc32)
 
 
+def _dtype(name: str) -> np.dtype[Any]:
+    return COLUMNS[name] if name in COLUMNS else PASSING_COLUMNS[name]
+
+
 def _header(dtype: np.dtype[Any], length: int) -> bytes:
     """Make a .npy header; numpy leaves room for the length to grow in place."""
     stream = io.BytesIO()
@@ -132,16 +135,21 @@ def _header(dtype: np.dtype[Any], length: int) -> bytes:
     return stream.getvalue()
 
 
-class ByteColumn:
-    """A column of bytes, read in slices, that does not keep what was read in memory.
+class Column:
+    """A column on disk, mapped into memory.
 
-    Rows are sorted by length and so lie scattered: without `release`, a process that reads all of
-    them ends with the whole file resident.
+    Rows are sorted by length, so that what they are made of lies scattered: without `release`, a
+    process that reads all rows ends with whole files resident.
 
     Parameters
     ----------
     folder, name
-        Of a column of type u1.
+        Of one of `COLUMNS` or `PASSING_COLUMNS`.
+
+    Attributes
+    ----------
+    values
+        The column as a read-only array, read where it is touched.
 
     Raises
     ------
@@ -153,27 +161,17 @@ class ByteColumn:
         with _opened(folder, name) as stream:
             self._origin = stream.tell()
             self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        dtype = _dtype(name)
+        length = (len(self._map) - self._origin) // dtype.itemsize
+        self.values: npt.NDArray[Any] = np.frombuffer(self._map, dtype, length, self._origin)
 
     def read(self, first: int, last: int) -> bytes:
-        """Copy the bytes ``first:last``."""
+        """Copy the values ``first:last`` of a column of bytes."""
         return self._map[self._origin + first : self._origin + last]
 
     def release(self) -> None:
         """Let go of the pages that were read; they stay in the system's cache."""
         self._map.madvise(mmap.MADV_DONTNEED)
-
-
-def open_column(folder: Path, name: str) -> npt.NDArray[Any]:
-    """Map a column into memory, to be read.
-
-    Raises
-    ------
-    IndexFormatError
-        When the file is not such a column.
-    """
-    with _opened(folder, name):
-        column: npt.NDArray[Any] = np.load(column_path(folder, name), mmap_mode="r")
-    return column
 
 
 def checksum(folder: Path, name: str) -> int:
@@ -195,7 +193,7 @@ def checksum(folder: Path, name: str) -> int:
 def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
     """Open a column's file where its array begins."""
     path = column_path(folder, name)
-    expected = (COLUMNS | PASSING_COLUMNS)[name]
+    expected = _dtype(name)
     with path.open("rb") as stream:
         try:
             version = np.lib.format.read_magic(stream)

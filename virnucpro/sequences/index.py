@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from virnucpro.errors import UsageError
 from virnucpro.sequences.builder import input_digests, write_index
-from virnucpro.sequences.columns import COLUMNS, ByteColumn, open_column
+from virnucpro.sequences.columns import COLUMNS, Column
 from virnucpro.sequences.header import Header, read_header, verify_columns
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code
@@ -65,9 +65,8 @@ class SequenceIndex:
         self.fingerprint = header.fingerprint
         self._folder = folder
         self._header = header
-        column = {
-            name: open_column(folder, name) for name in COLUMNS if name not in {"bases", "names"}
-        }
+        self._columns = {name: Column(folder, name) for name in COLUMNS}
+        column = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = column["record_lengths"]
         self.record_status: npt.NDArray[np.uint8] = column["record_status"]
         self.record_first_window: IntArray = column["record_first_window"]
@@ -82,8 +81,8 @@ class SequenceIndex:
         self._row_frame: npt.NDArray[np.uint8] = column["row_frame"]
         self._record_first_base: IntArray = column["record_first_base"]
         self._name_first: IntArray = column["name_first"]
-        self._names = ByteColumn(folder, "names")
-        self._bases = ByteColumn(folder, "bases")
+        self._names = self._columns["names"]
+        self._bases = self._columns["bases"]
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
@@ -186,7 +185,8 @@ class SequenceIndex:
                 return frame_bases(self._bases, places)
             return frame_peptides(self._bases, places, genetic_code(self.spec.genetic_code))
         finally:
-            self._bases.release()
+            for column in self._columns.values():
+                column.release()
 
     def _whole(self, places: Places, view: str) -> list[bytes]:
         kind = self.spec.alphabet.name.lower()
