@@ -25,7 +25,8 @@ class RunDirectory:
         launches/0001.json              the plan of one launch: the units missing when it began
         shards/rank-0003/unit-000123.h5 one committed segment
         logs/rank-0003.log
-        predictions.tsv, windows.tsv, missing.tsv, quarantine.tsv
+        predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
+        missing.tsv, quarantine.tsv     only where there is something to list
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
     """
 
@@ -66,6 +67,10 @@ class RunDirectory:
     @property
     def windows(self) -> Path:
         return self.root / "windows.tsv"
+
+    @property
+    def sequences(self) -> Path:
+        return self.root / "sequences.tsv"
 
     @property
     def missing(self) -> Path:
@@ -143,6 +148,7 @@ class RunDirectory:
             self.lock,
             self.predictions,
             self.windows,
+            self.sequences,
             self.missing,
             self.quarantine,
             self.published_results,

@@ -78,7 +78,7 @@ def test_the_others_finish_and_a_resume_completes(
     campaign, many_fasta, undisturbed, tmp_path, virnucpro, tables, difference_of
 ):
     dice = random.Random(campaign)
-    ranks = dice.choice([2, 2, 3])
+    ranks = 3 if campaign % 10 == 0 else 2
     victim = dice.randrange(ranks)
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "virnucpro", "predict", many_fasta, "-o", folder]
@@ -102,7 +102,7 @@ def test_the_others_finish_and_a_resume_completes(
     assert {row["seq_name"] for row in answers if row["status"] == "missing"} == set(listed)
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
-    again = dice.choice([1, 2, 3])
+    again = 3 if campaign % 10 == 1 else 1
     done = virnucpro("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}", "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []

@@ -21,7 +21,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "embed",
         help="one encoder's vector for each sequence",
         description="Embed whole sequences, bases or proteins as the encoder takes them: "
-        "DIR/embeddings.h5 holds one row for each input sequence, in input order.",
+        "DIR/embeddings.h5 holds the vectors in input order, DIR/sequences.tsv one row for each "
+        "input sequence.",
     )
     add_input_argument(parser)
     add_execution_options(parser)

@@ -24,6 +24,7 @@ from virnucpro.report.tables import (
     write_missing,
     write_predictions,
     write_quarantine,
+    write_sequences,
     write_windows,
 )
 from virnucpro.store.aggregate import write_embeddings
@@ -90,6 +91,8 @@ def write_outputs(session: Session, reporter: Reporter) -> Outcome:
     )
     if session.manifest.command == "predict":
         _write_predictions(session, coverage, windows, records)
+    else:
+        write_sequences(session.run.sequences, index, records)
     if session.manifest.parameters["embeddings"] != "none":
         reporter.stage("writing embeddings")
         views = {encoder["view"]: encoder["dim"] for encoder in session.manifest.encoders}
@@ -131,7 +134,7 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
         calls=_tally(records.call, CALL_NAMES) if predicts else {},
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
-        main_output=session.run.predictions if predicts else session.run.embeddings,
+        main_output=session.run.predictions if predicts else session.run.sequences,
     )
 
 

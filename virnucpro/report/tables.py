@@ -18,6 +18,7 @@ __all__ = [
     "write_missing",
     "write_predictions",
     "write_quarantine",
+    "write_sequences",
     "write_windows",
 ]
 
@@ -49,6 +50,7 @@ _WINDOWS = (
     "status",
     "best_frame",
 )
+_SEQUENCES = ("seq_name", "length", "status", "embedding")
 _MISSING = ("seq_name", "length", "n_windows", "n_missing")
 _QUARANTINE = ("seq_name", "item", "start", "end", "reason")
 
@@ -116,6 +118,34 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
                 _frames(index, windows.best_item[block]),
             )
             for block in blocks(index.n_windows)
+        ),
+    )
+
+
+def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
+    """Write one row a record of a run of whole sequences, in input order.
+
+    `embedding` is the record's row in embeddings.h5, counted from 0; `NA` for a record without a
+    letter, which has none.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written; an older one is untouched.
+    """
+    item = index.window_first_item[index.record_first_window]
+    rows = np.where(np.diff(item) > 0, item[:-1], -1)
+    write_tsv(
+        path,
+        _SEQUENCES,
+        (
+            (
+                _record_names(index, np.arange(block.start, block.stop)),
+                integers(index.record_lengths[block]),
+                codes(records.status[block], STATUS_NAMES),
+                [NA if row < 0 else str(row) for row in rows[block].tolist()],
+            )
+            for block in blocks(index.n_records)
         ),
     )
 

@@ -1,0 +1,103 @@
+"""``virnucpro embed``: whole sequences through one encoder."""
+
+import random
+from argparse import Namespace
+
+import h5py
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+
+
+@pytest.fixture(scope="module")
+def proteins(tmp_path_factory):
+    dice = random.Random(7)
+    path = tmp_path_factory.mktemp("input") / "proteins.faa"
+    records = [
+        (f"p{number}", "".join(dice.choices("ACDEFGHIKLMNPQRSTVWY", k=dice.randint(1, 300))))
+        for number in range(40)
+    ]
+    records += [("again", records[5][1]), ("nothing", ""), ("odd", "MKXBZUJ")]
+    path.write_text("".join(f">{name}\n{letters}\n" for name, letters in records))
+    return path
+
+
+def read(folder):
+    with h5py.File(folder / "embeddings.h5") as file:
+        names = [name.decode() for name in file["sequence_ids"][:]]
+        return names, file["embeddings"][:], dict(file.attrs)
+
+
+def test_one_vector_a_sequence_in_input_order(proteins, tmp_path, virnucpro, tables):
+    options = ["--encoder", "mini/protein", "--embeddings", "fp32"]
+    for ranks in (1, 2):
+        done = virnucpro(
+            "embed", proteins, "-o", tmp_path / f"{ranks}", "--devices", f"cpu:{ranks}", *options
+        )
+        assert done.returncode == 0, done.stderr
+    names, vectors, attributes = read(tmp_path / "1")
+    expected = [line[1:] for line in proteins.read_text().splitlines() if line[:1] == ">"]
+    assert names == [name for name in expected if name != "nothing"]
+    assert attributes["complete"]
+    assert np.isfinite(vectors).all()
+    assert (vectors[names.index("again")] == vectors[5]).all()
+    assert np.abs(read(tmp_path / "2")[1] - vectors).max() <= 1e-5
+    answers = tables(tmp_path / "1" / "sequences.tsv")
+    assert [row["seq_name"] for row in answers] == expected
+    assert {row["seq_name"] for row in answers if row["status"] != "scored"} == {"nothing"}
+    numbered = [row for row in answers if row["embedding"] != "NA"]
+    assert [names[int(row["embedding"])] for row in numbered] == names
+
+
+def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virnucpro):
+    import esm
+    import torch
+    from esm.model.esm2 import ESM2
+
+    torch.manual_seed(3)
+    alphabet = esm.data.Alphabet.from_architecture("ESM-1b")
+    model = ESM2(num_layers=2, embed_dim=32, attention_heads=4, alphabet=alphabet).eval()
+    weights = {f"encoder.sentence_encoder.{name}": one for name, one in model.state_dict().items()}
+    shape = Namespace(
+        encoder_layers=2, encoder_embed_dim=32, encoder_attention_heads=4, token_dropout=True
+    )
+    checkpoint = tmp_path / "esm2_small.pt"
+    torch.save({"cfg": {"model": shape}, "model": weights}, checkpoint)
+    done = virnucpro(
+        "embed", proteins, "-o", tmp_path / "run", "-e", checkpoint, "--embeddings", "fp32"
+    )
+    assert done.returncode == 0, done.stderr
+    names, vectors, _ = read(tmp_path / "run")
+    letters = proteins.read_text().split()[1::2]
+    converter = alphabet.get_batch_converter()
+    for number in (0, 5, 17):
+        _, _, tokens = converter([(names[number], letters[number])])
+        with torch.inference_mode():
+            hidden = model(tokens, repr_layers=[2])["representations"][2]
+        expected = hidden[0, 1 : len(letters[number]) + 1].mean(0).numpy()
+        assert np.abs(vectors[number] - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("encoder", "code", "said"),
+    [
+        ("protein", 64, "BUNDLE/VIEW"),
+        ("mini/sound", 64, "mini/protein"),
+        ("none/protein", 1, "no such bundle"),
+    ],
+)
+def test_an_unknown_encoder_says_what_there_is(encoder, code, said, proteins, tmp_path, capsys):
+    from virnucpro.cli.main import main
+
+    assert main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", encoder]) == code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):
+    from virnucpro.cli.main import main
+
+    code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini/nucleotide"])
+    assert code == 1
+    assert "proteins.faa" in capsys.readouterr().err
