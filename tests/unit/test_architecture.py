@@ -46,6 +46,12 @@ def test_what_runs_before_the_device_mask_does_not_import_torch(module):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_command_line_parses_without_numpy():
+    """A rank imports the main script before its threads are set; numpy would not see them."""
+    code = "import sys, virnucpro.cli.main; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_public_names_exist(name):
     module = importlib.import_module(name)

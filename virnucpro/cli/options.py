@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from virnucpro.pipeline.job import Execution
+from virnucpro.pipeline.execution import Execution
 
 __all__ = [
     "add_execution_options",

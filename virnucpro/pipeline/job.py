@@ -1,4 +1,4 @@
-"""What to compute, and how to go about it: the two things that a command hands to the pipeline."""
+"""What to compute, and who hears how it goes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["Execution", "Job", "Reporter", "SilentReporter"]
+__all__ = ["Job", "Reporter", "SilentReporter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +53,6 @@ class Job:
             "precision": self.precision,
             "embeddings": self.embeddings,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """How to go about it. Nothing here changes a number; a resume may differ in all of it.
-
-    Attributes
-    ----------
-    devices
-        As `virnucpro.runtime.devices.parse_devices` takes them.
-    threads
-        CPU threads for all ranks together; None for as many as the process may use.
-    resume
-        Go on with the run in the folder where there is one.
-    force
-        Remove the run in the folder and start anew.
-    """
-
-    outdir: Path
-    devices: str = "auto"
-    threads: int | None = None
-    resume: bool = False
-    force: bool = False
 
 
 class Reporter(Protocol):

@@ -10,9 +10,10 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.errors import WorkerError
+from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.pipeline.gpu_worker import run_rank
-from virnucpro.pipeline.job import Execution, Job, Reporter
+from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.pipeline.session import Session

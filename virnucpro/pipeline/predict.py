@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Precision
-from virnucpro.pipeline.job import Execution, Job, Reporter, SilentReporter
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
 from virnucpro.pipeline.rank_task import EmbeddingsDtype

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.errors import IndexFormatError, RunExistsError
-from virnucpro.pipeline.job import Execution, Job, Reporter
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.lock import run_lock
 from virnucpro.pipeline.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory

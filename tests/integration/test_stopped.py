@@ -1,0 +1,103 @@
+"""The whole run is stopped or killed: nothing committed is lost, and no process is left."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = pytest.mark.timeout(110)
+DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def long_fasta(tmp_path_factory):
+    """Some seconds of work on two ranks."""
+    dice = random.Random(11)
+    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
+    path = tmp_path_factory.mktemp("input") / "long.fa"
+    with path.open("w") as stream:
+        for number in range(1500):
+            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=160))}\n")
+    return path
+
+
+def started(fasta, folder):
+    """A run with two ranks that has committed something."""
+    command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", folder]
+    process = subprocess.Popen(
+        [*command, "--devices", "cpu:2", "--resume"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    before = len(RunDirectory(folder).segments())
+    deadline = time.monotonic() + DEADLINE
+    while len(RunDirectory(folder).segments()) <= before:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def processes_of(session):
+    """Pids of the live processes in a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def assert_no_orphan(session):
+    deadline = time.monotonic() + 2.0
+    while processes_of(session) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert processes_of(session) == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_stopped_by_a_signal_and_resumed(signum, whole_group, long_fasta, tmp_path):
+    folder = tmp_path / "run"
+    with started(long_fasta, folder) as process:
+        committed = RunDirectory(folder).segments()
+        os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 128 + signum
+        assert "--resume" in said
+        assert "Traceback" not in said
+        assert_no_orphan(process.pid)
+    assert set(committed) <= set(RunDirectory(folder).segments())
+    assert not (folder / "predictions.tsv").exists()
+    with started(long_fasta, folder) as process:
+        process.kill()
+
+
+def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
+    long_fasta, tmp_path, virnucpro, tables
+):
+    folder = tmp_path / "run"
+    with started(long_fasta, folder) as process:
+        assert len(processes_of(process.pid)) >= 3
+        process.kill()
+        process.wait()
+        assert_no_orphan(process.pid)
+    told = virnucpro("status", folder)
+    assert "incomplete" in told.stdout
+    done = virnucpro("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:2")
+    assert done.returncode == 0, done.stderr
+    rows = tables(folder / "predictions.tsv")
+    assert len(rows) == 1500
+    assert {row["status"] for row in rows} == {"scored"}
