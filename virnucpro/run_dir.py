@@ -132,14 +132,16 @@ class RunDirectory:
         `run.json` goes first, so that a half-cleared folder is not taken for a run. The lock stays:
         its holder is the one who clears.
         """
-        leftovers = self.root.glob(f"*{TEMPORARY_SUFFIX}")
-        for path in (*self._entries(), *leftovers):
-            if path == self.lock:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        for path in self._entries():
+            if path != self.lock:
+                _remove(path)
+        self.remove_unfinished()
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed processes left half-written. Only while holding the run's lock."""
+        for pattern in ("", "shards/rank-*/", "launches/"):
+            for path in self.root.glob(f"{pattern}*{TEMPORARY_SUFFIX}"):
+                _remove(path)
 
     def _entries(self) -> tuple[Path, ...]:
         return (
@@ -159,3 +161,10 @@ class RunDirectory:
             self.shards,
             self.logs,
         )
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -63,6 +63,7 @@ def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator
     run.root.mkdir(parents=True, exist_ok=True)
     try:
         with run_lock(run):
+            run.remove_unfinished()
             if run.run_json.exists() and not execution.force:
                 yield _resume(run, job, execution, reporter)
             else:

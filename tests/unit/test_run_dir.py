@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory(tmp_path)
+    for path in (run.segment(0, 7), run.segment(3, 1_234_567), run.launch(1), run.log(0)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    for path in (run.run_json, run.lock, run.predictions):
+        path.write_bytes(b"x")
+    return run
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_segments_are_found_by_their_names_alone(run):
+    (run.shard(0) / "unit-000009.h5.17-abcdef12.tmp").touch()
+    (run.shard(0) / "unit-9.h5").touch()
+    (run.shards / "notes.txt").touch()
+    assert run.segments() == [(7, run.segment(0, 7)), (1_234_567, run.segment(3, 1_234_567))]
+
+
+def test_a_run_has_no_foreign_entries(run):
+    (run.root / "index.99-abcdef12.tmp").mkdir()
+    assert run.foreign_entries() == []
+    (run.root / "thesis.txt").touch()
+    assert run.foreign_entries() == ["thesis.txt"]
+
+
+def test_clearing_keeps_the_lock_and_what_is_not_the_runs(run):
+    (run.root / "thesis.txt").touch()
+    (run.root / "index.99-abcdef12.tmp").mkdir()
+    run.clear()
+    assert names(run.root) == ["run.lock", "thesis.txt"]
+
+
+def test_what_was_left_half_written_goes_and_the_rest_stays(run):
+    before = names(run.root)
+    (run.shard(0) / "unit-000009.h5.17-abcdef12.tmp").touch()
+    (run.launches / "0002.json.17-abcdef12.tmp").touch()
+    (run.root / "index.99-abcdef12.tmp").mkdir()
+    (run.root / "index.99-abcdef12.tmp" / "bases.npy").touch()
+    run.remove_unfinished()
+    assert names(run.root) == before
+
+
+def test_a_link_is_removed_and_not_followed(run, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "kept.txt").touch()
+    run.index.symlink_to(elsewhere, target_is_directory=True)
+    run.clear()
+    assert names(elsewhere) == ["kept.txt"]
