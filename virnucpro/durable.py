@@ -1,21 +1,30 @@
 """Files that are whole or not there: write beside, fsync, rename, fsync the folder."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["TEMPORARY_SUFFIX", "sync_folder", "temporary_beside", "write_file"]
+__all__ = ["finished_name", "sync_folder", "temporary_beside", "write_file"]
 
-TEMPORARY_SUFFIX = ".tmp"
-"""Ends the name of every unfinished file; such a file is never read and may always be deleted."""
+_TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
 def temporary_beside(path: Path) -> Path:
     """Name an unfinished twin of `path`: in the same folder, and no other process's on any host."""
-    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def finished_name(path: Path) -> str | None:
+    """Tell what an unfinished file was to be called; None for a file that is none of ours.
+
+    An unfinished file is never read, and may be deleted once its writer is gone.
+    """
+    match = _TEMPORARY.fullmatch(path.name)
+    return match and match[1]
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.durable import TEMPORARY_SUFFIX
+from virnucpro.durable import finished_name
 
 __all__ = ["RunDirectory"]
 
@@ -123,7 +123,7 @@ class RunDirectory:
         return sorted(
             path.name
             for path in self.root.iterdir()
-            if path.name not in own and path.suffix != TEMPORARY_SUFFIX
+            if (finished_name(path) or path.name) not in own
         )
 
     def clear(self) -> None:
@@ -139,8 +139,12 @@ class RunDirectory:
 
     def remove_unfinished(self) -> None:
         """Remove what killed processes left half-written. Only while holding the run's lock."""
-        for pattern in ("", "shards/rank-*/", "launches/"):
-            for path in self.root.glob(f"{pattern}*{TEMPORARY_SUFFIX}"):
+        own = {path.name for path in self._entries()}
+        for path in self.root.glob("*.tmp"):
+            if finished_name(path) in own:
+                _remove(path)
+        for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
+            if finished_name(path):
                 _remove(path)
 
     def _entries(self) -> tuple[Path, ...]:

@@ -30,15 +30,17 @@ def test_segments_are_found_by_their_names_alone(run):
 def test_a_run_has_no_foreign_entries(run):
     (run.root / "index.99-abcdef12.tmp").mkdir()
     assert run.foreign_entries() == []
-    (run.root / "thesis.txt").touch()
-    assert run.foreign_entries() == ["thesis.txt"]
+    for name in ("thesis.txt", "thesis.tmp", "thesis.txt.99-abcdef12.tmp"):
+        (run.root / name).touch()
+    assert run.foreign_entries() == ["thesis.tmp", "thesis.txt", "thesis.txt.99-abcdef12.tmp"]
 
 
 def test_clearing_keeps_the_lock_and_what_is_not_the_runs(run):
-    (run.root / "thesis.txt").touch()
+    for name in ("thesis.txt", "thesis.tmp"):
+        (run.root / name).touch()
     (run.root / "index.99-abcdef12.tmp").mkdir()
     run.clear()
-    assert names(run.root) == ["run.lock", "thesis.txt"]
+    assert names(run.root) == ["run.lock", "thesis.tmp", "thesis.txt"]
 
 
 def test_what_was_left_half_written_goes_and_the_rest_stays(run):
