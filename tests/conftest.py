@@ -1,9 +1,11 @@
 """What all tests share."""
 
 import contextlib
+import csv
 import gc
 import importlib
 import os
+import subprocess
 import sys
 import tempfile
 from multiprocessing import resource_tracker
@@ -12,6 +14,9 @@ from pathlib import Path
 import pytest
 
 _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "shared"))
+
+TOLERANCE = 2e-4
+"""Scores are printed with four decimals: the last one may differ by rounding."""
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +87,57 @@ def _descriptors() -> set[str]:
             if int(link.name) != tracker and not target.is_relative_to("/proc"):
                 descriptors.add(f"descriptor {link.name} -> {target}")
     return descriptors
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list[str]:
+    """Where two tables differ by more than rounding. A best window may change among equals."""
+    found = [] if len(left) == len(right) else [f"{len(left)} rows, {len(right)} rows"]
+    for number, (one, other) in enumerate(zip(left, right, strict=False)):
+        for column, value in one.items():
+            if value == other[column] or column.startswith("best_"):
+                continue
+            numbers = column == "score" and "NA" not in {value, other[column]}
+            if numbers and abs(float(value) - float(other[column])) <= TOLERANCE:
+                continue
+            found.append(f"row {number}, {column}: {value!r}, {other[column]!r}")
+    return found
+
+
+@pytest.fixture
+def tables():
+    """Read a TSV file into dicts."""
+    return read_table
+
+
+@pytest.fixture
+def difference_of():
+    """Where the predictions of two run folders differ."""
+
+    def compare(left: Path, right: Path) -> list[str]:
+        return differences(
+            read_table(left / "predictions.tsv"), read_table(right / "predictions.tsv")
+        ) + differences(read_table(left / "windows.tsv"), read_table(right / "windows.tsv"))
+
+    return compare
+
+
+@pytest.fixture
+def virnucpro():
+    """Run the command line in a process of its own; returns the finished process."""
+
+    def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "virnucpro", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            **options,
+        )
+
+    return run

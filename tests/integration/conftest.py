@@ -1,69 +1,9 @@
-"""Running the program as users do, and reading what it wrote."""
+"""Input that several tests of the whole program use."""
 
-import csv
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-TOLERANCE = 2e-4
-"""Scores are printed with four decimals: the last one may differ by rounding."""
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list[str]:
-    """Where two tables differ by more than rounding. A best window may change among equals."""
-    found = [] if len(left) == len(right) else [f"{len(left)} rows, {len(right)} rows"]
-    for number, (one, other) in enumerate(zip(left, right, strict=False)):
-        for column, value in one.items():
-            if value == other[column] or column.startswith("best_"):
-                continue
-            numbers = column == "score" and "NA" not in {value, other[column]}
-            if numbers and abs(float(value) - float(other[column])) <= TOLERANCE:
-                continue
-            found.append(f"row {number}, {column}: {value!r}, {other[column]!r}")
-    return found
-
-
-@pytest.fixture
-def tables():
-    """Read a TSV file into dicts."""
-    return read_table
-
-
-@pytest.fixture
-def difference_of():
-    """Where the predictions of two run folders differ."""
-
-    def compare(left: Path, right: Path) -> list[str]:
-        return differences(
-            read_table(left / "predictions.tsv"), read_table(right / "predictions.tsv")
-        ) + differences(read_table(left / "windows.tsv"), read_table(right / "windows.tsv"))
-
-    return compare
-
-
-@pytest.fixture
-def virnucpro():
-    """Run the command line in a process of its own; returns the finished process."""
-
-    def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "virnucpro", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-            **options,
-        )
-
-    return run
 
 
 @pytest.fixture(scope="session")
