@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from virnucpro import __version__
 from virnucpro.cli import aggregate, bundle, embed, frames, predict, status
+from virnucpro.cli.advice import advice_for
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.errors import UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
@@ -55,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of standard output went away (head): say nothing, and flush nothing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
-    except OSError as error:
-        _complain(error)
+    except (OSError, MemoryError) as error:
+        _complain(error, advice_for(error))
         return ExitCode.FAILED
 
 
@@ -79,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _complain(error: Exception) -> None:
-    lines = [str(error), *getattr(error, "__notes__", [])]
+def _complain(error: Exception, advice: str | None = None) -> None:
+    lines = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
+    if advice is not None:
+        lines.append(advice)
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,8 @@ from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.pipeline.session import Session
+from virnucpro.pipeline.space import refuse_small_disk
+from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import survey
@@ -40,6 +42,8 @@ def compute_missing(
 
     Raises
     ------
+    RunError
+        When the disk has no room for what is missing: before anything is computed.
     WorkerError
         When every rank failed and none committed anything: with the first rank's reason.
     """
@@ -49,6 +53,7 @@ def compute_missing(
     plan = list(coverage.missing)
     if not plan:
         return {}
+    refuse_small_disk(session, job, coverage)
     devices = parse_devices(execution.devices, os.environ)[: len(plan)]
     launch = _freeze(session, plan, devices)
     task = _task(session, job, execution, launch.number, devices)
@@ -56,19 +61,12 @@ def compute_missing(
     started = time.perf_counter()
     statuses, reports = _run(session, task, devices, reporter)
     seconds = {"ranks": round(time.perf_counter() - started, 3)}
-    session.update(
-        session.manifest.with_launch(
-            Launch(
-                number=launch.number,
-                started=launch.started,
-                devices=launch.devices,
-                n_units=launch.n_units,
-                seconds=seconds,
-                ranks=_rank_records(statuses, reports),
-            )
-        )
-    )
-    _refuse_total_failure(session, statuses)
+    ranks = _rank_records(statuses, reports)
+    try:
+        session.update(session.manifest.with_launch(replace(launch, seconds=seconds, ranks=ranks)))
+    finally:
+        # Before a run.json that cannot be written either: the ranks' reason is the one to tell.
+        _refuse_total_failure(session, statuses)
     return statuses
 
 
@@ -116,25 +114,43 @@ def _run(
         len(devices), session.run.root, devices, threads=task.threads
     ) as coordinator:
         coordinator.spawn_workers(run_rank, (task,))
+        status_file = _StatusFile(session.run, reporter)
         try:
             while any(not status.ended for status in coordinator.statuses.values()):
                 coordinator.wait_for_completion(timeout=_TICK)
-                _write_status(session, coordinator.statuses, running=True)
+                status_file.write(coordinator.statuses, running=True)
                 reporter.ranks(coordinator.statuses)
         finally:
             coordinator.terminate_all()
-            _write_status(session, coordinator.statuses, running=False)
+            status_file.write(coordinator.statuses, running=False)
         return coordinator.statuses, coordinator.collect_results()
 
 
-def _write_status(session: Session, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
-    content = {
-        "running": running,
-        "pid": os.getpid(),
-        "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
-    }
-    with write_file(session.run.status_json, lasting=False) as stream:
-        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+class _StatusFile:
+    """status.json, which informs and decides nothing: a run goes on without it, and says so once.
+
+    What keeps it from being written (a full disk, a lost mount) keeps segments from it too, and
+    the ranks tell that with the bytes that they need.
+    """
+
+    def __init__(self, run: RunDirectory, reporter: Reporter) -> None:
+        self._run = run
+        self._reporter = reporter
+        self._complained = False
+
+    def write(self, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
+        content = {
+            "running": running,
+            "pid": os.getpid(),
+            "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
+        }
+        try:
+            with write_file(self._run.status_json, lasting=False) as stream:
+                stream.write(json.dumps(content, indent=2).encode() + b"\n")
+        except OSError as error:
+            if not self._complained:
+                self._reporter.warn(f"{self._run.status_json} is out of date: {error.strerror}")
+            self._complained = True
 
 
 def _plain(status: WorkerStatus) -> dict[str, Any]:

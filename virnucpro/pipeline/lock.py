@@ -25,7 +25,9 @@ def run_lock(run: RunDirectory) -> Iterator[None]:
     Raises
     ------
     RunLockedError
-        At once, when another process holds it.
+        At once, when another process holds it, or was removing the folder just now.
+    OSError
+        When the folder cannot be written to.
     """
     handle = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -37,8 +39,16 @@ def run_lock(run: RunDirectory) -> Iterator[None]:
                 f"{run.root}: another process (pid {holder}) is at work in this folder. "
                 f"Wait for it (virnucpro status {run.root}), or choose another folder."
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        if os.fstat(handle).st_nlink == 0:  # its maker gave up and removed it between open and lock
+            raise RunLockedError(
+                f"{run.root}: another process was removing this folder. Repeat the command."
+            )
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            error.add_note(f"{run.lock} could not be written; nothing in the folder was touched")
+            raise
         yield
     finally:
         os.close(handle)

@@ -59,20 +59,30 @@ def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator
     """
     run = RunDirectory(execution.outdir)
     _refuse_foreign_folder(run)
-    made = not run.root.exists()
-    run.root.mkdir(parents=True, exist_ok=True)
-    try:
-        with run_lock(run):
+    made = _make_folder(run)
+    with run_lock(run):
+        try:
             run.remove_unfinished()
             if run.run_json.exists() and not execution.force:
                 yield _resume(run, job, execution, reporter)
             else:
                 yield _create(run, job, reporter)
-    finally:
-        if made and not run.run_json.exists():
-            run.clear()
-            run.lock.unlink(missing_ok=True)
-            run.root.rmdir()
+        finally:
+            # Only while holding the lock: another process may have taken the folder over.
+            if made and run.root.exists() and not run.run_json.exists():
+                run.clear()
+                run.lock.unlink(missing_ok=True)
+                run.root.rmdir()
+
+
+def _make_folder(run: RunDirectory) -> bool:
+    """Say whether it was this process, among several that start at once, that made the folder."""
+    run.root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        run.root.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 @contextmanager

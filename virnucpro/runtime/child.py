@@ -6,6 +6,7 @@ this rank's devices alone. One thing comes earlier and cannot be helped: a spawn
 the parent's ``__main__`` before anything else. Keep the main script light.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -97,15 +98,17 @@ def _tell_failure(outbox: Outbox, error: BaseException) -> int:
     """Send what happened, print it where the rank's log is, and return the exit code."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
-    print(text, file=sys.stderr, end="", flush=True)
     outbox.flush_progress()
     outbox.send(Failure(type(error).__name__, _message(error), text))
+    with contextlib.suppress(OSError):  # a log on a full disk: the parent knows all that it says
+        print(text, file=sys.stderr, end="", flush=True)
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
 def _message(error: BaseException) -> str:
+    """Give an error's text and the notes that were added to it on its way up."""
     try:
-        return str(error)
+        return "; ".join([str(error), *getattr(error, "__notes__", ())])
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
         return "(its text could not be made)"
 

@@ -125,6 +125,11 @@ class SequenceIndex:
         """Number of distinct items."""
         return len(self.row_lengths)
 
+    @property
+    def name_bytes(self) -> int:
+        """Length of all records' names together, in UTF-8."""
+        return int(self._name_first[-1])
+
     def record_name(self, record: int) -> str:
         """Name a record as its header does."""
         first, last = self._name_first[record], self._name_first[record + 1]

@@ -16,13 +16,15 @@ class ShardWriter:
     Raises
     ------
     OSError
-        When the shard's folder cannot be made.
+        When the shard's folder cannot be made, as when the run's folder is gone.
     """
 
     def __init__(self, run: RunDirectory, rank: int) -> None:
         self._run = run
         self._rank = rank
-        run.shard(rank).mkdir(parents=True, exist_ok=True)
+        # Without parents: a run folder that vanished (an unmounted disk) is not made anew.
+        for folder in (run.shards, run.shard(rank)):
+            folder.mkdir(exist_ok=True)
         sync_folder(run.shards)
         sync_folder(run.root)
 
