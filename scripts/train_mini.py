@@ -19,11 +19,11 @@ import torch
 from mini.card import write_card
 from mini.evaluation import Quality, consensus, rate_windows
 from mini.genomes import HELD_OUT_FAMILY, Genome, Pool, draw_crops, draw_tiles, read_genomes
-from mini.items import GENETIC_CODE, Items, cut_items
+from mini.items import GENETIC_CODE, cut_items
 from mini.kmers import fit_and_score
-from mini.model import Mini, Sizes, item_scores, save_files
+from mini.model import Mini, Sizes, item_scores, item_vectors, save_files
 from mini.records import choose_thresholds, cut_fragments, rate_records, whole_genomes
-from mini.training import Recipe, train
+from mini.training import Recipe, train, train_head
 from mini.vocabulary import learn_vocabulary
 from numpy.typing import NDArray
 
@@ -47,34 +47,26 @@ WHOLE = 100_000
 DESCRIPTION = "a small DNABERT-S and a small ESM-2 with their head, trained on public genomes"
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Train, rate, write."""
-    arguments = _arguments()
+    arguments = _arguments(argv)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     arguments.out.mkdir(parents=True, exist_ok=True)
     genomes = read_genomes(arguments.genomes)
     training = [g for g in genomes if g.split == "train" and g.family != HELD_OUT_FAMILY]
+    valid = [g for g in genomes if g.split == "valid"]
+    held_out = [g for g in genomes if g.family == HELD_OUT_FAMILY]
     pools = [draw_crops(training, n, arguments.windows, arguments.seed) for n in LENGTHS]
 
     sizes, recipe = Sizes(), Recipe(steps=arguments.steps)
-    tokenizer = arguments.out / "tokenizer.json"
-    sample = [w for pool in pools for w in pool.windows[:: _stride(pool)]]
-    vocabulary = learn_vocabulary(sample, sizes.vocabulary, tokenizer)
-    tokeniser = BaseTokeniser(tokenizer)
-    items = [cut_items(pool.windows, tokeniser) for pool in pools]
     started = time.monotonic()
-    model = train(
-        Mini(sizes, vocabulary), list(zip(pools, items, strict=True)), recipe, arguments.seed, _say
-    )
+    model, tokeniser, n_items = _train(pools, sizes, recipe, arguments)
     minutes = (time.monotonic() - started) / 60
 
-    valid = [g for g in genomes if g.split == "valid"]
-    held_out = [g for g in genomes if g.family == HELD_OUT_FAMILY]
     rater = _Rater(model, tokeniser, arguments.seed)
     windows = {n: rater.windows(valid, n, pool) for n, pool in zip(LENGTHS, pools, strict=True)}
     thresholds, records = rater.records(valid, held_out)
-    encoders, head = save_files(model, sizes, arguments.out)
     metrics = {
         "windows": {str(n): quality.rounded() for n, quality in windows.items()},
         "records": records,
@@ -84,14 +76,44 @@ def main() -> None:
         "seed": arguments.seed,
         "split": "column `split` of genomes.tsv; families and genera are never in both splits",
         "held_out_family": HELD_OUT_FAMILY,
-        "counts": _counts(training, valid, pools, items),
+        "counts": {**_counts(training, valid, pools), "training_items": n_items},
         "sizes": asdict(sizes),
         "recipe": asdict(recipe),
         "training_minutes": round(minutes, 1),
         "machine": f"{arguments.threads} thread(s) of {_processor()}",
         "versions": {"virnucpro": __version__, "torch": str(torch.__version__)},
     }
-    write_card(arguments.out / "CARD.md", metrics, thresholds, provenance)
+    _write(arguments, model, sizes, thresholds, metrics, provenance)
+
+
+def _train(
+    pools: list[Pool], sizes: Sizes, recipe: Recipe, arguments: argparse.Namespace
+) -> tuple[Mini, BaseTokeniser, int]:
+    """Learn the vocabulary, then encoders and head together, then the head alone."""
+    tokenizer = arguments.out / "tokenizer.json"
+    sample = [window for pool in pools for window in pool.windows[:: _stride(pool)]]
+    vocabulary = learn_vocabulary(sample, sizes.vocabulary, tokenizer)
+    tokeniser = BaseTokeniser(tokenizer)
+    items = [cut_items(pool.windows, tokeniser) for pool in pools]
+    known = list(zip(pools, items, strict=True))
+    model = train(Mini(sizes, vocabulary), known, recipe, arguments.seed, _say)
+    vectors = torch.cat([item_vectors(model, one) for one in items])
+    viral = np.concatenate([pool.viral[one.window] for pool, one in known])
+    model.head = train_head(vectors, viral, sizes, recipe, arguments.seed)
+    return model, tokeniser, len(viral)
+
+
+def _write(
+    arguments: argparse.Namespace,
+    model: Mini,
+    sizes: Sizes,
+    thresholds: dict[str, float],
+    metrics: dict[str, object],
+    provenance: dict[str, object],
+) -> None:
+    encoders, head = save_files(model, sizes, arguments.out)
+    card = arguments.out / "CARD.md"
+    write_card(card, metrics, thresholds, provenance)
     bundle = write_manifest(
         arguments.out,
         name="mini",
@@ -107,7 +129,7 @@ def main() -> None:
         metrics=metrics,
         provenance=provenance,
     )
-    print((arguments.out / "CARD.md").read_text())
+    print(card.read_text())
     print(f"{bundle.path}: {bundle.fingerprint}")
 
 
@@ -150,16 +172,16 @@ class _Rater:
         return thresholds, rated
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the embedded bundle.")
     parser.add_argument("--genomes", type=Path, required=True, help="folder with genomes.tsv")
     parser.add_argument("--out", type=Path, required=True, help="the bundle's folder")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=Recipe.steps)
-    parser.add_argument("--windows", type=int, default=20_000, help="training windows a length")
+    parser.add_argument("--steps", type=int, default=Recipe().steps)
+    parser.add_argument("--windows", type=int, default=30_000, help="training windows a length")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--version", default="0.1.0", help="of the bundle")
-    return parser.parse_args()
+    parser.add_argument("--version", default="1.0.0", help="of the bundle")
+    return parser.parse_args(argv)
 
 
 def _command(arguments: argparse.Namespace) -> str:
@@ -173,15 +195,12 @@ def _stride(pool: Pool) -> int:
     return max(1, len(pool.windows) * len(LENGTHS) // VOCABULARY_WINDOWS)
 
 
-def _counts(
-    training: list[Genome], valid: list[Genome], pools: list[Pool], items: list[Items]
-) -> dict[str, int]:
+def _counts(training: list[Genome], valid: list[Genome], pools: list[Pool]) -> dict[str, int]:
     return {
         "training_genomes_viral": sum(g.viral for g in training),
         "training_genomes_others": sum(not g.viral for g in training),
         "training_groups": len({g.key for g in training}),
         "training_windows": sum(len(pool.windows) for pool in pools),
-        "training_items": sum(len(one.window) for one in items),
         "valid_genomes_viral": sum(g.viral for g in valid),
         "valid_genomes_others": sum(not g.viral for g in valid),
         "valid_groups": len({g.key for g in valid}),

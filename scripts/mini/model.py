@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mini.items import Items
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import nn
 
@@ -17,7 +18,7 @@ from virnucpro.encoders.esm2 import Esm2Config, build_model
 from virnucpro.encoders.module_encoder import pad
 from virnucpro.encoders.residues import ALPHABET
 
-__all__ = ["Mini", "Sizes", "item_scores", "save_files"]
+__all__ = ["Mini", "Sizes", "item_scores", "item_vectors", "save_files"]
 
 _PAD, _MASK, _FIRST_BASE = 3, 4, 5
 """Ids of [PAD] and [MASK] in the tokenizer.json; ordinary tokens come behind them."""
@@ -34,10 +35,10 @@ class Sizes:
     """How large the model is."""
 
     vocabulary: int = 512
-    width: int = 96
-    heads: int = 2
-    layers: int = 2
-    hidden: int = 64
+    width: int = 128
+    heads: int = 4
+    layers: int = 1
+    hidden: int = 256
     dropout: float = 0.3
 
     def nucleotide(self) -> DnabertSConfig:
@@ -48,6 +49,10 @@ class Sizes:
         """Size the ESM-2 architecture."""
         return Esm2Config(self.layers, self.width, self.heads)
 
+    def head(self) -> tuple[int, int, int]:
+        """Size the head's layers."""
+        return 2 * self.width, self.hidden, 2
+
 
 class Mini(nn.Module):
     """Both encoders and the head."""
@@ -56,30 +61,42 @@ class Mini(nn.Module):
         super().__init__()
         self.nucleotide = DnabertS(sizes.nucleotide())
         self.protein = build_model(sizes.protein())
-        self.head = Head((2 * sizes.width, sizes.hidden, 2), sizes.dropout)
+        self.width = 2 * sizes.width
+        self.head = Head(sizes.head(), sizes.dropout)
         _start_from_composition(self.nucleotide.embeddings.word_embeddings, vocabulary)
 
     def forward(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
         """Give the logits of the chosen items, (n, 2), a share of their tokens masked out."""
+        logits: torch.Tensor = self.head(self.vectors(items, chosen, masked))
+        return logits
+
+    def vectors(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
+        """Give the joined vectors of the chosen items, (n, 2 * width)."""
         bases, base_lengths = pad([items.bases[i] for i in chosen], _PAD)
         residues, residue_lengths = pad([items.residues[i] for i in chosen], ALPHABET.padding_idx)
         if masked:
             bases = _mask(bases, masked, _FIRST_BASE, _MASK)
             residues = _mask(residues, masked, ALPHABET.get_idx("L"), ALPHABET.mask_idx)
-        vectors = (self.nucleotide(bases, base_lengths), self.protein(residues, residue_lengths))
-        logits: torch.Tensor = self.head(torch.cat(vectors, dim=1))
-        return logits
+        views = (self.nucleotide(bases, base_lengths), self.protein(residues, residue_lengths))
+        return torch.cat(views, dim=1)
 
 
-def item_scores(model: Mini, items: Items, batch: int = 64) -> np.ndarray:
-    """Score every item: (n_items, 2) float32, others and virus."""
+@torch.no_grad()
+def item_vectors(model: Mini, items: Items, batch: int = 64) -> torch.Tensor:
+    """Give the joined vector of every item: (n_items, 2 * width) float32."""
     model.eval()
     order = np.argsort([len(ids) for ids in items.bases], kind="stable")
-    scores = np.zeros((len(order), 2), np.float32)
-    with torch.inference_mode():
-        for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            scores[chosen] = torch.softmax(model(items, chosen), dim=1).numpy()
+    vectors = torch.zeros(len(order), model.width)
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        vectors[torch.from_numpy(chosen)] = model.vectors(items, chosen)
+    return vectors
+
+
+def item_scores(model: Mini, items: Items) -> NDArray[np.float32]:
+    """Score every item: (n_items, 2) float32, others and virus."""
+    vectors = item_vectors(model, items)
+    scores: NDArray[np.float32] = model.head.eval().scores(vectors).numpy()
     return scores
 
 
