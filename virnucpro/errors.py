@@ -14,7 +14,8 @@
     │   └── RunLockedError    another process is at work in the folder
     ├── StoreError            what a run wrote cannot be read back
     │   ├── IndexFormatError  a sequence index is damaged or of an unknown version
-    │   └── SegmentError      a segment is torn, flipped or of an unknown version
+    │   └── SegmentError      a file is no segment that counts
+    │       └── DamagedSegmentError  a segment is torn or flipped
     └── WorkerError           a worker process failed
 
 An error says what is wrong, where, and ends in what to do next. Code on the way up adds context
@@ -23,6 +24,7 @@ with ``add_note``; the command line prints the notes below the message.
 
 __all__ = [
     "BundleError",
+    "DamagedSegmentError",
     "DeviceError",
     "FingerprintError",
     "IndexFormatError",
@@ -88,7 +90,11 @@ class IndexFormatError(StoreError):
 
 
 class SegmentError(StoreError):
-    """A segment is torn, flipped or of an unknown version."""
+    """A file is no segment that counts: foreign, misnamed, unreadable, of an unknown version."""
+
+
+class DamagedSegmentError(SegmentError):
+    """A segment is torn or flipped: it holds nothing any more, and may be deleted."""
 
 
 class WorkerError(VirnucproError):

@@ -77,6 +77,11 @@ class Manifest:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def views(self) -> Mapping[str, int]:
+        """View -> dimensions, in the order in which vectors are joined."""
+        return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
+
     def with_launch(self, launch: Launch) -> "Manifest":
         """Add a launch, or replace the one of the same number."""
         others = [known for known in self.launches if known.number != launch.number]
@@ -122,8 +127,9 @@ def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
         **asdict(manifest),
         "versions": _versions(),
     }
+    signed = {**content, "sha256": _digest(content)}
     with write_file(run.run_json) as stream:
-        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+        stream.write(json.dumps(signed, indent=2).encode() + b"\n")
 
 
 def read_manifest(run: RunDirectory) -> Manifest:
@@ -151,12 +157,16 @@ def read_manifest(run: RunDirectory) -> Manifest:
         raise NotARunError(
             f"{run.run_json} cannot be read ({error!r}). Choose another output folder."
         ) from error
-    if manifest.fingerprint != content["fingerprint"]:
+    if content.pop("sha256", None) != _digest(content):
         raise NotARunError(
-            f"{run.run_json} has been changed since the run began (its fingerprint does not fit "
+            f"{run.run_json} has been changed since it was written (its checksum does not fit "
             "its content). Restore it, or choose another output folder."
         )
     return manifest
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:

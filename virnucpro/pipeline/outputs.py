@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from virnucpro.classify.consensus import (
     RecordCalls,
     Thresholds,
-    WindowCalls,
     call_records,
     call_windows,
 )
@@ -27,11 +26,13 @@ from virnucpro.report.tables import (
     write_sequences,
     write_windows,
 )
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import RowState
 
-__all__ = ["Outcome", "write_outputs"]
+__all__ = ["Outcome", "write_outputs", "write_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,26 @@ def write_outputs(session: Session, reporter: Reporter) -> Outcome:
     for rejected in coverage.rejected:
         reporter.warn(f"segment not used: {rejected.reason}")
     reporter.stage("writing tables")
+    records = write_tables(session.run, session, coverage)
+    if session.manifest.parameters["embeddings"] != "none":
+        reporter.stage("writing embeddings")
+        views = session.manifest.views
+        write_embeddings(session.run.embeddings, coverage, session.index, views)
+    seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
+    session.update(replace(session.manifest, seconds=seconds))
+    return _outcome(session, coverage, records)
+
+
+def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
+    """Write every output that is text below `target`, which need not be the session's own folder.
+
+    The same rows give the same bytes, always.
+
+    Raises
+    ------
+    OSError
+        When an output cannot be written.
+    """
     index = session.index
     windows = call_windows(
         index.window_first_item, index.item_row, coverage.scores, coverage.row_state
@@ -90,40 +111,28 @@ def write_outputs(session: Session, reporter: Reporter) -> Outcome:
         Thresholds(**session.manifest.thresholds),
     )
     if session.manifest.command == "predict":
-        _write_predictions(session, coverage, windows, records)
+        write_windows(target.windows, index, windows)
+        write_results(target.published_results, index, coverage, session.manifest.labels)
+        write_consensus(target.published_consensus, index, windows)
+        write_predictions(target.predictions, index, records)
     else:
-        write_sequences(session.run.sequences, index, records)
-    if session.manifest.parameters["embeddings"] != "none":
-        reporter.stage("writing embeddings")
-        views = {encoder["view"]: encoder["dim"] for encoder in session.manifest.encoders}
-        write_embeddings(session.run.embeddings, coverage, index, views)
-    _write_gaps(session, coverage, records)
-    seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
-    session.update(replace(session.manifest, seconds=seconds))
-    return _outcome(session, coverage, records)
+        write_sequences(target.sequences, index, records)
+    _write_gaps(target, index, coverage, records)
+    return records
 
 
-def _write_predictions(
-    session: Session, coverage: Coverage, windows: WindowCalls, records: RecordCalls
+def _write_gaps(
+    target: RunDirectory, index: SequenceIndex, coverage: Coverage, records: RecordCalls
 ) -> None:
-    run, index = session.run, session.index
-    write_windows(run.windows, index, windows)
-    write_results(run.published_results, index, coverage, session.manifest.labels)
-    write_consensus(run.published_consensus, index, windows)
-    write_predictions(run.predictions, index, records)
-
-
-def _write_gaps(session: Session, coverage: Coverage, records: RecordCalls) -> None:
     """Write the lists of what has no numbers; a list that would be empty is not there."""
-    run, index = session.run, session.index
     if coverage.missing:
-        write_missing(run.missing, index, records)
+        write_missing(target.missing, index, records)
     else:
-        run.missing.unlink(missing_ok=True)
+        target.missing.unlink(missing_ok=True)
     if (coverage.row_state == RowState.QUARANTINED).any():
-        write_quarantine(run.quarantine, index, coverage)
+        write_quarantine(target.quarantine, index, coverage)
     else:
-        run.quarantine.unlink(missing_ok=True)
+        target.quarantine.unlink(missing_ok=True)
 
 
 def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outcome:

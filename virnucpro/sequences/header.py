@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.columns import ADVICE, COLUMNS, ColumnFile, checksum, column_path
 from virnucpro.sequences.spec import SCHEMA_VERSION, IndexSpec, InputFile, fingerprint
 
-__all__ = ["Header", "read_header", "verify_columns", "write_header"]
+__all__ = ["Header", "changed_columns", "read_header", "verify_columns", "write_header"]
 
 _FORMAT = "virnucpro sequence index"
 _NAME = "index.json"
@@ -93,11 +93,19 @@ def verify_columns(folder: Path, header: Header) -> None:
     IndexFormatError
         Naming the first file that was changed.
     """
+    for path, reason in changed_columns(folder, header):
+        raise IndexFormatError(f"{path}: {reason}; {ADVICE}")
+
+
+def changed_columns(folder: Path, header: Header) -> Iterator[tuple[Path, str]]:
+    """Read every column file whole; name each that was changed since it was written, and how."""
     for name, file in header.files.items():
-        if checksum(folder, name) != file.crc32:
-            raise IndexFormatError(
-                f"{column_path(folder, name)}: changed since it was written; {ADVICE}"
-            )
+        path = column_path(folder, name)
+        try:
+            if checksum(folder, name) != file.crc32:
+                yield path, "changed since it was written"
+        except IndexFormatError as error:
+            yield path, str(error)
 
 
 def _read_json(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from virnucpro.errors import UsageError
 from virnucpro.sequences.builder import input_digests, write_index
 from virnucpro.sequences.columns import COLUMNS, Column
-from virnucpro.sequences.header import Header, read_header, verify_columns
+from virnucpro.sequences.header import Header, changed_columns, read_header, verify_columns
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code
 from virnucpro.sequences.views import Places, frame_bases, frame_peptides, whole_sequences
@@ -104,6 +104,10 @@ class SequenceIndex:
             When a file was changed since it was written.
         """
         verify_columns(self._folder, self._header)
+
+    def changed_files(self) -> list[tuple[Path, str]]:
+        """Read every file of the index once; name all that were changed since, and how."""
+        return list(changed_columns(self._folder, self._header))
 
     @property
     def n_records(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import IO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from virnucpro.store.embeddings_file import EmbeddingsFile, Layout
 from virnucpro.store.schema import FINGERPRINT, RowState
 from virnucpro.store.segment import Segment, read_segment
 
-__all__ = ["ItemIndex", "write_embeddings"]
+__all__ = ["ItemIndex", "gathered", "lay_out", "layout_of", "scattered", "write_embeddings"]
 
 _GATHERED_BYTES = 256 << 20
 """Vectors held in memory at a time. More of them make longer runs of neighbours in the output."""
@@ -69,20 +69,76 @@ def write_embeddings(
     OSError
         When the file cannot be written.
     """
-    bounds = coverage.bounds
-    layout = Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
+    layout = layout_of(coverage, index, views)
+    with write_file(path) as stream:
+        file = lay_out(stream, layout, coverage, index)
+        for origin, vectors in gathered(coverage, layout):
+            for item, rows in scattered(index.item_row, origin, len(vectors), layout):
+                file.write(item, vectors[rows])
+
+
+def layout_of(coverage: Coverage, index: ItemIndex, views: Mapping[str, int]) -> Layout:
+    """Say what the file of a coverage holds; see `write_embeddings` for errors."""
+    return Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
+
+
+def lay_out(
+    stream: IO[bytes],
+    layout: Layout,
+    coverage: Coverage,
+    index: ItemIndex,
+    *,
+    reserve: bool = True,
+) -> EmbeddingsFile:
+    """Write all of the file but its vectors, always the same bytes.
+
+    Raises
+    ------
+    OSError
+        As `EmbeddingsFile`.
+    """
     blocks = list(_blocks(index.n_items))
     names = ([_storable(index.item_name(item)) for item in range(*block)] for block in blocks)
     status = (coverage.row_state[index.item_row[slice(*block)]] for block in blocks)
+    return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
+
+
+def gathered(coverage: Coverage, layout: Layout) -> Iterator[tuple[int, FloatArray]]:
+    """Read the vectors of all rows, some hundred MB at a time; NaN where a row is not done.
+
+    Yields
+    ------
+    int, numpy.ndarray
+        The first row, and the vectors (n, D) of it and its successors, until the next step.
+    """
+    bounds = coverage.bounds
     groups = list(_groups(bounds, _GATHERED_BYTES // layout.item_bytes))
     most = max((bounds[units.stop] - bounds[units.start] for units in groups), default=0)
     vectors = np.empty((int(most), layout.dim), layout.dtype)
-    with write_file(path) as stream:
-        file = EmbeddingsFile(stream, layout, names, status)
-        for units in groups:
-            origin, end = int(bounds[units.start]), int(bounds[units.stop])
-            _gather(coverage, units, vectors[: end - origin])
-            _scatter(file, vectors[: end - origin], origin, index.item_row)
+    for units in groups:
+        origin, end = int(bounds[units.start]), int(bounds[units.stop])
+        _gather(coverage, units, vectors[: end - origin])
+        yield origin, vectors[: end - origin]
+
+
+def scattered(
+    item_row: IntArray, origin: int, n_rows: int, layout: Layout
+) -> Iterator[tuple[int, IntArray]]:
+    """Find where the rows ``origin`` to ``origin + n_rows - 1`` stand in the output.
+
+    Yields
+    ------
+    int, numpy.ndarray
+        An item, and for it and its successors the rows that they show, counted from `origin`.
+    """
+    at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
+    for first, last in _blocks(len(item_row)):
+        rows = item_row[first:last] - origin
+        here = np.flatnonzero((rows >= 0) & (rows < n_rows))
+        for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
+            for start in range(0, len(run), at_once):
+                part = run[start : start + at_once]
+                yield first + int(part[0]), rows[part]
 
 
 def _storable(name: str) -> str:
@@ -154,15 +210,3 @@ def _read_into(place: FloatArray, path: Path) -> None:
         )
     place[:] = values
     place[segment.state != RowState.DONE] = np.nan
-
-
-def _scatter(file: EmbeddingsFile, vectors: FloatArray, origin: int, item_row: IntArray) -> None:
-    """Write the vectors of the rows from `origin` on to wherever their items stand."""
-    at_once = max(1, _WRITTEN_BYTES // vectors[:1].nbytes)
-    for first, last in _blocks(len(item_row)):
-        rows = item_row[first:last] - origin
-        here = np.flatnonzero((rows >= 0) & (rows < len(vectors)))
-        for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
-            for start in range(0, len(run), at_once):
-                part = run[start : start + at_once]
-                file.write(first + int(part[0]), vectors[rows[part]])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.errors import SegmentError
+from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
@@ -17,10 +17,14 @@ __all__ = ["Coverage", "RejectedFile", "survey"]
 
 
 class RejectedFile(NamedTuple):
-    """A file named like a segment that does not count, and why: its path is part of the reason."""
+    """A file named like a segment that does not count, and why: its path is part of the reason.
+
+    One that is `damaged` was this run's and holds nothing any more: it may be deleted.
+    """
 
     path: Path
     reason: str
+    damaged: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,11 +92,12 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
         try:
             segment = read_segment(path)
         except SegmentError as error:
-            rejected.append(RejectedFile(path, str(error)))
+            damaged = isinstance(error, DamagedSegmentError)
+            rejected.append(RejectedFile(path, str(error), damaged))
             continue
         misfit = _misfit(segment, bounds, fingerprint)
         if misfit:
-            rejected.append(RejectedFile(path, f"{path}: {misfit}"))
+            rejected.append(RejectedFile(path, f"{path}: {misfit}", damaged=False))
         elif unit not in done:
             done[unit] = path
             _record(segment, state, scores)
@@ -112,7 +117,7 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
         return f"unit {segment.unit} is none of the run's {len(bounds) - 1} units; move it out"
     first, last = int(bounds[segment.unit]), int(bounds[segment.unit + 1])
     if not np.array_equal(segment.rows, np.arange(first, last)):
-        return f"its rows are not {first} to {last - 1}; delete it, --resume redoes its unit"
+        return f"its rows are not {first} to {last - 1}; move it out, --resume redoes its unit"
     return ""
 
 

@@ -73,6 +73,13 @@ class EmbeddingsFile:
         Blocks of item names that add up to all of them, in input order.
     status : iterable of numpy.ndarray
         uint8 codes of `RowState`, likewise.
+    reserve : bool
+        Take the vectors' space now; without it they are a hole in the file.
+
+    Attributes
+    ----------
+    offset : int
+        Where in the file the vectors begin; what lies before and behind them is the layout.
 
     Raises
     ------
@@ -86,17 +93,20 @@ class EmbeddingsFile:
         layout: Layout,
         names: Iterable[list[str]],
         status: Iterable[npt.NDArray[np.uint8]],
+        *,
+        reserve: bool = True,
     ) -> None:
         self._handle = stream.fileno()
         self._layout = layout
         unfailing = _UnfailingFile(self._handle)
         # These object headers hold no times, so that the bytes depend on the content alone.
         with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
-            self._offset = _lay_out(file, layout)
+            self.offset = _lay_out(file, layout)
             for column, blocks in ((schema.SEQUENCE_IDS, names), (schema.STATUS, status)):
                 _fill(file[column], blocks, unfailing)
         unfailing.check()
-        _allocate(self._handle, self._offset, layout.n_items * layout.item_bytes)
+        if reserve:
+            _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
 
     def write(self, item: int, vectors: npt.NDArray[np.floating]) -> None:
         """Write the vectors (n, D) of the items ``item`` to ``item + n - 1``.
@@ -107,7 +117,7 @@ class EmbeddingsFile:
             When the write fails.
         """
         data = np.ascontiguousarray(vectors, self._layout.dtype)
-        offset = self._offset + item * self._layout.item_bytes
+        offset = self.offset + item * self._layout.item_bytes
         _write_all(self._handle, data.reshape(-1).view(np.uint8).data, offset)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.durable import write_file
-from virnucpro.errors import SegmentError
+from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.store import schema
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 
@@ -27,6 +27,8 @@ _HEADER = re.compile(rb"%b ([0-9]{1,9})\n" % schema.MAGIC.encode())
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
 _REDO = "--resume redoes its unit"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+"""What every HDF5 image begins with."""
 _CACHED_ROWS = 64
 _ONES = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
@@ -86,16 +88,18 @@ def encode_segment(segment: Segment) -> bytes:
     return stream.getvalue()
 
 
-def read_segment(path: Path) -> Segment:
+def read_segment(path: Path, *, any_name: bool = False) -> Segment:
     """Read a segment and verify all of it: name, size, checksum, schema, shapes, finite numbers.
 
-    Its arrays are read-only: they are views of the file's image.
+    Its arrays are read-only: they are views of the file's image. A file that stands in no run may
+    have `any_name`.
 
     Raises
     ------
+    DamagedSegmentError
+        When the file is a segment, but not to the last byte what `commit_segment` wrote.
     SegmentError
-        When the file is not, to the last byte, what `commit_segment` wrote for the unit that its
-        name tells.
+        When it is no segment, cannot be read, or its name tells another unit.
     OSError
         When the machine and not the file is at fault, as when it is out of file handles.
     """
@@ -103,12 +107,13 @@ def read_segment(path: Path) -> Segment:
     try:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
-        raise SegmentError(
+        raise DamagedSegmentError(
             f"{path}: holds no segment ({error}); delete it, then {_REDO}"
         ) from error
-    problem = _problem(segment) or _misnamed(path, segment.unit)
-    if problem:
-        raise SegmentError(f"{path}: {problem}; delete it, then {_REDO}")
+    if problem := _problem(segment):
+        raise DamagedSegmentError(f"{path}: {problem}; delete it, then {_REDO}")
+    if misnamed := "" if any_name else _misnamed(path, segment.unit):
+        raise SegmentError(f"{path}: {misnamed}; give it back its name, or {_REDO}")
     return segment
 
 
@@ -150,7 +155,7 @@ def _verified_image(path: Path) -> bytes:
     """Return the whole file, header included, when its header is the one its payload demands."""
     try:
         with path.open("rb", buffering=0) as stream:  # a buffer would copy the image once more
-            _check_version(path, stream.read(USER_BLOCK))
+            _check_version(path, stream.read(USER_BLOCK), stream.read(len(_HDF5)))
             stream.seek(0)
             image = stream.read()
     except OSError as error:
@@ -158,14 +163,19 @@ def _verified_image(path: Path) -> bytes:
             raise SegmentError(f"{path}: cannot be read ({error.strerror}); {_REDO}") from error
         raise
     if image[:USER_BLOCK] != _header(memoryview(image)[USER_BLOCK:]):
-        raise SegmentError(f"{path}: is torn or was altered (size or checksum differ); {_REDO}")
+        raise DamagedSegmentError(
+            f"{path}: is torn or was altered (size or checksum differ); {_REDO}"
+        )
     return image
 
 
-def _check_version(path: Path, header: bytes) -> None:
+def _check_version(path: Path, header: bytes, signature: bytes) -> None:
+    """Tell a foreign file from a segment whose header was altered: an image follows the latter."""
     match = _HEADER.match(header)
     if len(header) < USER_BLOCK:
-        raise SegmentError(f"{path}: is torn ({len(header)} bytes); {_REDO}")
+        raise DamagedSegmentError(f"{path}: is torn ({len(header)} bytes); {_REDO}")
+    if match is None and signature == _HDF5:
+        raise DamagedSegmentError(f"{path}: its header was altered; {_REDO}")
     if match is None:
         raise SegmentError(
             f"{path}: is no segment of virnucpro; move it out of the run, then {_REDO}"
