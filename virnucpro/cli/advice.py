@@ -7,6 +7,7 @@ __all__ = ["advice_for"]
 _GO_ON = "then repeat the command with --resume"
 _SPACE = f"free space there, {_GO_ON}"
 _WRITABLE = "make the folder writable, or choose another one"
+_IN_THE_WAY = "a file stands where a folder is needed: choose another output folder"
 _ADVICE = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: f"your quota there is used up: free space, {_GO_ON}",
@@ -16,7 +17,8 @@ _ADVICE = {
     errno.EPERM: _WRITABLE,
     errno.ENOENT: f"see whether the folder is still there and its disk mounted, {_GO_ON}",
     errno.ESTALE: f"the network file system lost it: see that it is mounted, {_GO_ON}",
-    errno.ENOTDIR: "a file stands where a folder is needed: choose another output folder",
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
     errno.EIO: f"the disk or its connection fails: ask whoever looks after it, {_GO_ON}",
     errno.EMFILE: f"raise the limit of open files (ulimit -n), {_GO_ON}",
     errno.ENFILE: f"the machine has no open file left to give: free some, {_GO_ON}",

@@ -1,0 +1,146 @@
+"""What the tests of the fault matrix share: one small input, one undisturbed run, small disks."""
+
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+N_RECORDS = 120
+PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+MINI = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini"
+INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
+
+
+@pytest.fixture(scope="session")
+def few_fasta(tmp_path_factory):
+    """120 records that make 129 rows in 5 units."""
+    dice = random.Random(31)
+    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
+    path = tmp_path_factory.mktemp("input") / "few.fa"
+    with path.open("w") as stream:
+        for number in range(N_RECORDS):
+            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, few_fasta):
+    """The run that nothing happened to. Not to be written to: `copy_of_run` gives copies."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = subprocess.run(
+        [*PREDICT, few_fasta, "-o", folder, "-q", "--devices", "cpu:1"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copy_of_run(undisturbed, tmp_path):
+    """A finished run of this test's own."""
+    return shutil.copytree(undisturbed, tmp_path / "finished")
+
+
+@pytest.fixture
+def bundle_with(tmp_path):
+    """Make a copy of mini with one file changed, and a manifest that agrees to the change."""
+
+    def make(name, change):
+        folder = shutil.copytree(MINI, tmp_path / "changed-mini")
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+        manifest = json.loads((folder / "bundle.json").read_text())
+        content = (folder / name).read_bytes()
+        manifest["files"][name] = {
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "bytes": len(content),
+        }
+        (folder / "bundle.json").write_text(json.dumps(manifest))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mount small disks; they are gone after the test."""
+    mounted = []
+
+    def mount(size):
+        folder = tmp_path / f"disk-{len(mounted)}"
+        folder.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            pytest.skip(f"needs the right to mount a tmpfs (root): {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", folder], check=False, capture_output=True)
+
+
+@pytest.fixture
+def interrupted():
+    """Run the program with a signal at the moment when it opens or renames a file."""
+
+    def run(signal_name, event, part, occurrence, *arguments):
+        command = [sys.executable, INTERRUPTED, signal_name, event, part, str(occurrence)]
+        return subprocess.Popen(
+            [*command, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    return run
+
+
+def processes_of(session):
+    """Pids of the live processes in a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture
+def no_orphan():
+    """Check that two seconds after its leader's end a session is empty."""
+
+    def check(session):
+        deadline = time.monotonic() + 2.0
+        while processes_of(session) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert processes_of(session) == []
+
+    return check
+
+
+@pytest.fixture
+def ranks_of():
+    """Pids of the ranks of a run that leads its session."""
+
+    def pids(process):
+        return [
+            pid
+            for pid in processes_of(process.pid)
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+
+    return pids

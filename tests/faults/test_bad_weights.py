@@ -1,0 +1,51 @@
+"""Row 6: every rank fails at start, on weights that cannot be used."""
+
+import json
+
+import pytest
+
+from virnucpro.cli.main import main
+
+pytestmark = pytest.mark.timeout(110)
+OUTPUTS = ("predictions.tsv", "windows.tsv", "missing.tsv", "embeddings.h5")
+
+
+def test_damaged_weights_are_refused_before_anything_is_made(
+    few_fasta, bundle_with, tmp_path, capsys
+):
+    bundle = bundle_with("protein.safetensors", lambda content: content)
+    with (bundle / "protein.safetensors").open("r+b") as stream:
+        stream.seek(5000)
+        stream.write(b"\xff")
+    command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert said.count("virnucpro: error:") == 1
+    assert str(bundle / "protein.safetensors") in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda content: content[:4000], lambda content: content.replace(b"layers.0", b"layers.7")],
+    ids=["cut short", "other names"],
+)
+def test_weights_that_no_rank_can_load_are_one_clear_error(
+    change, few_fasta, bundle_with, tmp_path, capsys
+):
+    bundle = bundle_with("protein.safetensors", change)
+    folder = tmp_path / "run"
+    command = ["predict", str(few_fasta), "-o", str(folder), "--bundle", str(bundle)]
+    assert main([*command, "--devices", "cpu:2"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("virnucpro: error:") == 1
+    complaint = said[said.index("virnucpro: error:") :]
+    assert "all 2 ranks failed before anything was computed" in complaint
+    assert str(bundle / "protein.safetensors") in complaint
+    assert "rank-0000.log" in complaint
+    assert "Traceback" not in said
+    assert "Traceback" in (folder / "logs" / "rank-0000.log").read_text()
+    assert not any((folder / name).exists() for name in OUTPUTS)
+    assert not list(folder.rglob("*.tmp"))
+    ranks = json.loads((folder / "status.json").read_text())["ranks"]
+    assert {rank["state"] for rank in ranks.values()} == {"failed"}

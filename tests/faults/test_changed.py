@@ -1,0 +1,115 @@
+"""Rows 16 and 17: what a resume is given is not what the run was made from."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+
+
+def edit_a_base(path):
+    text = path.read_bytes()
+    place = text.index(b"\n") + 50
+    other = b"C" if text[place : place + 1] == b"A" else b"A"
+    path.write_bytes(text[:place] + other + text[place + 1 :])
+
+
+def swap_for_one_of_the_same_size_and_time(path):
+    before = path.stat()
+    edit_a_base(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def rename_a_record(path):
+    path.write_bytes(path.read_bytes().replace(b">r7\n", b">s7\n"))
+
+
+def cut_off_the_last_record(path):
+    path.write_bytes(path.read_bytes().rpartition(b">")[0])
+
+
+CHANGES = [
+    edit_a_base,
+    swap_for_one_of_the_same_size_and_time,
+    rename_a_record,
+    cut_off_the_last_record,
+    Path.unlink,
+]
+
+
+def state_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def without_lock(state):
+    return {path: content for path, content in state.items() if path.name != "run.lock"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_input_is_refused_by_name_and_the_old_table_stays(
+    change, copy_of_run, few_fasta, tmp_path, capsys
+):
+    fasta = Path(shutil.copy2(few_fasta, tmp_path / "given.fa"))
+    before = state_of(copy_of_run)
+    change(fasta)
+    assert main(["predict", str(fasta), "-o", str(copy_of_run), "--resume"]) == 1
+    said = capsys.readouterr().err
+    assert str(fasta) in said
+    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+
+
+def test_the_same_sequences_under_another_name_and_time_are_accepted(
+    copy_of_run, few_fasta, tmp_path
+):
+    fasta = tmp_path / "moved.fa"
+    fasta.write_bytes(few_fasta.read_bytes().lower().replace(b"\n", b"\r\n"))
+    os.utime(fasta, (0, 0))
+    assert main(["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]) == 0
+
+
+PARAMETERS = [
+    ("--window", "301"),
+    ("--tiling", "published"),
+    ("--precision", "bf16"),
+    ("--embeddings", "fp32"),
+    ("--genetic-code", "4"),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), PARAMETERS)
+def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fasta, capsys):
+    before = state_of(copy_of_run)
+    name = option.removeprefix("--").replace("-", "_")
+    own = json.loads((copy_of_run / "run.json").read_text())["parameters"][name]
+    command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", option, value]
+    assert main(command) == 1
+    assert f"{name} was {own}, is {value} now" in capsys.readouterr().err
+    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+
+
+def test_another_command_is_refused(copy_of_run, few_fasta, capsys):
+    command = ["embed", str(few_fasta), "-o", str(copy_of_run), "--encoder", "mini/nucleotide"]
+    assert main([*command, "--resume"]) == 1
+    assert "command was predict, is embed now" in capsys.readouterr().err
+
+
+def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, capsys):
+    other = bundle_with(
+        "protein.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1])
+    )
+    command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
+    assert main([*command, "--bundle", str(other)]) == 1
+    assert "bundle_fingerprint was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [["--devices", "cpu:3"], ["--threads", "1"], ["--devices", "cpu:2", "-t", "2"]]
+)
+def test_devices_ranks_and_threads_may_change(options, copy_of_run, few_fasta):
+    command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]
+    assert main([*command, *options]) == 0

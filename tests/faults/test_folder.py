@@ -1,0 +1,89 @@
+"""Row 12: the run's folder is read-only, or vanishes while the run goes on."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.cli.progress import CommandReporter
+
+pytestmark = pytest.mark.timeout(110)
+
+
+def content(folder):
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("option", ["--resume", "--force"])
+def test_a_read_only_run_is_not_touched(option, disk, few_fasta, undisturbed, capsys):
+    small = disk("4m")
+    folder = shutil.copytree(undisturbed, small / "run")
+    before = content(folder)
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    assert main(["predict", str(few_fasta), "-o", str(folder), option]) == 1
+    said = capsys.readouterr().err
+    assert f"Read-only file system: '{folder}" in said
+    assert "make the folder writable, or choose another one" in said
+    assert main(["aggregate", str(folder)]) == 1
+    assert "Read-only file system" in capsys.readouterr().err
+    assert main(["status", str(folder)]) == 0
+    assert "complete" in capsys.readouterr().out
+    assert content(folder) == before
+
+
+def test_a_new_run_on_a_read_only_disk_is_refused(disk, few_fasta, capsys):
+    small = disk("1m")
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    assert main(["predict", str(few_fasta), "-o", str(small / "run")]) == 1
+    said = capsys.readouterr().err
+    assert "Read-only file system" in said
+    assert "choose another one" in said
+    assert list(small.iterdir()) == []
+
+
+def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert main(["predict", str(few_fasta), "-o", str(tmp_path / "file" / "run")]) == 1
+    assert "choose another output folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+class _Vanishing(CommandReporter):
+    """Takes the disk away at the first sight of the ranks, or when they are through."""
+
+    moment: str
+
+    def stage(self, text):
+        super().stage(text)
+        if text.startswith(self.moment):
+            self._vanish()
+
+    def ranks(self, statuses):
+        super().ranks(statuses)
+        if self.moment == "ranks":
+            self._vanish()
+
+    def _vanish(self):
+        self.moment = "never again"
+        subprocess.run(["umount", "-l", self._root.parent], check=True)
+
+
+@pytest.mark.parametrize("moment", ["ranks", "verifying", "writing embeddings"])
+def test_a_disk_that_vanishes_is_not_replaced_by_a_new_folder(
+    moment, disk, few_fasta, monkeypatch, capsys
+):
+    small = disk("4m")
+    folder = small / "run"
+    reporter = _Vanishing(folder, None, quiet=False)
+    reporter.moment = moment
+    monkeypatch.setattr("virnucpro.cli.predict.open_reporter", lambda *_, **__: reporter)
+    assert main(["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1"]) == 1
+    said = capsys.readouterr().err
+    assert str(folder) in said[said.index("virnucpro: error:") :]
+    assert "Traceback" not in said
+    assert list(small.iterdir()) == []

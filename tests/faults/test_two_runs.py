@@ -1,0 +1,132 @@
+"""Row 19: two runs in one folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.errors import InputError, RunLockedError
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import Job, SilentReporter
+from virnucpro.pipeline.lock import run_lock
+from virnucpro.pipeline.session import open_session
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+
+pytestmark = pytest.mark.timeout(110)
+PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+
+
+@pytest.mark.parametrize("option", [[], ["--resume"], ["--force"]])
+def test_the_second_is_refused_at_once_and_harms_nothing(
+    option, few_fasta, tmp_path, undisturbed, difference_of
+):
+    folder = tmp_path / "run"
+    # The first waits in the middle of its input, and holds the lock.
+    first = subprocess.Popen(
+        [*PREDICT, "-", "-o", folder, "-q", "--devices", "cpu:1"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with first:
+        text = few_fasta.read_bytes()
+        first.stdin.write(text[:3000])
+        first.stdin.flush()
+        while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
+            assert first.poll() is None, first.stderr.read()
+        second = subprocess.run(
+            [*PREDICT, few_fasta, "-o", folder, *option],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"another process (pid {first.pid})" in second.stderr
+        assert list(folder.glob("index.*.tmp"))
+        first.stdin.write(text[3000:])
+        first.stdin.close()
+        assert first.wait() == 0
+    assert difference_of(undisturbed, folder) == []
+
+
+def test_the_lock_of_a_dead_process_does_not_block(copy_of_run, few_fasta):
+    (copy_of_run / "run.lock").write_text("1\n")
+    assert main(["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]) == 0
+
+
+def frames_job(fasta):
+    return Job(
+        command="predict",
+        inputs=(str(fasta),),
+        index=IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "even", 11),
+        encoders=(),
+        model_name="none",
+        model="none",
+    )
+
+
+def at_the_making_of(folder, action):
+    """Do something between a process's look at a path and its making of the folder there."""
+    armed = True
+
+    def hook(event, arguments):
+        nonlocal armed
+        if armed and event == "os.mkdir" and str(arguments[0]) == str(folder):
+            armed = False
+            action()
+
+    sys.addaudithook(hook)
+
+
+def test_a_folder_that_another_process_made_meanwhile_is_not_cleared(few_fasta, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    holding = run_lock(run)
+
+    def overtake():
+        run.root.mkdir()
+        holding.__enter__()
+        run.index.mkdir()
+
+    at_the_making_of(run.root, overtake)
+    try:
+        with (
+            pytest.raises(RunLockedError),
+            open_session(frames_job(few_fasta), Execution(run.root), SilentReporter()),
+        ):
+            pass
+        assert run.index.is_dir()
+        assert run.lock.exists()
+    finally:
+        holding.__exit__(None, None, None)
+
+
+def test_a_folder_made_for_a_run_that_cannot_begin_is_removed(tmp_path):
+    with (
+        pytest.raises(InputError),
+        open_session(
+            frames_job(tmp_path / "absent.fa"), Execution(tmp_path / "run"), SilentReporter()
+        ),
+    ):
+        pass
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_lock_in_a_folder_being_removed_is_no_lock(tmp_path):
+    """The folder's maker gives up and removes it between another's opening and locking."""
+    run = RunDirectory(tmp_path / "run")
+    run.root.mkdir()
+    armed = True
+
+    def hook(event, arguments):
+        nonlocal armed
+        if armed and event == "fcntl.fcntl":
+            armed = False
+            run.lock.unlink()
+            run.root.rmdir()
+
+    sys.addaudithook(hook)
+    with pytest.raises(RunLockedError, match="was removing this folder"), run_lock(run):
+        pass
