@@ -1,11 +1,16 @@
-"""``virnucpro aggregate``: tables from whatever segments a run has."""
+"""``virnucpro aggregate``: outputs from whatever segments there are."""
 
 import argparse
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.errors import UsageError
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.loose import LooseOutcome
 
 __all__ = ["add_parser"]
 
@@ -14,24 +19,78 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     """Add the command and its options."""
     parser = commands.add_parser(
         "aggregate",
-        help="make the tables from what a run has computed so far",
-        description="Verify a run's segments and write its tables from those that are whole. "
-        "Sequences without them are listed in missing.tsv (exit code 2).",
+        help="make outputs from what has been computed so far",
+        description="With a run: verify its segments and write its tables from those that are "
+        "whole; sequences without them are listed in missing.tsv (exit code 2). With -o: join any "
+        "segments of one run, wherever they lie, into one embeddings.h5; rows that no segment "
+        "holds are printed (exit code 2).",
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="folder of the run; with -o, segment files and shard folders",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write this one file from loose segments"
+    )
+    parser.add_argument(
+        "--index",
+        type=Path,
+        metavar="DIR",
+        help="with -o: the run, or its index, for names and input order; without it, vectors are "
+        "named by their rows",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.output is not None:
+        return _aggregate_segments(arguments)
+    if arguments.index is not None or len(arguments.paths) > 1:
+        raise UsageError("give one run, or say with -o FILE where segments are to be joined")
+    return _aggregate_run(arguments.paths[0], quiet=arguments.quiet)
+
+
+def _aggregate_run(folder: Path, *, quiet: bool) -> int:
     from virnucpro.pipeline.outputs import write_outputs
     from virnucpro.pipeline.session import reopen_session
     from virnucpro.run_dir import RunDirectory
 
     with (
-        open_reporter(arguments.run_folder, quiet=arguments.quiet) as reporter,
-        reopen_session(RunDirectory(arguments.run_folder)) as session,
+        open_reporter(folder, quiet=quiet) as reporter,
+        reopen_session(RunDirectory(folder)) as session,
     ):
         outcome = write_outputs(session, reporter)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+
+
+def _aggregate_segments(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.loose import aggregate_segments
+
+    outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
+    if outcome.gaps:
+        print("first_row", "last_row", sep="\t")
+    for first, end in outcome.gaps:
+        print(first, end - 1, sep="\t")
+    _tell(arguments.output, outcome, quiet=arguments.quiet)
+    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
+
+
+def _tell(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
+    warnings = [f"segment not used: {reason}" for reason in outcome.rejected]
+    if outcome.gaps:
+        rows = sum(end - first for first, end in outcome.gaps)
+        warnings.append(f"partial: {rows:,} rows have no segment; name their shards as well")
+    if outcome.rows_quarantined:
+        warnings.append(f"{outcome.rows_quarantined:,} rows have no numbers and never will")
+    lines = [f"warning: {text}" for text in warnings]
+    if not quiet:
+        lines.append(f"{outcome.n_items:,} vectors written: {output}")
+        if not outcome.indexed:
+            lines.append("rows behind the last segment are unknown without --index")
+    for line in lines:
+        print(f"[virnucpro] {line}", file=sys.stderr)

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.durable import write_file
-from virnucpro.errors import StoreError
-from virnucpro.store.coverage import Coverage
+from virnucpro.errors import DamagedSegmentError, StoreError
 from virnucpro.store.embeddings_file import EmbeddingsFile, Layout
 from virnucpro.store.schema import FINGERPRINT, RowState
 from virnucpro.store.segment import Segment, read_segment
+from virnucpro.store.sources import Sources, read_ahead
 
 __all__ = ["ItemIndex", "gathered", "lay_out", "layout_of", "scattered", "write_embeddings"]
 
@@ -41,7 +41,7 @@ class ItemIndex(Protocol):
 
 
 def write_embeddings(
-    path: Path, coverage: Coverage, index: ItemIndex, views: Mapping[str, int]
+    path: Path, coverage: Sources, index: ItemIndex, views: Mapping[str, int]
 ) -> None:
     """Write the vectors of all items in input order.
 
@@ -55,8 +55,8 @@ def write_embeddings(
     ----------
     path : Path
         The file to write; an older one stays until the new one is whole.
-    coverage : Coverage
-        Tells the segments to read; all are verified again.
+    coverage : Sources
+        A `Coverage` or a `LooseCoverage`: tells the segments to read; all are verified again.
     index : ItemIndex
         Names the items and tells the row of each; a `SequenceIndex` is one.
     views : mapping of str to int
@@ -73,11 +73,11 @@ def write_embeddings(
     with write_file(path) as stream:
         file = lay_out(stream, layout, coverage, index)
         for origin, vectors in gathered(coverage, layout):
-            for item, rows in scattered(index.item_row, origin, len(vectors), layout):
-                file.write(item, vectors[rows])
+            for items, rows in scattered(index.item_row, origin, len(vectors), layout):
+                file.write(items, vectors[rows])
 
 
-def layout_of(coverage: Coverage, index: ItemIndex, views: Mapping[str, int]) -> Layout:
+def layout_of(coverage: Sources, index: ItemIndex, views: Mapping[str, int]) -> Layout:
     """Say what the file of a coverage holds; see `write_embeddings` for errors."""
     return Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
 
@@ -85,7 +85,7 @@ def layout_of(coverage: Coverage, index: ItemIndex, views: Mapping[str, int]) ->
 def lay_out(
     stream: IO[bytes],
     layout: Layout,
-    coverage: Coverage,
+    coverage: Sources,
     index: ItemIndex,
     *,
     reserve: bool = True,
@@ -103,7 +103,7 @@ def lay_out(
     return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
 
 
-def gathered(coverage: Coverage, layout: Layout) -> Iterator[tuple[int, FloatArray]]:
+def gathered(coverage: Sources, layout: Layout) -> Iterator[tuple[int, FloatArray]]:
     """Read the vectors of all rows, some hundred MB at a time; NaN where a row is not done.
 
     Yields
@@ -123,22 +123,21 @@ def gathered(coverage: Coverage, layout: Layout) -> Iterator[tuple[int, FloatArr
 
 def scattered(
     item_row: IntArray, origin: int, n_rows: int, layout: Layout
-) -> Iterator[tuple[int, IntArray]]:
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Find where the rows ``origin`` to ``origin + n_rows - 1`` stand in the output.
 
     Yields
     ------
-    int, numpy.ndarray
-        An item, and for it and its successors the rows that they show, counted from `origin`.
+    numpy.ndarray, numpy.ndarray
+        int64 (n,), items in ascending order, and (n,) the row of each, counted from `origin`.
     """
     at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
     for first, last in _blocks(len(item_row)):
         rows = item_row[first:last] - origin
         here = np.flatnonzero((rows >= 0) & (rows < n_rows))
-        for run in np.split(here, np.flatnonzero(np.diff(here) != 1) + 1):
-            for start in range(0, len(run), at_once):
-                part = run[start : start + at_once]
-                yield first + int(part[0]), rows[part]
+        for start in range(0, len(here), at_once):
+            part = here[start : start + at_once]
+            yield first + part, rows[part]
 
 
 def _storable(name: str) -> str:
@@ -146,10 +145,10 @@ def _storable(name: str) -> str:
     return name.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def _stored_type(coverage: Coverage) -> np.dtype[np.floating]:
+def _stored_type(coverage: Sources) -> np.dtype[np.floating]:
     """Tell the type of the segments' vectors; float32 where there are no segments."""
     for path in coverage.done.values():
-        return _vectors(path, read_segment(path)).dtype
+        return _vectors(path, read_segment(path, any_name=True)).dtype
     return np.dtype(np.float32)
 
 
@@ -161,14 +160,14 @@ def _vectors(path: Path, segment: Segment) -> FloatArray:
     return segment.embeddings
 
 
-def _attributes(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
+def _attributes(coverage: Sources, index: ItemIndex) -> dict[str, object]:
     counts = np.zeros(len(RowState), np.int64)
     for first, last in _blocks(index.n_items):
         states = coverage.row_state[index.item_row[first:last]]
         counts += np.bincount(states, minlength=len(RowState))
     return {
         FINGERPRINT: coverage.fingerprint,
-        "complete": not coverage.missing,
+        "complete": coverage.complete,
         "n_missing": counts[RowState.MISSING],
         "n_quarantined": counts[RowState.QUARANTINED],
     }
@@ -189,19 +188,22 @@ def _groups(bounds: IntArray, max_rows: int) -> Iterator[range]:
         first = last
 
 
-def _gather(coverage: Coverage, units: range, vectors: FloatArray) -> None:
+def _gather(coverage: Sources, units: range, vectors: FloatArray) -> None:
     """Fill `vectors` with those of all rows of consecutive units; NaN where a row is not done."""
     bounds = coverage.bounds
+    places = {unit: bounds[unit : unit + 2] - bounds[units.start] for unit in units}
     for unit in units:
-        place = vectors[slice(*(bounds[unit : unit + 2] - bounds[units.start]))]
-        if unit in coverage.done:
-            _read_into(place, coverage.done[unit])
-        else:
-            place[:] = np.nan
+        if unit not in coverage.done:
+            vectors[slice(*places[unit])] = np.nan
+    done = [unit for unit in units if unit in coverage.done]
+    segments = read_ahead(coverage.done[unit] for unit in done)
+    for unit, (path, segment) in zip(done, segments, strict=True):
+        if isinstance(segment, DamagedSegmentError):
+            raise segment
+        _copy_into(vectors[slice(*places[unit])], path, segment)
 
 
-def _read_into(place: FloatArray, path: Path) -> None:
-    segment = read_segment(path)
+def _copy_into(place: FloatArray, path: Path, segment: Segment) -> None:
     values = _vectors(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(

@@ -61,6 +61,11 @@ class Coverage:
     scores: npt.NDArray[np.float32]
     reasons: Mapping[int, str]
 
+    @property
+    def complete(self) -> bool:
+        """No row is missing."""
+        return not self.missing
+
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Read and verify every segment of every shard, those brought in from elsewhere included.

@@ -9,8 +9,8 @@ from typing import IO
 import numpy as np
 
 from virnucpro.store.aggregate import ItemIndex, gathered, lay_out, layout_of, scattered
-from virnucpro.store.coverage import Coverage
-from virnucpro.store.embeddings_file import Layout
+from virnucpro.store.embeddings_file import Layout, neighbours
+from virnucpro.store.sources import Sources
 
 __all__ = ["embeddings_problem"]
 
@@ -18,7 +18,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def embeddings_problem(
-    path: Path, coverage: Coverage, index: ItemIndex, views: Mapping[str, int]
+    path: Path, coverage: Sources, index: ItemIndex, views: Mapping[str, int]
 ) -> str | None:
     """Say what in the file is not what `write_embeddings` would write; None where nothing is.
 
@@ -57,14 +57,15 @@ def _same_bytes(left: IO[bytes], right: IO[bytes], first: int, last: int) -> boo
 
 
 def _other_vectors(
-    found: IO[bytes], offset: int, layout: Layout, coverage: Coverage, index: ItemIndex
+    found: IO[bytes], offset: int, layout: Layout, coverage: Sources, index: ItemIndex
 ) -> Iterator[int]:
     """Find items whose stored vector differs; the first of each run of neighbours that do."""
+    size = layout.item_bytes
     for origin, vectors in gathered(coverage, layout):
-        for item, rows in scattered(index.item_row, origin, len(vectors), layout):
-            wanted = vectors[rows]
-            stored = os.pread(found.fileno(), wanted.nbytes, offset + item * layout.item_bytes)
-            if stored != wanted.tobytes():
-                pieces = np.frombuffer(stored, np.uint8).reshape(len(rows), -1)
-                same = (pieces == wanted.view(np.uint8).reshape(len(rows), -1)).all(axis=1)
-                yield item + int(same.argmin())
+        for items, rows in scattered(index.item_row, origin, len(vectors), layout):
+            wanted = vectors[rows].view(np.uint8)
+            for item, first, last in neighbours(items):
+                stored = os.pread(found.fileno(), (last - first) * size, offset + item * size)
+                same = np.frombuffer(stored, np.uint8).reshape(-1, size) == wanted[first:last]
+                if not same.all():
+                    yield item + int(same.all(axis=1).argmin())

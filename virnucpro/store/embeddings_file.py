@@ -9,7 +9,7 @@ failure comes out as a plain OSError.
 import errno
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from virnucpro.store.schema import SCHEMA_VERSION, RowState
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["EmbeddingsFile", "Layout"]
+__all__ = ["EmbeddingsFile", "Layout", "neighbours"]
 
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -108,17 +108,31 @@ class EmbeddingsFile:
         if reserve:
             _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
 
-    def write(self, item: int, vectors: npt.NDArray[np.floating]) -> None:
-        """Write the vectors (n, D) of the items ``item`` to ``item + n - 1``.
+    def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
+        """Write the vectors (n, D) of the items (n,), which ascend; neighbours in one piece.
 
         Raises
         ------
         OSError
             When the write fails.
         """
-        data = np.ascontiguousarray(vectors, self._layout.dtype)
-        offset = self.offset + item * self._layout.item_bytes
-        _write_all(self._handle, data.reshape(-1).view(np.uint8).data, offset)
+        data = np.ascontiguousarray(vectors, self._layout.dtype).reshape(-1).view(np.uint8).data
+        size = self._layout.item_bytes
+        for item, first, last in neighbours(items):
+            _write_all(self._handle, data[first * size : last * size], self.offset + item * size)
+
+
+def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Part ascending items into runs without a gap.
+
+    Yields
+    ------
+    int, int, int
+        The first item of a run, and the run's place ``first:last`` in `items`.
+    """
+    starts = np.flatnonzero(np.diff(items, prepend=-2) != 1)
+    stops = np.append(starts[1:], len(items))
+    yield from zip(items[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
 
 
 class _UnfailingFile(io.RawIOBase):

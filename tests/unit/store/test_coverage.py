@@ -121,6 +121,7 @@ def test_stray_files_are_ignored(run, unit_of_run):
 
 def test_a_shard_copied_from_elsewhere_counts(run, tmp_path, unit_of_run):
     elsewhere = RunDirectory(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
     ShardWriter(elsewhere, 0).commit(unit_of_run(1))
     shutil.copytree(elsewhere.shard(0), run.shards / "rank-0017")
     assert survey(run, BOUNDS, FINGERPRINT).missing == (0, 2)

@@ -1,0 +1,140 @@
+"""One embeddings.h5 from segments that are not, or no longer, in their run's folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from virnucpro.errors import SegmentError, StoreError, UsageError
+from virnucpro.pipeline.manifest import Manifest, read_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.partition import unit_bounds
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import read_segment
+
+__all__ = ["LooseOutcome", "aggregate_segments"]
+
+
+@dataclass(frozen=True, slots=True)
+class LooseOutcome:
+    """What became of some segments.
+
+    Attributes
+    ----------
+    n_items
+        Vectors in the file, those of gaps (NaN) included.
+    gaps
+        Rows without a segment, as ``(first, last + 1)``.
+    rejected
+        Why damaged segments were left out.
+    rows_quarantined
+        Rows without numbers, for good.
+    indexed
+        Whether the number of rows was known: without an index nobody can tell what is missing
+        behind the last segment.
+    """
+
+    n_items: int
+    gaps: tuple[tuple[int, int], ...]
+    rejected: tuple[str, ...]
+    rows_quarantined: int
+    indexed: bool
+
+    @property
+    def partial(self) -> bool:
+        """Something is known to have no numbers."""
+        return bool(self.gaps or self.rejected or self.rows_quarantined)
+
+
+def aggregate_segments(
+    paths: Sequence[Path], output: Path, index_folder: Path | None = None
+) -> LooseOutcome:
+    """Write the vectors of segments into one file, whole or not at all, in bounded memory.
+
+    Parameters
+    ----------
+    paths
+        Segment files, shard folders, or folders of shards.
+    output
+        The file to write; an older one stays until the new one is whole.
+    index_folder
+        A run, or an index alone. With it the file holds all items in input order with their names,
+        NaN where no segment holds them. Without it it holds the rows that there are, in ascending
+        order, each named by its number.
+
+    Raises
+    ------
+    InputError, StoreError
+        When a path holds no segments; when files belong to different runs, copies of a unit differ,
+        or rows are none of the index's: all by name.
+    NotARunError, IndexFormatError
+        When `index_folder` is neither a run nor an index, or is damaged.
+    """
+    segments = find_segments(paths)
+    if output.exists() and any(output.samefile(path) for path in segments):
+        raise UsageError(f"{output} is one of the segments to read; choose another output file")
+    if index_folder is None:
+        coverage = survey_loose(segments)
+        write_embeddings(output, coverage, RowNames(coverage), _joined(coverage))
+        return _outcome(coverage, len(coverage.rows), indexed=False)
+    manifest, index = _opened(index_folder)
+    coverage = survey_loose(segments, index.n_rows)
+    if manifest is not None:
+        _refuse_another_run(coverage, index_folder, manifest, index)
+    views = _joined(coverage) if manifest is None else manifest.views
+    write_embeddings(output, coverage, index, views)
+    return _outcome(coverage, index.n_items, indexed=True)
+
+
+def _opened(folder: Path) -> tuple[Manifest | None, SequenceIndex]:
+    run = RunDirectory(folder)
+    if run.run_json.exists():
+        manifest, index = read_manifest(run), SequenceIndex.open(run.index)
+    else:
+        manifest, index = None, SequenceIndex.open(folder)
+    index.verify()
+    return manifest, index
+
+
+def _refuse_another_run(
+    coverage: LooseCoverage, folder: Path, manifest: Manifest, index: SequenceIndex
+) -> None:
+    """Compare fingerprints, and the rows of every segment with those of the run's units."""
+    first = next(iter(coverage.done.values()))
+    if coverage.fingerprint != manifest.fingerprint:
+        raise StoreError(
+            f"{first} and the others belong to a run with fingerprint {coverage.fingerprint}, "
+            f"{folder} has {manifest.fingerprint}; name the segments' own run"
+        )
+    units = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
+    for block, path in coverage.done.items():
+        edges = coverage.bounds[block : block + 2]
+        place = int(np.searchsorted(units, edges[0]))
+        if not np.array_equal(units[place : place + 2], edges):
+            raise StoreError(
+                f"{path}: its rows {edges[0]:,} to {edges[1] - 1:,} are no unit of {folder}; "
+                "leave it out"
+            )
+
+
+def _joined(coverage: LooseCoverage) -> Mapping[str, int]:
+    """Tell the dimensions where no run tells the views: one, of unknown parts."""
+    path = next(iter(coverage.done.values()))
+    embeddings = read_segment(path, any_name=True).embeddings
+    if embeddings is None:
+        raise SegmentError(f"{path}: its run keeps no embeddings; there is nothing to aggregate")
+    return {"joined": embeddings.shape[1]}
+
+
+def _outcome(coverage: LooseCoverage, n_items: int, *, indexed: bool) -> LooseOutcome:
+    return LooseOutcome(
+        n_items=n_items,
+        gaps=coverage.gaps,
+        rejected=tuple(one.reason for one in coverage.rejected),
+        rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
+        indexed=indexed,
+    )
