@@ -44,6 +44,9 @@ FRAGMENT, FRAGMENTS_A_GROUP = 3000, 20
 WHOLE = 100_000
 """Bases of a genome's sequence that are looked at when whole genomes are rated."""
 
+DEMONSTRATION = "NC_001422"
+"""Accession of phiX174, one of the demonstration's records."""
+
 DESCRIPTION = "a small DNABERT-S and a small ESM-2 with their head, trained on public genomes"
 
 
@@ -162,7 +165,9 @@ class _Rater:
             ),
             "whole_genomes": whole_genomes(genomes, WHOLE),
             HELD_OUT_FAMILY: whole_genomes(held_out, WHOLE),
+            "phiX174": whole_genomes([g for g in held_out if DEMONSTRATION in g.name], WHOLE),
         }
+        sets = {name: one for name, one in sets.items() if one.names}
         scores = {name: one.scores(DEFAULT_WINDOW, self.score) for name, one in sets.items()}
         chosen_on = f"fragments_{FRAGMENT}"
         thresholds = choose_thresholds(scores[chosen_on], sets[chosen_on].viral)
@@ -178,7 +183,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the bundle's folder")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
-    parser.add_argument("--windows", type=int, default=30_000, help="training windows a length")
+    parser.add_argument("--windows", type=int, default=20_000, help="training windows a length")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--version", default="1.0.0", help="of the bundle")
     return parser.parse_args(argv)

@@ -47,6 +47,8 @@ def write_card(
         "ambiguous between. The middle is the threshold of best balanced accuracy on the fragments",
         "of valid genomes.",
         "Windows of 500 bases; of whole genomes' sequences the first 100,000 bases.",
+        "What lacks to 1 is ambiguous or has no scored window (animals' mitochondria, some short",
+        "genomes).",
         "",
         *_record_table(metrics["records"]),
         "",
@@ -103,7 +105,7 @@ def _row(cells: list[str]) -> str:
 def _figure(value: float | None) -> str:
     if value is None:
         return "-"
-    return str(int(value)) if value > 1 else f"{value:.3f}"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
 def _facts(provenance: Mapping[str, Any]) -> list[str]:

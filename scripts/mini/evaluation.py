@@ -46,7 +46,10 @@ class Quality:
 
     def rounded(self) -> dict[str, float]:
         """Give the figures by name, to four places."""
-        return {name: round(float(value), 4) for name, value in asdict(self).items()}
+        return {
+            name: value if isinstance(value, int) else round(float(value), 4)
+            for name, value in asdict(self).items()
+        }
 
 
 def consensus(items: Items, scores: NDArray[np.float32]) -> FloatArray:

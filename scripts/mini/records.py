@@ -12,7 +12,7 @@ from virnucpro.sequences.windows import tile
 
 __all__ = ["Records", "choose_thresholds", "cut_fragments", "rate_records", "whole_genomes"]
 
-_AMBIGUOUS_HALF_WIDTH = 0.02
+_AMBIGUOUS_HALF_WIDTH = 0.01
 """Of the band around the best single threshold in which no call is made."""
 
 Scorer = Callable[[Sequence[bytes]], NDArray[np.float64]]

@@ -57,7 +57,7 @@ def train(genomes, tmp_path, monkeypatch):
 
     def run(name):
         out = tmp_path / name
-        options = ["--steps", "3", "--windows", "160"]
+        options = ["--steps", "3", "--windows", "80"]
         script.main(["--genomes", str(genomes), "--out", str(out), *options])
         return open_bundle(str(out))
 
