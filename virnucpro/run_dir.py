@@ -22,6 +22,7 @@ class RunDirectory:
         status.json                     the ranks' states, rewritten while the run goes on
         run.lock                        held by the process at work
         index/                          the SequenceIndex
+        index.next/                     that of the run which --force is about to put here
         launches/0001.json              the plan of one launch: the units missing when it began
         shards/rank-0003/unit-000123.h5 one committed segment
         logs/rank-0003.log
@@ -115,31 +116,46 @@ class RunDirectory:
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
-    def foreign_entries(self) -> list[str]:
-        """List what lies in the folder and is not a run's: the reason not to write there."""
+    @property
+    def next_index(self) -> Path:
+        """Name the index of a run that is about to take this one's place."""
+        return self.root / "index.next"
+
+    def entries(self) -> list[str]:
+        """List what lies in the folder, but for the lock and what was left half-written."""
         if not self.root.is_dir():
             return []
-        own = {path.name for path in self._entries()}
+        own = {path.name for path in self._files()} | {self.index.name, self.next_index.name}
+        passing = {self.lock.name, self.next_index.name}
         return sorted(
             path.name
             for path in self.root.iterdir()
-            if (finished_name(path) or path.name) not in own
+            if path.name not in passing and finished_name(path) not in own
         )
 
     def clear(self) -> None:
-        """Remove everything that a run wrote, unfinished files included; other files stay.
+        """Remove everything that a run wrote but run.json; other files stay, in its folders too.
 
-        `run.json` goes first, so that a half-cleared folder is not taken for a run. The lock stays:
-        its holder is the one who clears.
+        A folder that was cleared by half is therefore still a run's, with less in it. The lock
+        stays: its holder is the one who clears. So does the index of the run that is to come.
         """
-        for path in self._entries():
-            if path != self.lock:
-                _remove(path)
+        for path in self._files():
+            if path != self.run_json:
+                path.unlink(missing_ok=True)
+        for folder, pattern in (
+            (self.index, "index.json"),
+            (self.index, "*.npy"),
+            (self.launches, "????.json"),
+            (self.logs, "rank-????.log"),
+            *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
+            (self.shards, ""),
+        ):
+            _remove_members(folder, pattern)
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
         """Remove what killed processes left half-written. Only while holding the run's lock."""
-        own = {path.name for path in self._entries()}
+        own = {path.name for path in self._files()} | {self.index.name, self.next_index.name}
         for path in self.root.glob("*.tmp"):
             if finished_name(path) in own:
                 _remove(path)
@@ -147,11 +163,10 @@ class RunDirectory:
             if finished_name(path):
                 _remove(path)
 
-    def _entries(self) -> tuple[Path, ...]:
+    def _files(self) -> tuple[Path, ...]:
         return (
             self.run_json,
             self.status_json,
-            self.lock,
             self.predictions,
             self.windows,
             self.sequences,
@@ -160,10 +175,6 @@ class RunDirectory:
             self.published_results,
             self.published_consensus,
             self.embeddings,
-            self.index,
-            self.launches,
-            self.shards,
-            self.logs,
         )
 
 
@@ -172,3 +183,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _remove_members(folder: Path, pattern: str) -> None:
+    """Remove the files of that name, and the folder where nothing else is in it."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for path in folder.glob(pattern) if pattern else ():
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -27,20 +27,29 @@ def test_segments_are_found_by_their_names_alone(run):
     assert run.segments() == [(7, run.segment(0, 7)), (1_234_567, run.segment(3, 1_234_567))]
 
 
-def test_a_run_has_no_foreign_entries(run):
-    (run.root / "index.99-abcdef12.tmp").mkdir()
-    assert run.foreign_entries() == []
-    for name in ("thesis.txt", "thesis.tmp", "thesis.txt.99-abcdef12.tmp"):
+def test_only_the_lock_and_what_is_half_written_does_not_count_as_content(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    assert run.entries() == []
+    for name in ("index.99-abcdef12.tmp", "index.next.99-abcdef12.tmp", "index.next"):
+        (run.root / name).mkdir(parents=True)
+    for name in ("run.lock", "run.json.99-abcdef12.tmp"):
         (run.root / name).touch()
-    assert run.foreign_entries() == ["thesis.tmp", "thesis.txt", "thesis.txt.99-abcdef12.tmp"]
+    assert run.entries() == []
+    others = ["index", "logs", "thesis.tmp", "thesis.txt", "thesis.txt.99-abcdef12.tmp"]
+    for name in others:
+        (run.root / name).touch()
+    assert run.entries() == others
 
 
-def test_clearing_keeps_the_lock_and_what_is_not_the_runs(run):
-    for name in ("thesis.txt", "thesis.tmp"):
+def test_clearing_keeps_run_json_the_lock_and_what_is_not_the_runs(run):
+    foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "index/notes.md", "shards/a.h5"]
+    run.index.mkdir()
+    (run.index / "bases.npy").touch()
+    for name in foreign:
         (run.root / name).touch()
     (run.root / "index.99-abcdef12.tmp").mkdir()
     run.clear()
-    assert names(run.root) == ["run.lock", "thesis.tmp", "thesis.txt"]
+    assert names(run.root) == sorted(["run.lock", "run.json", *foreign])
 
 
 def test_what_was_left_half_written_goes_and_the_rest_stays(run):
@@ -58,4 +67,5 @@ def test_a_link_is_removed_and_not_followed(run, tmp_path_factory):
     (elsewhere / "kept.txt").touch()
     run.index.symlink_to(elsewhere, target_is_directory=True)
     run.clear()
+    run.index.unlink()
     assert names(elsewhere) == ["kept.txt"]

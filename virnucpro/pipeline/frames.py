@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
 from virnucpro.report.fasta import write_frames_files
 from virnucpro.sequences.index import build_index
@@ -26,6 +27,9 @@ def write_frames(
     force: bool = False,
 ) -> Iterator[Path]:
     """Write three FASTA files for each input, and name each as it is done.
+
+    The sequences are indexed in the system's folder for temporary files (TMPDIR), in about as many
+    bytes as there are bases.
 
     Raises
     ------
@@ -56,10 +60,19 @@ def write_frames(
         )
         if existing := [path for path in paths if path.exists() and not force]:
             raise UsageError(f"{existing[0]} is there already: --force replaces it.")
-        with tempfile.TemporaryDirectory(dir=outdir, prefix=".frames-") as folder:
+        _remove_unfinished(outdir, paths)
+        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as folder:
             index = build_index(Path(folder) / "index", [name], spec)
             write_frames_files(index, *paths)
         yield from paths
+
+
+def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
+    """Remove what a killed process left of these files."""
+    names = {path.name for path in paths}
+    for path in outdir.glob("*.tmp"):
+        if finished_name(path) in names:
+            path.unlink()
 
 
 def _stem(name: str) -> str:

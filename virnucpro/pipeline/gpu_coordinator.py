@@ -58,8 +58,10 @@ class GPUProcessCoordinator:
     DeviceError
         When there are fewer devices than ranks.
 
-    Notes ----- The workers are spawned: a script that uses a coordinator needs the ``if __name__ ==
-    "__main__":`` guard, and worker functions stand at the top level of a module.
+    Notes
+    -----
+    The workers are spawned: a script that uses a coordinator needs the
+    ``if __name__ == "__main__":`` guard, and worker functions stand at the top level of a module.
     """
 
     def __init__(
@@ -125,8 +127,10 @@ class GPUProcessCoordinator:
     def wait_for_completion(self, timeout: float | None = None) -> dict[int, bool]:
         """Wait until every worker has ended, or for `timeout` seconds in all.
 
-        Returns ------- For each rank whether it succeeded; False for one that is still at work. See
-        `statuses` for reasons.
+        Returns
+        -------
+        For each rank whether it succeeded; False for one that is still at work. See `statuses` for
+        reasons.
         """
         if self._supervisor is None:
             return {}

@@ -10,7 +10,6 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.errors import WorkerError
-from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.pipeline.gpu_worker import run_rank
 from virnucpro.pipeline.job import Job, Reporter
@@ -19,7 +18,7 @@ from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.pipeline.session import Session
 from virnucpro.pipeline.space import refuse_small_disk
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.devices import Device, parse_devices
+from virnucpro.runtime.devices import Device
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import survey
 
@@ -32,9 +31,20 @@ _BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
 
 
 def compute_missing(
-    session: Session, job: Job, execution: Execution, reporter: Reporter
+    session: Session,
+    job: Job,
+    devices: Sequence[Device],
+    threads: int | None,
+    reporter: Reporter,
 ) -> Mapping[int, WorkerStatus]:
     """Compute the units that no valid segment holds, each once, as far as the ranks survive.
+
+    Parameters
+    ----------
+    devices
+        One a rank; there are no more ranks than units to compute.
+    threads
+        CPU threads for all ranks together; None for as many as the process may use.
 
     Returns
     -------
@@ -54,9 +64,9 @@ def compute_missing(
     if not plan:
         return {}
     refuse_small_disk(session, job, coverage)
-    devices = parse_devices(execution.devices, os.environ)[: len(plan)]
+    devices = devices[: len(plan)]
     launch = _freeze(session, plan, devices)
-    task = _task(session, job, execution, launch.number, devices)
+    task = _task(session, job, launch.number, devices, threads)
     reporter.stage(f"computing {len(plan):,} units on {len(devices)} ranks")
     started = time.perf_counter()
     statuses, reports = _run(session, task, devices, reporter)
@@ -87,10 +97,10 @@ def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) ->
 
 
 def _task(
-    session: Session, job: Job, execution: Execution, launch: int, devices: Sequence[Device]
+    session: Session, job: Job, launch: int, devices: Sequence[Device], threads: int | None
 ) -> RankTask:
     kind = devices[0].kind
-    threads = execution.threads or len(os.sched_getaffinity(0))
+    threads = threads or len(os.sched_getaffinity(0))
     return RankTask(
         run=session.run,
         launch=launch,
@@ -184,6 +194,6 @@ def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]
     if all(not status.succeeded for status in statuses.values()) and not session.run.segments():
         rank, status = min(statuses.items())
         raise WorkerError(
-            f"all {len(statuses)} ranks failed before anything was computed; rank {rank}: "
-            f"{status.reason}. See {session.run.log(rank)}; then repeat with --resume."
+            f"every rank ({len(statuses)}) failed before anything was computed. Rank {rank}: "
+            f"{status.reason.rstrip('.')}. See {session.run.log(rank)}, then repeat with --resume."
         )

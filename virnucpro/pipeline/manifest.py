@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from virnucpro import __version__
@@ -14,7 +15,14 @@ from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile
 
-__all__ = ["SCHEMA_VERSION", "Launch", "Manifest", "read_manifest", "write_manifest"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Launch",
+    "Manifest",
+    "is_manifest",
+    "read_manifest",
+    "write_manifest",
+]
 
 SCHEMA_VERSION = 1
 _REPORTED = ("torch", "fair-esm", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
@@ -167,6 +175,21 @@ def read_manifest(run: RunDirectory) -> Manifest:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a file is a run.json of this program, of whatever version.
+
+    Raises
+    ------
+    OSError
+        When it is there and cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:

@@ -1,5 +1,6 @@
 """The whole job: sequences in, one answered row for each of them out."""
 
+import os
 from collections.abc import Sequence
 
 from virnucpro.bundles.bundle import open_bundle
@@ -10,6 +11,7 @@ from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.pipeline.session import open_session
+from virnucpro.runtime.devices import parse_devices
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -41,9 +43,9 @@ def predict_job(
         index=IndexSpec(
             kind="frames",
             alphabet=Alphabet.NUCLEOTIDE,
-            window=window or opened.window,
-            tiling=tiling or opened.tiling,
-            genetic_code=genetic_code or opened.genetic_code,
+            window=opened.window if window is None else window,
+            tiling=opened.tiling if tiling is None else tiling,
+            genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
         ),
         encoders=opened.encoders,
         model_name=opened.name,
@@ -72,6 +74,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
         When every rank failed and nothing was computed.
     """
     reporter = reporter or SilentReporter()
+    devices = parse_devices(execution.devices, os.environ)
     with open_session(job, execution, reporter) as session:
-        compute_missing(session, job, execution, reporter)
+        compute_missing(session, job, devices, execution.threads, reporter)
         return write_outputs(session, reporter)

@@ -14,6 +14,12 @@ from virnucpro.sequences.partition import unit_bounds
 __all__ = ["RunProgress", "read_progress"]
 
 
+_GO_ON = {
+    "incomplete": "go on with: the same command and --resume",
+    "computed": "write the tables with: virnucpro aggregate, or the same command and --resume",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunProgress:
     """How far a run is.
@@ -21,8 +27,9 @@ class RunProgress:
     Attributes
     ----------
     state
-        ``running``: a process holds the run's lock; ``complete``: every unit has a segment;
-        ``incomplete``: neither, and a resume goes on.
+        ``reading``: a process is at work and has not read all input yet; ``running``: a process is
+        at work; ``complete``: every unit has a segment and the tables are written; ``computed``:
+        they are still to be written; ``incomplete``: units are missing, and a resume goes on.
     units_done, units_total
         Units with a segment file. The segments are counted, not verified.
     rows_done, rows_total
@@ -60,8 +67,8 @@ class RunProgress:
             lines.append(
                 f"rank {rank}: {status['state']} {status['done']:,}/{status['total']:,}{reason}"
             )
-        if self.state == "incomplete":
-            lines.append("go on with: the same command and --resume")
+        if self.state in _GO_ON:
+            lines.append(_GO_ON[self.state])
         return "\n".join(lines)
 
 
@@ -73,29 +80,46 @@ def read_progress(run: RunDirectory) -> RunProgress:
     NotARunError, IndexFormatError
         When the folder is no run, or is damaged.
     """
+    locked = is_locked(run)
+    if locked and not run.run_json.exists():
+        return RunProgress(str(run.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})
     manifest = read_manifest(run)
     index = SequenceIndex.open(run.index)
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     n_units = len(bounds) - 1
-    units = {unit for unit, _ in run.segments() if unit < n_units}
-    at_rest = "complete" if len(units) == n_units else "incomplete"
+    units = {unit for unit, path in run.segments() if unit < n_units and path.stat().st_size}
+    tables = run.predictions if manifest.command == "predict" else run.sequences
+    written = tables.exists() and not run.missing.exists()
     return RunProgress(
         root=str(run.root),
         command=manifest.command,
-        state="running" if is_locked(run) else at_rest,
+        state=_state(locked=locked, computed=len(units) == n_units, written=written),
         records=index.n_records,
         units_done=len(units),
         units_total=n_units,
         rows_done=sum(int(bounds[unit + 1] - bounds[unit]) for unit in units),
         rows_total=index.n_rows,
         launches=len(manifest.launches),
-        ranks=_ranks(run),
+        ranks=_ranks(run, alive=locked),
     )
 
 
-def _ranks(run: RunDirectory) -> Mapping[str, Mapping[str, Any]]:
+def _state(*, locked: bool, computed: bool, written: bool) -> str:
+    if locked:
+        return "running"
+    if not computed:
+        return "incomplete"
+    return "complete" if written else "computed"
+
+
+def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]:
+    """Read what was last said of the ranks; a rank whose parent was killed died with it."""
     try:
-        ranks: Mapping[str, Mapping[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
-    except FileNotFoundError:
+        ranks: dict[str, dict[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
+        for status in ranks.values():
+            if not alive and status["exit"] is None:
+                status["state"] = "lost with its parent"
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        # It informs and decides nothing: without it, nothing is known of the ranks.
         return {}
     return ranks

@@ -1,6 +1,7 @@
 """A run folder opened for work: created, resumed or refused."""
 
 import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunExistsError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.lock import run_lock
-from virnucpro.pipeline.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.pipeline.manifest import Manifest, is_manifest, read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.partition import unit_bounds
@@ -70,6 +72,7 @@ def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator
         finally:
             # Only while holding the lock: another process may have taken the folder over.
             if made and run.root.exists() and not run.run_json.exists():
+                shutil.rmtree(run.next_index, ignore_errors=True)
                 run.clear()
                 run.lock.unlink(missing_ok=True)
                 run.root.rmdir()
@@ -100,22 +103,29 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
+    """Only a run's own folder, or one with nothing in it, is ever written to."""
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
-    if foreign := run.foreign_entries():
-        shown = ", ".join(foreign[:3]) + (" and others" if len(foreign) > 3 else "")
-        if not run.run_json.exists():
-            raise RunExistsError(
-                f"{run.root} holds files that are not a run's ({shown}). "
-                "Choose another output folder, or empty this one."
-            )
+    entries = run.entries()
+    if entries and not is_manifest(run.run_json):
+        shown = ", ".join(entries[:3]) + (" and others" if len(entries) > 3 else "")
+        raise RunExistsError(
+            f"{run.root} is not empty ({shown}) and is no run of virnucpro: it has no "
+            f"{run.run_json.name} of one. Choose another output folder, or empty this one."
+        )
 
 
 def _create(run: RunDirectory, job: Job, reporter: Reporter) -> Session:
-    run.clear()
+    """Make a run; one that is to be replaced stays until all input of the new one is read.
+
+    Killed at any point, the folder holds the old run, whole or with segments gone, or the new one.
+    """
     reporter.stage("reading sequences")
     started = time.perf_counter()
-    index = build_index(run.index, job.inputs, job.index)
+    if run.next_index.exists():
+        shutil.rmtree(run.next_index)
+    index = build_index(run.next_index, job.inputs, job.index)
+    run.clear()
     manifest = Manifest(
         command=job.command,
         parameters=job.parameters(),
@@ -138,7 +148,13 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter) -> Session:
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
     write_manifest(run, manifest)
-    return _session(run, manifest, index)
+    _put_index_in_place(run)
+    return _session(run, manifest, SequenceIndex.open(run.index))
+
+
+def _put_index_in_place(run: RunDirectory) -> None:
+    run.next_index.rename(run.index)
+    sync_folder(run.root)
 
 
 def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporter) -> Session:
@@ -156,6 +172,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
     """Open a run's own index, all of it verified: a flipped base would be a wrong number."""
+    if run.next_index.exists() and not run.index.exists():
+        _put_index_in_place(run)
     index = SequenceIndex.open(run.index)
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:

@@ -66,9 +66,11 @@ class Gpu:
 def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Read CUDA_VISIBLE_DEVICES.
 
-    Returns ------- Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``: as for
-    CUDA, the first entry that names no device ends the list. None where the variable is not set:
-    all devices are visible.
+    Returns
+    -------
+    Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``: as for CUDA, the first
+    entry that names no device ends the list. None where the variable is not set: all devices are
+    visible.
     """
     text = environ.get(MASK_VARIABLE)
     if text is None:

@@ -102,6 +102,8 @@ def read_blocks(path: str) -> Iterator[bytes]:
 
 def _open(path: str, stack: ExitStack) -> BinaryIO:
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputError(f"{path}: standard input is closed; name a file, or pipe one in")
         return sys.stdin.buffer
     try:
         return stack.enter_context(Path(path).open("rb"))

@@ -1,0 +1,182 @@
+"""What a command does to the folder that it is given: a run's, somebody's, nobody's."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+
+pytestmark = pytest.mark.timeout(110)
+GENE = "ATGGCCAAAGGTCCC" * 60
+
+
+@pytest.fixture(scope="module")
+def gene(tmp_path_factory):
+    path = tmp_path_factory.mktemp("input") / "gene.fa"
+    path.write_text(f">gene\n{GENE}\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, gene):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert main(["predict", gene, "-o", str(folder), "-q"]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def content(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "run.lock"
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["absent.fa"], 1),
+        (["{gene}", "--devices", "cpu:0"], 64),
+        (["{gene}", "--devices", "99"], 1),
+        (["{gene}", "--window", "2"], 64),
+        (["{gene}", "--genetic-code", "99"], 64),
+        (["{gene}", "--bundle", "absent"], 1),
+        (["{gene}", "{gene}", "absent.fa"], 1),
+    ],
+)
+def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, arguments, code, capsys):
+    before = content(run)
+    filled = [one.replace("{gene}", gene) for one in arguments]
+    assert main(["predict", *filled, "-o", str(run), "--force"]) == code
+    assert "error" in capsys.readouterr().err
+    assert content(run) == before
+
+
+def test_a_wrong_device_leaves_no_folder(gene, tmp_path, capsys):
+    assert main(["predict", gene, "-o", str(tmp_path / "new"), "--devices", "foo"]) == 64
+    assert "foo" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_force_replaces_the_run(run, gene, tmp_path):
+    other = tmp_path / "other.fa"
+    other.write_text(f">other\n{GENE}\n>short\nA\n")
+    assert main(["predict", str(other), "-o", str(run), "--force", "-q"]) == 0
+    rows = (run / "predictions.tsv").read_text().splitlines()
+    assert [row.split("\t")[0] for row in rows] == ["seq_name", "other", "short"]
+    assert not (run / "index.next").exists()
+
+
+@pytest.mark.parametrize("name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json"])
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
+def test_somebodys_files_with_a_runs_names_are_safe(gene, tmp_path, capsys, name, option):
+    precious = tmp_path / "project" / name
+    precious.parent.mkdir(parents=True)
+    precious.write_text("{}")
+    assert main(["predict", gene, "-o", str(tmp_path / "project"), *option]) == 1
+    assert name.split("/", maxsplit=1)[0] in capsys.readouterr().err
+    assert content(tmp_path / "project") == {name: b"{}"}
+
+
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
+def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
+    (run / "run.json").unlink()
+    before = content(run)
+    assert main(["predict", gene, "-o", str(run), *option]) == 1
+    assert content(run) == before
+
+
+def test_a_run_killed_before_its_index_was_in_place_goes_on(run, gene, finished):
+    (run / "index").rename(run / "index.next")
+    shutil.rmtree(run / "shards")
+    (run / "predictions.tsv").unlink()
+    assert main(["predict", gene, "-o", str(run), "--resume", "-q"]) == 0
+    assert (run / "predictions.tsv").read_bytes() == (finished / "predictions.tsv").read_bytes()
+
+
+def test_another_run_s_index_under_a_manifest_is_refused(run, gene, tmp_path, capsys):
+    other = tmp_path / "other.fa"
+    other.write_text(f">other\n{GENE}A\n")
+    assert main(["predict", str(other), "-o", str(tmp_path / "two"), "-q"]) == 0
+    shutil.rmtree(run / "index")
+    shutil.copytree(tmp_path / "two" / "index", run / "index")
+    assert main(["predict", gene, "-o", str(run), "--resume"]) == 1
+    assert "another run" in capsys.readouterr().err
+
+
+def test_a_closed_standard_input_is_an_error(tmp_path):
+    done = subprocess.run(
+        f"exec {sys.executable} -m virnucpro predict - -o {tmp_path / 'run'} <&-",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "standard input is closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def status(folder, capsys):
+    assert main(["status", str(folder), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_status_tells_complete_from_computed_and_incomplete(run, capsys):
+    assert status(run, capsys)["state"] == "complete"
+    (run / "predictions.tsv").unlink()
+    assert status(run, capsys)["state"] == "computed"
+    (segment,) = run.glob("shards/*/unit-*.h5")
+    segment.write_bytes(b"")
+    assert status(run, capsys)["state"] == "incomplete"
+
+
+@pytest.mark.parametrize("text", ["{", '{"ranks": []}', '{"ranks": {"0": 5}}', ""])
+def test_status_does_without_a_status_file(run, capsys, text):
+    (run / "status.json").write_text(text)
+    assert status(run, capsys)["ranks"] == {}
+
+
+def test_status_says_that_ranks_died_with_their_parent(run, capsys):
+    told = json.loads((run / "status.json").read_text())
+    told["ranks"]["0"] |= {"state": "running", "exit": None}
+    (run / "status.json").write_text(json.dumps(told))
+    assert status(run, capsys)["ranks"]["0"]["state"] == "lost with its parent"
+
+
+def test_status_knows_a_run_that_is_still_reading(tmp_path, capsys):
+    import os
+
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "virnucpro", "predict", fifo, "-o", folder]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with fifo.open("w") as stream:
+            stream.write(f">gene\n{GENE}\n")
+            stream.flush()
+            assert "reading" in process.stderr.readline()
+            assert status(folder, capsys)["state"] == "reading"
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert status(folder, capsys)["state"] == "complete"
+
+
+def test_frames_leaves_nothing_behind_of_a_killed_predecessor(gene, tmp_path):
+    left = tmp_path / "gene_chunked500.fa.123-abcdef12.tmp"
+    left.touch()
+    assert main(["frames", gene, "-o", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gene_chunked500.fa",
+        "gene_identified_nucleotide.fa",
+        "gene_identified_protein.faa",
+    ]
