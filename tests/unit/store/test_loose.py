@@ -1,0 +1,126 @@
+"""Segments that have left their run."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.errors import InputError, SegmentError, StoreError
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.loose import RowNames, find_segments, survey_loose
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import commit_segment
+
+VIEWS = {"joined": 8}
+
+
+@pytest.fixture
+def put(tmp_path, make_segment):
+    """Commit a segment of a unit of five rows; returns its path."""
+
+    def commit(unit, folder="a", name=None, **changes):
+        path = tmp_path / folder / (name or f"unit-{unit:06d}.h5")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit_segment(path, make_segment(unit, unit * 5, unit * 5 + 5, **changes))
+        return path
+
+    return commit
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7), told=st.booleans(), data=st.data()
+)
+def test_any_part_in_any_order_stands_by_ascending_row(
+    sizes, told, data, make_segment, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("loose")
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    units = data.draw(
+        st.lists(st.integers(0, len(sizes) - 1), min_size=1, unique=True), label="units"
+    )
+    for unit in units:
+        segment = make_segment(unit, bounds[unit], bounds[unit + 1], dtype="f2")
+        commit_segment(folder / f"{data.draw(st.integers(0, 99))}-{unit}.h5", segment)
+    paths = data.draw(st.permutations(list(folder.iterdir())))
+    coverage = survey_loose(paths, bounds[-1] if told else None)
+    write_embeddings(folder / "out", coverage, RowNames(coverage), VIEWS)
+    covered = sorted(row for unit in units for row in range(bounds[unit], bounds[unit + 1]))
+    rows = list(range(bounds[-1])) if told else covered
+    wanted = (np.array(rows)[:, None] + np.arange(8) / 16).astype("f2")
+    wanted[~np.isin(rows, covered)] = np.nan
+    with h5py.File(folder / "out") as file:
+        np.testing.assert_array_equal(file["embeddings"][:], wanted)
+        assert file["sequence_ids"].asstr()[:].tolist() == [str(row) for row in rows]
+        missing = np.array(rows)[file["status"][:] == RowState.MISSING].tolist()
+        assert missing == [row for row in rows if row not in covered]
+        assert file.attrs["complete"] == (told and covered == rows)
+    last = bounds[-1] if told else covered[-1] + 1
+    in_gaps = [row for first, end in coverage.gaps for row in range(first, end)]
+    assert in_gaps == [row for row in range(last) if row not in covered]
+    shutil.rmtree(folder)
+
+
+def test_a_long_gap_is_treated_in_pieces(put):
+    coverage = survey_loose([put(0)], 100_000)
+    assert np.diff(coverage.bounds).max() <= 2048
+    assert coverage.gaps == ((5, 100_000),)
+
+
+def test_equal_copies_count_once(put):
+    paths = [put(0), put(1), put(0, "b"), put(0, "b", "renamed.h5")]
+    coverage = survey_loose(paths)
+    assert list(coverage.done.values()) == [paths[0], paths[1]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"dim": 7}, StoreError, r"b/unit-000000\.h5 and .*a/unit-000000\.h5 differ"),
+        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000000\.h5; name"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_by_name(put, changes, error, message):
+    with pytest.raises(error, match=message):
+        survey_loose([put(0), put(1), put(0, "b", **changes)])
+
+
+def test_a_row_beyond_the_index_is_refused_by_name(put):
+    with pytest.raises(StoreError, match=r"unit-000001\.h5: holds row 9, the index has 7"):
+        survey_loose([put(0), put(1)], 7)
+
+
+def test_a_torn_segment_is_a_gap_and_named(put):
+    paths = [put(0), put(1), put(2)]
+    paths[1].write_bytes(paths[1].read_bytes()[:-1])
+    coverage = survey_loose(paths)
+    assert coverage.gaps == ((5, 10),)
+    assert [(one.path, one.damaged) for one in coverage.rejected] == [(paths[1], True)]
+
+
+def test_files_that_are_no_segments_are_refused_by_name(put, tmp_path):
+    (tmp_path / "notes.txt").write_text("x" * 600)
+    with pytest.raises(SegmentError, match=r"notes\.txt: is no segment"):
+        survey_loose([put(0), tmp_path / "notes.txt"])
+    with pytest.raises(InputError, match="gone: is not there"):
+        find_segments([tmp_path / "gone"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: holds no segments"):
+        find_segments([tmp_path / "empty"])
+
+
+def test_none_whole_is_an_error(put):
+    path = put(0)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match="none of 1 files is a whole segment"):
+        survey_loose([path])
+
+
+def test_folders_of_every_kind_are_searched_once(put, tmp_path):
+    shard = [put(0, "run/shards/rank-0000"), put(1, "run/shards/rank-0000")]
+    (tmp_path / "run/shards/rank-0000/unit-000002.h5.1-00000000.tmp").touch()
+    for folder in ("run", "run/shards", "run/shards/rank-0000"):
+        assert find_segments([tmp_path / folder, shard[1]]) == shard
