@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(error)
         return ExitCode.USAGE
     except VirnucproError as error:
-        _complain(error)
+        cause = error.__cause__
+        _complain(error, advice_for(cause) if isinstance(cause, OSError) else None)
         return ExitCode.FAILED
     except BrokenPipeError:
         # The reader of standard output went away (head): say nothing, and flush nothing at exit.

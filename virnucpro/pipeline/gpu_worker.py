@@ -35,8 +35,15 @@ def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -
         As the parts raise them; committed segments stay.
     """
     # The device mask must be set before torch is imported.
-    from virnucpro.pipeline.embedding import RowEmbedder  # noqa: PLC0415
-    from virnucpro.store.shard import ShardWriter  # noqa: PLC0415
+    try:
+        from virnucpro.pipeline.embedding import RowEmbedder  # noqa: PLC0415
+        from virnucpro.store.shard import ShardWriter  # noqa: PLC0415
+    except ImportError as error:
+        error.add_note(
+            "either the installation is damaged, or there is too little address space to load it: "
+            "torch needs about 2 GB (ulimit -v)"
+        )
+        raise
 
     started = time.perf_counter()
     index = SequenceIndex.open(task.run.index)

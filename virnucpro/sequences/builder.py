@@ -66,8 +66,8 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
         sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(
-            f"{folder}: the sequence index cannot be written ({error}); free space there, or "
-            "choose another output folder"
+            f"{folder}: the sequence index cannot be written ({error}); see to that and repeat, "
+            "or choose another output folder"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

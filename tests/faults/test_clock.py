@@ -1,0 +1,65 @@
+"""Row 20: clocks that jump. Durations and deadlines come from clocks that cannot be set."""
+
+import ast
+from pathlib import Path
+
+import virnucpro
+from virnucpro.cli.progress import _ProgressLines
+from virnucpro.runtime.messages import Started
+from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, after_message
+
+PACKAGE = Path(virnucpro.__file__).parent
+SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
+LABELS = {"pipeline/launch.py", "pipeline/session.py"}
+"""Where `datetime.now` writes down when something began, for people."""
+
+
+def calls(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield ast.unparse(node.func)
+
+
+def test_no_module_reckons_with_a_clock_that_can_be_set():
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), call)
+        for path in PACKAGE.rglob("*.py")
+        for call in calls(path)
+        if call in SETTABLE or call.endswith("datetime.now")
+    }
+    assert {call for _, call in found} <= {"datetime.now"}
+    assert {path for path, _ in found} <= LABELS
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_lines_come_at_their_time_and_survive_a_sleeping_machine(capsys):
+    clock = Clock()
+    lines = _ProgressLines(clock)
+    status = {0: WorkerStatus(0, WorkerState.RUNNING, 1, 0.0, 0.0, done=3, total=9)}
+
+    def shown():
+        lines.show(status)
+        return capsys.readouterr().err.count("rank 0")
+
+    clock.now += 9.9
+    assert shown() == 0
+    clock.now += 0.2
+    assert shown() == 1
+    assert shown() == 0
+    clock.now += 86_400.0  # the machine slept a day: one line, not one for each ten seconds
+    assert [shown(), shown()] == [1, 0]
+
+
+def test_a_heartbeat_after_a_long_sleep_is_a_heartbeat():
+    born = WorkerStatus(0, WorkerState.STARTING, 1, 1000.0, 1000.0)
+    heard = after_message(born, Started(), 1000.0 + 86_400)
+    assert heard.last_heartbeat - heard.started_at == 86_400
+    ended = after_exit(heard, 0, 1000.0 + 86_401)
+    assert ended.ended_at >= ended.last_heartbeat >= ended.started_at

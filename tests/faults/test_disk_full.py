@@ -1,0 +1,123 @@
+"""Row 11: the disk fills at one moment after another."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.cli.progress import CommandReporter
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = pytest.mark.timeout(110)
+KB = 1024
+
+# The stage in which the disk fills, and the kB that are left from then on.
+EARLY = [("reading sequences", left) for left in (0, 4, 8, 12, 20, 40, 60, 72, 80)]
+RANKS = [("computing", left) for left in (0, 4, 12, 16, 24, 36, 44, 60, 72)]
+TABLES = [("writing tables", left) for left in (0, 4, 8, 12, 20, 28)]
+VECTORS = [("writing embeddings", left) for left in (0, 4, 16, 32, 48, 60)]
+OFTEN = {EARLY[2], RANKS[0], RANKS[4], TABLES[2], VECTORS[3]}
+
+
+def fill(disk, left):
+    room = os.statvfs(disk)
+    free = room.f_bavail * room.f_frsize
+    with (disk / "hog").open("wb") as stream:
+        stream.write(bytes(max(0, free - left * KB)))
+
+
+@dataclass
+class Filling:
+    """Opens the command line's own reporter; it fills the disk when a stage begins."""
+
+    disk: object
+    stage: str
+    left: int
+
+    def __call__(self, root, *, quiet):
+        filling = self
+
+        class Reporter(CommandReporter):
+            def stage(self, text):
+                super().stage(text)
+                if text.startswith(filling.stage):
+                    fill(filling.disk, filling.left)
+
+        return Reporter(root, None, quiet=quiet)
+
+
+MOMENTS = [
+    pytest.param(
+        stage,
+        left,
+        marks=() if (stage, left) in OFTEN else pytest.mark.slow,
+        id=f"{stage.replace(' ', '_')}-{left}k",
+    )
+    for stage, left in (*EARLY, *RANKS, *TABLES, *VECTORS)
+]
+
+
+@pytest.mark.parametrize(("stage", "left"), MOMENTS)
+def test_a_clear_error_and_a_clean_resume(
+    stage, left, disk, few_fasta, undisturbed, monkeypatch, capsys, difference_of
+):
+    folder = disk("4m") / "run"
+    if stage.startswith("writing"):
+        shutil.copytree(undisturbed, folder)
+    before = {name: (folder / name).read_bytes() for name in outputs(folder)}
+    command = ["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1", "--resume"]
+    with monkeypatch.context() as patch:
+        patch.setattr("virnucpro.cli.predict.open_reporter", Filling(folder.parent, stage, left))
+        assert main(command) == 1
+    said = capsys.readouterr().err
+    complaint = said[said.index("virnucpro: error:") :]
+    assert "No space left on device" in said
+    assert str(folder) in said
+    assert "free" in complaint
+    assert "--resume" in complaint or stage == "reading sequences"
+    assert "Traceback" not in said
+    if stage == "computing":
+        assert "bytes of disk" in said
+    if stage == "writing embeddings" and 16 < left < 48:  # room for the names, not the vectors
+        assert "the embeddings need" in complaint
+    for name, content in before.items():  # the former one or its successor, which is the same here
+        assert (folder / name).read_bytes() == content
+    assert not list(folder.rglob("*.tmp"))
+    committed = written(folder)
+
+    (folder.parent / "hog").unlink()
+    assert main([*command, "-q"]) == 0
+    assert difference_of(undisturbed, folder) == []
+    assert (folder / "embeddings.h5").is_file()
+    now = written(folder)
+    assert {path: now[path] for path in committed} == committed
+
+
+def outputs(folder):
+    return [path.name for path in folder.glob("*.tsv")] + [
+        path.name for path in folder.glob("*.h5")
+    ]
+
+
+def written(folder):
+    return {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
+
+
+def test_a_run_that_does_not_fit_is_refused_before_it_computes(
+    disk, few_fasta, undisturbed, capsys, difference_of
+):
+    small = disk("240k")
+    folder = small / "run"
+    command = ["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1", "--resume", "-q"]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert "needs about" in said
+    assert "are free there" in said
+    assert "--embeddings none" in said
+    assert not RunDirectory(folder).launches.exists()
+    subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)
+    assert main(command) == 0
+    assert difference_of(undisturbed, folder) == []

@@ -1,0 +1,44 @@
+"""Row 23: few open files, little address space, a small stack, short files: works, or says so."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+PROGRAM = [sys.executable, "-m", "virnucpro"]
+
+
+def limited(limit, *arguments):
+    """Run the program below a limit of the shell's."""
+    return subprocess.run(
+        ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("limit", ["-n 64", "-s 256"])
+def test_it_works_with_little(limit, few_fasta, tmp_path, undisturbed, difference_of):
+    done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, tmp_path / "run") == []
+
+
+SHORT = [
+    ("-n 12", "raise the limit of open files (ulimit -n)"),
+    ("-v 400000", "ulimit -v"),
+    ("-f 20", "raise the limit (ulimit -f)"),
+]
+
+
+@pytest.mark.parametrize(("limit", "said"), SHORT)
+def test_it_says_what_is_short(limit, said, few_fasta, tmp_path):
+    done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
+    assert done.returncode == 1, done.stderr
+    assert "virnucpro: error:" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "predictions.tsv").exists()

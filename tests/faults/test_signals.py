@@ -1,0 +1,276 @@
+"""Rows 4 and 5: the coordinator is killed, or asked to stop, at one moment after another."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = pytest.mark.timeout(110)
+PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DEADLINE = 60.0
+
+
+def case(signal_name, event, part, occurrence=1, *, often=False):
+    marks = () if often else pytest.mark.slow
+    return pytest.param(
+        signal_name, event, part, occurrence, marks=marks, id=f"{signal_name}-{event}-{part}"
+    )
+
+
+# A file's opening is the moment before its first byte, its renaming the one before it appears.
+BEFORE_RANKS = [
+    case("SIGINT", "open", "index.json", often=True),
+    case("SIGTERM", "open", "bases.npy"),
+    case("SIGHUP", "open", "item_row.npy"),
+    case("SIGTERM", "os.rename", "/index."),
+    case("SIGINT", "os.rename", "run.json"),
+    case("SIGTERM", "open", "0001.json", often=True),
+    case("SIGKILL", "open", "bases.npy", often=True),
+    case("SIGKILL", "open", "item_row.npy"),
+    case("SIGKILL", "os.rename", "/index."),
+    case("SIGKILL", "open", "run.json", 2),
+    case("SIGKILL", "os.rename", "run.json", often=True),
+    case("SIGKILL", "os.rename", "0001.json"),
+]
+AFTER_RANKS = [
+    case("SIGINT", "open", "windows.tsv"),
+    case("SIGTERM", "os.rename", "windows.tsv", often=True),
+    case("SIGHUP", "open", "prediction_results.txt"),
+    case("SIGTERM", "open", "predictions.tsv"),
+    case("SIGINT", "os.rename", "embeddings.h5", often=True),
+    case("SIGTERM", "os.rename", "run.json"),
+    case("SIGKILL", "open", "windows.tsv"),
+    case("SIGKILL", "os.rename", "predictions.tsv", often=True),
+    case("SIGKILL", "os.rename", "embeddings.h5"),
+]
+
+
+def assert_hit(process, signal_name, no_orphan):
+    """The process ended as the signal demands, and alone."""
+    signum = signal.Signals[signal_name]
+    _, said = process.communicate(timeout=DEADLINE)
+    no_orphan(process.pid)
+    if signum == signal.SIGKILL:
+        assert process.returncode == -signum
+        return
+    assert process.returncode == 128 + signum, said
+    assert "--resume" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), BEFORE_RANKS)
+def test_hit_while_the_run_is_prepared(
+    signal_name,
+    event,
+    part,
+    occurrence,
+    interrupted,
+    few_fasta,
+    tmp_path,
+    no_orphan,
+    undisturbed,
+    difference_of,
+):
+    folder = tmp_path / "run"
+    command = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume"]
+    with interrupted(signal_name, event, part, occurrence, *command) as process:
+        assert_hit(process, signal_name, no_orphan)
+    if signal_name != "SIGKILL":
+        assert not list(tmp_path.rglob("*.tmp"))
+        if not (folder / "run.json").exists():
+            assert not folder.exists()
+    assert not RunDirectory(folder).segments()
+    assert main([*map(str, command), "-q"]) == 0
+    assert difference_of(undisturbed, folder) == []
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("former", [True, False], ids=["over former tables", "first tables"])
+@pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), AFTER_RANKS)
+def test_hit_while_tables_are_written(
+    signal_name,
+    event,
+    part,
+    occurrence,
+    former,
+    interrupted,
+    few_fasta,
+    copy_of_run,
+    no_orphan,
+    undisturbed,
+    difference_of,
+):
+    outputs = [path for path in copy_of_run.iterdir() if path.suffix in {".tsv", ".txt", ".h5"}]
+    if not former:
+        for path in outputs:
+            path.unlink()
+    command = ["predict", few_fasta, "-o", copy_of_run, "--resume"]
+    with interrupted(signal_name, event, part, occurrence, *command) as process:
+        assert_hit(process, signal_name, no_orphan)
+    for path in outputs:  # whole or as before
+        if path.exists():
+            assert path.read_bytes() == (undisturbed / path.name).read_bytes()
+        else:
+            assert not former
+    if signal_name != "SIGKILL":
+        assert not list(copy_of_run.rglob("*.tmp"))
+    assert main([*map(str, command), "-q"]) == 0
+    assert difference_of(undisturbed, copy_of_run) == []
+    assert not list(copy_of_run.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_at_random_moments(few_fasta, tmp_path, no_orphan, undisturbed, difference_of):
+    """Kill every start sooner or later than the one before, until one gets through."""
+    dice = random.Random(4)
+    for campaign in range(6):
+        folder = tmp_path / f"run-{campaign}"
+        command = [*PREDICT, few_fasta, "-o", folder, "--devices", "cpu:2", "--resume", "-q"]
+        kept = set()
+        for _ in range(3):
+            with subprocess.Popen(command, start_new_session=True) as process:
+                try:
+                    process.wait(dice.uniform(0.3, 8.0))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                process.wait()
+                no_orphan(process.pid)
+            now = {(path, path.stat().st_mtime_ns) for _, path in RunDirectory(folder).segments()}
+            assert kept <= now
+            kept = now
+        assert main([*map(str, command[3:])]) == 0
+        assert difference_of(undisturbed, folder) == []
+        assert not list(folder.rglob("*.tmp"))
+
+
+def wait_until(ready, process):
+    deadline = time.monotonic() + DEADLINE
+    while not ready():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def states(folder):
+    """What status.json says of the ranks; nothing while there is none."""
+    path = RunDirectory(folder).status_json
+    content = json.loads(path.read_bytes()) if path.exists() else {"ranks": {}}
+    return [rank["state"] for rank in content["ranks"].values()]
+
+
+def has_pending(pid, signum):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (signum - 1) & 1 for mask in masks)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(second, few_fasta, tmp_path, ranks_of, no_orphan):
+    command = [*PREDICT, few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        wait_until(lambda: "running" in states(tmp_path / "run"), process)
+        (rank,) = ranks_of(process)
+        os.kill(rank, signal.SIGSTOP)  # the rank cannot end when asked: the ladder takes 5 s
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: has_pending(rank, signal.SIGTERM), process)
+        asked = time.monotonic()
+        process.send_signal(second)
+        assert process.wait(timeout=DEADLINE) == 128 + second
+        assert time.monotonic() - asked < 2.0
+        no_orphan(process.pid)
+
+
+def test_a_run_under_nohup_outlives_its_terminal(
+    few_fasta, tmp_path, ranks_of, undisturbed, difference_of
+):
+    command = ["nohup", *PREDICT, few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        wait_until(lambda: len(ranks_of(process)) == 1, process)
+        os.killpg(process.pid, signal.SIGHUP)
+        _, said = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, said
+    assert difference_of(undisturbed, tmp_path / "run") == []
+
+
+@pytest.fixture
+def own_handlers():
+    """Handlers such as a program that uses the library may have."""
+
+    def handler(signum, frame):
+        raise AssertionError(signum)
+
+    before = {signum: signal.signal(signum, handler) for signum in STOPPING}
+    yield dict.fromkeys(STOPPING, handler)
+    for signum, one in before.items():
+        signal.signal(signum, one)
+
+
+def handlers():
+    return {signum: signal.getsignal(signum) for signum in STOPPING}
+
+
+class _Asking(SilentReporter):
+    def __init__(self):
+        self.seen = []
+
+    def stage(self, text):  # noqa: ARG002 - a Reporter's signature
+        self.seen.append(handlers())
+
+
+def test_the_library_leaves_its_users_handlers_alone(own_handlers, copy_of_run, few_fasta):
+    reporter = _Asking()
+    predict(predict_job([str(few_fasta)]), Execution(copy_of_run, resume=True), reporter)
+    assert len(reporter.seen) >= 3
+    assert all(seen == own_handlers for seen in reporter.seen)
+    assert handlers() == own_handlers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["bundle", "list"], 0), (["status", "/nowhere"], 1)]
+)
+def test_the_command_line_puts_handlers_back(arguments, code, own_handlers, capsys):
+    assert main(arguments) == code
+    assert handlers() == own_handlers
+
+
+@pytest.mark.parametrize("signum", STOPPING)
+def test_handlers_are_put_back_after_a_stop_too(
+    signum, own_handlers, copy_of_run, few_fasta, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        SilentReporter, "stage", lambda *_: os.kill(os.getpid(), signum), raising=True
+    )
+    monkeypatch.setattr("virnucpro.cli.predict.open_reporter", open_silent)
+    command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
+    assert main(command) == 128 + signum
+    assert handlers() == own_handlers
+
+
+class _Context(SilentReporter):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def open_silent(*_, **__):
+    return _Context()

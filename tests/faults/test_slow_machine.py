@@ -1,0 +1,44 @@
+"""Row 24: the machine is slower than thought: processes stand still and go on again, in bursts."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+
+
+def test_nobody_is_killed_for_being_slow(few_fasta, tmp_path, ranks_of, undisturbed, difference_of):
+    dice = random.Random(24)
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "virnucpro", "predict", few_fasta, "-o", folder]
+    stops = 0
+    with subprocess.Popen(
+        [*command, "--devices", "cpu:2", "-q"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while process.poll() is None and stops < 15:
+            pid = dice.choice([process.pid, *ranks_of(process)])
+            try:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(dice.uniform(0.05, 0.4))
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:  # it ended between the listing and the signal
+                continue
+            stops += 1
+            time.sleep(0.1)
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert "failed" not in said
+    assert stops >= 5
+    assert difference_of(undisturbed, folder) == []
+    ranks = json.loads((folder / "status.json").read_text())["ranks"]
+    assert {rank["state"] for rank in ranks.values()} == {"succeeded"}
+    assert all(rank["seconds"] >= 0 <= rank["silent_seconds"] for rank in ranks.values())
