@@ -1,0 +1,98 @@
+"""Row 22: a huge record, many tiny ones, long, foreign and repeated names: bounded memory."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.sequences.index import SequenceIndex
+
+pytestmark = pytest.mark.timeout(110)
+
+# Says last how many kB its process held at most. (getrusage would tell of the parent's memory too:
+# a process starts as a copy of it.)
+MEASURED = """
+import pathlib, sys
+from virnucpro.cli.main import main
+code = main(sys.argv[1:])
+print(pathlib.Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+sys.exit(code)
+"""
+
+
+def peak_kb(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+def tiny_records(path, number):
+    dice = random.Random(22)
+    with path.open("w") as stream:
+        for record in range(number):
+            stream.write(f">t{record} x\n{''.join(dice.choices('ACGT', k=24))}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [(5_000, 30_000), pytest.param(30_000, 300_000, marks=pytest.mark.slow)],
+)
+def test_many_tiny_records_cost_their_columns_alone(few, many, tmp_path):
+    """The rows are told from digests of 16 bytes and are sorted: some hundred bytes an item (115 measured)."""
+    small = peak_kb("frames", tiny_records(tmp_path / "few.fa", few), "-o", tmp_path / "few")
+    large = peak_kb("frames", tiny_records(tmp_path / "many.fa", many), "-o", tmp_path / "many")
+    text = (tmp_path / "many" / "many_identified_protein.faa").read_bytes()
+    items = text.count(b">")
+    assert b">t0_chunk_1F" in text
+    assert b">t%d_chunk_1" % (many - 1) in text
+    print(f"{few:,} -> {many:,} records, {items:,} items: {small} -> {large} kB")
+    assert (large - small) * 1024 < 200 * items + (16 << 20)
+
+
+@pytest.mark.parametrize("megabases", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_huge_record_costs_a_few_times_its_length(megabases, tmp_path):
+    path = tmp_path / "huge.fa"
+    line = "".join(random.Random(2).choices("ACGT", k=1_000_000)) + "\n"
+    path.write_text(">huge\n" + line * megabases)
+    (tmp_path / "one.fa").write_text(">one\n" + line[:1000])
+    small = peak_kb("frames", tmp_path / "one.fa", "-o", tmp_path / "one")
+    large = peak_kb("frames", path, "-o", tmp_path / "huge")
+    print(f"{megabases} Mb: {small} -> {large} kB")
+    assert (large - small) * 1024 < 6 * megabases * 1_000_000 + (32 << 20)
+
+
+def test_thousands_of_records_with_odd_names_are_answered_in_order(tmp_path, tables):
+    """Few distinct sequences, so that embedding is quick: 3,000 records share some 100 rows."""
+    dice = random.Random(7)
+    coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
+    genes = ["".join(dice.choices(coding, k=80)) for _ in range(20)]
+    names = [
+        "n" * 10_000,
+        "\u03b1\u03b2-Fl\u00fcgel\U0001f9ec",
+        "same",
+        "same",
+        '"quoted"',
+        "'",
+        "#hash",
+        "a,b;c|d",
+        *(f"r{number}" for number in range(3_000)),
+    ]
+    path, folder = tmp_path / "odd.fa", tmp_path / "run"
+    with path.open("w") as stream:
+        for number, name in enumerate(names):
+            stream.write(f">{name}\ttab  and more\t\n{genes[number % 20]}\n")
+    command = ["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]
+    assert main(command) == 0
+    rows = tables(folder / "predictions.tsv")
+    assert [row["seq_name"] for row in rows] == names
+    assert {row["status"] for row in rows} == {"scored"}
+    assert all(row["score"] == rows[number % 20]["score"] for number, row in enumerate(rows))
+    assert SequenceIndex.open(folder / "index").n_rows < 200

@@ -1,0 +1,73 @@
+"""Row 18: any number of ranks, also another one at each resume, gives the same table."""
+
+import random
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.cli.progress import CommandReporter
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.signals import StopRequested
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def fasta(tmp_path_factory):
+    """Some 450 rows in 14 units: each of seven ranks has two."""
+    dice = random.Random(18)
+    path = tmp_path_factory.mktemp("input") / "world.fa"
+    coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
+    with path.open("w") as stream:
+        for number in range(420):
+            stream.write(f">w{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(fasta, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert main(["predict", str(fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    assert len(RunDirectory(folder).segments()) >= 14
+    return folder
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 7])
+def test_any_number_of_ranks_gives_the_same_table(
+    world_size, fasta, alone, tmp_path, difference_of
+):
+    folder = tmp_path / "run"
+    command = ["predict", str(fasta), "-o", str(folder), "--devices", f"cpu:{world_size}", "-q"]
+    assert main(command) == 0
+    assert len(list(RunDirectory(folder).shards.iterdir())) == world_size
+    assert difference_of(alone, folder) == []
+
+
+class _Stopping(CommandReporter):
+    """Stops a run as a signal would, once so many segments are there."""
+
+    wanted = 0
+
+    def ranks(self, statuses):  # noqa: ARG002 - a Reporter's signature
+        if len(RunDirectory(self._root).segments()) >= self.wanted:
+            raise StopRequested(15)
+
+
+def test_four_ranks_then_three_then_five(fasta, alone, tmp_path, monkeypatch, difference_of):
+    folder = tmp_path / "run"
+    reporter = _Stopping(folder, None, quiet=True)
+    command = ["predict", str(fasta), "-o", str(folder), "--resume"]
+    with monkeypatch.context() as patch:
+        patch.setattr("virnucpro.cli.predict.open_reporter", lambda *_, **__: reporter)
+        kept = {}
+        for ranks, wanted in ((4, 1), (3, 5)):
+            reporter.wanted = wanted
+            assert main([*command, "--devices", f"cpu:{ranks}"]) == 143
+            now = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
+            assert kept.items() <= now.items()
+            assert len(now) >= wanted
+            kept = now
+    assert main([*command, "--devices", "cpu:5", "-q"]) == 0
+    assert difference_of(alone, folder) == []
+    units = [unit for unit, _ in RunDirectory(folder).segments()]
+    assert len(units) == len(set(units)) == len(RunDirectory(alone).segments())
