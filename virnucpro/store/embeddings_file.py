@@ -10,6 +10,7 @@ import errno
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -99,11 +100,14 @@ class EmbeddingsFile:
         self._handle = stream.fileno()
         self._layout = layout
         unfailing = _UnfailingFile(self._handle)
-        # These object headers hold no times, so that the bytes depend on the content alone.
-        with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
-            self.offset = _lay_out(file, layout)
-            for column, blocks in ((schema.SEQUENCE_IDS, names), (schema.STATUS, status)):
-                _fill(file[column], blocks, unfailing)
+        # HDF5 calls back into Python. A signal handler that raises within such a call would leave
+        # the library in an unknown state; handlers run in the main thread alone.
+        with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
+            columns: dict[str, Iterable[Sized]] = {
+                schema.SEQUENCE_IDS: names,
+                schema.STATUS: status,
+            }
+            self.offset = thread.submit(_write_layout, unfailing, layout, columns).result()
         unfailing.check()
         if reserve:
             _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
@@ -199,6 +203,18 @@ def _overlay(data: bytearray, patch: bytes, at: int) -> None:
     first, last = max(at, 0), min(at + len(patch), len(data))
     if first < last:
         data[first:last] = patch[first - at : last - at]
+
+
+def _write_layout(
+    unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, Iterable[Sized]]
+) -> int:
+    """Write all but the vectors; return the byte in the file where these begin."""
+    # These object headers hold no times, so that the bytes depend on the content alone.
+    with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
+        offset = _lay_out(file, layout)
+        for column, blocks in columns.items():
+            _fill(file[column], blocks, unfailing)
+    return offset
 
 
 def _lay_out(file: h5py.File, layout: Layout) -> int:

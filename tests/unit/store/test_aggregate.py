@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -258,3 +260,38 @@ def test_a_disk_full_at_any_point_is_a_plain_error(run, small_disk):
         np.testing.assert_array_equal(
             file["embeddings"][:5], read_segment(run.segment(0, 0)).embeddings
         )
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("write", range(1, 16))
+def test_a_signal_within_hdf5_is_delivered_and_leaves_the_former_file(run, write, monkeypatch):
+    from virnucpro.store import embeddings_file
+
+    def interrupt(signum, frame):
+        raise Interrupted
+
+    calls = 0
+    plain_write = embeddings_file._UnfailingFile.write
+
+    def interrupted_write(self, data):
+        nonlocal calls
+        calls += 1
+        if calls == write:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return plain_write(self, data)
+
+    monkeypatch.setattr(embeddings_file._UnfailingFile, "write", interrupted_write)
+    run.embeddings.write_bytes(b"former")
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            write_embeddings(
+                run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of([11, 8, 0, 6]), VIEWS
+            )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert run.embeddings.read_bytes() == b"former"
+    assert list(run.root.glob("*.tmp")) == []
