@@ -27,7 +27,7 @@ def many_fasta(tmp_path_factory):
     coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]
     path = tmp_path_factory.mktemp("input") / "many.fa"
     with path.open("w") as stream:
-        for number in range(400):
+        for number in range(600):
             stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
     return path
 
@@ -55,8 +55,8 @@ def uncovered_records(folder):
     return {index.record_name(int(record)) for record in records}
 
 
-def kill_a_rank(folder, victim, after_units):
-    """SIGKILL the victim once its shard holds so many segments (0: as soon as it is known)."""
+def kill_a_rank(folder, victim, after_units, later):
+    """SIGKILL the victim some seconds after its shard holds so many segments."""
     run = RunDirectory(folder)
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
@@ -66,6 +66,7 @@ def kill_a_rank(folder, victim, after_units):
         except (FileNotFoundError, KeyError):
             pid = None
         if pid and len(list(run.shard(victim).glob("unit-*.h5"))) >= after_units:
+            time.sleep(later)
             os.kill(pid, signal.SIGKILL)
             return
         time.sleep(0.002)
@@ -85,7 +86,7 @@ def test_the_others_finish_and_a_resume_completes(
     with subprocess.Popen(
         [*command, "--devices", f"cpu:{ranks}"], stderr=subprocess.PIPE, text=True
     ) as process:
-        kill_a_rank(folder, victim, dice.randrange(4))
+        kill_a_rank(folder, victim, dice.randrange(4), dice.uniform(0.0, 0.2))
         _, said = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2, said
     assert "SIGKILL" in said
