@@ -35,6 +35,7 @@ class CommandReporter:
         self._view = view
         self._quiet = quiet
         self._states: dict[int, str] = {}
+        self._warned: set[str] = set()
 
     def stage(self, text: str) -> None:
         """Say that a stage of the work begins."""
@@ -42,8 +43,10 @@ class CommandReporter:
             _say(text)
 
     def warn(self, text: str) -> None:
-        """Say what a person should know, quiet or not."""
-        _say(f"warning: {text}")
+        """Say what a person should know, quiet or not; once, however often it is found."""
+        if text not in self._warned:
+            self._warned.add(text)
+            _say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         """Show progress, and say at once when a rank has failed."""

@@ -120,11 +120,14 @@ class Manifest:
             if old.sha256 != new.sha256:
                 raise FingerprintError(
                     f"{root.root}: {new.path} does not hold the sequences that the run was made "
-                    f"from ({old.path}: {old.n_records:,} records of {old.n_bases:,} letters then, "
-                    f"{new.n_records:,} of {new.n_bases:,} now, names and letters counted). "
-                    "Give the original file, or choose another output folder "
-                    "(--force starts anew)."
+                    f"from: {_told(old)} in {old.path} then, {_told(new)} now. Give the original "
+                    "file, or choose another output folder (--force starts anew)."
                 )
+
+
+def _told(file: InputFile) -> str:
+    counts = f"{file.n_records:,} records of {file.n_bases:,} letters"
+    return f"{counts} (names and letters: SHA-256 {file.sha256[:12]})"
 
 
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:

@@ -6,6 +6,7 @@ in the file                      outcome
 lower case                       upper case
 U (nucleotides)                  T
 letters of IUPAC                 kept
+``*`` at the end of a protein    left out: it says that the gene ends there
 any other letter, ``-``, ``*``   `InputError` that names file, record and letter
 white space, blank lines         left out
 ``\r\n``, and ``\r`` in FASTA      line ends
@@ -103,6 +104,8 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
     """
     spelling = _SPELLING[alphabet]
     for number, (header, body) in enumerate(_entries(path), 1):
+        if alphabet is Alphabet.PROTEIN:
+            body = body.rstrip(_SPACE).removesuffix(b"*")
         sequence = body.translate(spelling, _SPACE)
         name = _name(header)
         if b"\0" in sequence:

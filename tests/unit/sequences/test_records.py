@@ -123,8 +123,13 @@ def test_records_before_the_bad_one_are_given(tmp_path):
 def test_proteins_are_read_as_proteins(read):
     records = [Record("p", b"MKVLEQUOBZXJ")]
     assert read(b">p\nmkvleq\nUOBZXJ\n", Alphabet.PROTEIN) == records
-    with pytest.raises(InputError, match="remove gaps and stops"):
-        read(b">p\nMKVL*\n", Alphabet.PROTEIN)
+    assert read(b">p\nMKVL\nAC*\n\n>q\n*\n", Alphabet.PROTEIN) == [
+        Record("p", b"MKVLAC"),
+        Record("q", b""),
+    ]
+    for inner in (b">p\nMK*VL\n", b">p\nMKVL**\n"):
+        with pytest.raises(InputError, match="remove gaps and stops"):
+            read(inner, Alphabet.PROTEIN)
 
 
 def zst(content):
