@@ -1,0 +1,68 @@
+"""A commit killed at every system call, an aggregation at many: absent or whole, former or new."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+
+STEPPED = Path(__file__).parents[1] / "data" / "stepped.py"
+
+
+@pytest.fixture
+def stepped():
+    """Run the kills in a process of their own; what was seen after each."""
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, STEPPED, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if "] ptrace" in done.stderr:
+            pytest.skip("this machine forbids a process to trace its own children (ptrace)")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_a_commit_killed_at_any_system_call_is_absent_or_whole(stepped, tmp_path):
+    seen = stepped("commit", tmp_path)
+    absent, whole = [0], [0, 1]
+    assert [state for state in seen if state[0] not in (absent, whole)] == []
+    assert [state for state in seen if state[1] or not state[2]] == []
+    assert seen[0][0] == absent
+    assert seen[-1] == [whole, 0, True, 0]
+    assert sum(state[0] == absent for state in seen) > 10
+    assert sum(state[0] == whole for state in seen) > 5
+    assert any(unfinished for *_, unfinished in seen)
+
+
+def test_an_aggregation_killed_anywhere_leaves_the_former_output_or_the_new(
+    stepped, copy_of_run, tmp_path
+):
+    (tmp_path / "target").mkdir()
+    seen = stepped("aggregate", copy_of_run, tmp_path / "target", 3)
+    assert Counter(seen).keys() == {"former", "new"}
+    assert seen[-1] == "new"
+    assert len(seen) > 20
+
+
+def test_what_no_segment_holds_is_never_zero(copy_of_run):
+    run = RunDirectory(copy_of_run)
+    run.segments()[1][1].unlink()
+    assert main(["aggregate", str(run.root), "-q"]) == 2
+    with h5py.File(run.embeddings) as file:
+        missing = file["status"][:] == 2
+        assert missing.any()
+        assert np.isnan(file["embeddings"][:][missing]).all()
+        assert (file["embeddings"][:][~missing] != 0).any(axis=1).all()

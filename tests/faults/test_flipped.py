@@ -1,0 +1,159 @@
+"""A flipped byte or a lost end, in any file of a run: found, or without any effect."""
+
+import json
+import os
+import random
+from itertools import cycle, islice
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.pipeline.outputs import write_tables
+from virnucpro.pipeline.session import reopen_session
+from virnucpro.pipeline.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.coverage import survey
+
+PASSING = {"run.lock", "status.json", "launches", "logs"}
+"""What no number depends on once a run has ended."""
+
+
+def files_of(run):
+    return sorted(path for path in run.root.rglob("*") if path.is_file())
+
+
+def kind_of(run, path):
+    return path.relative_to(run.root).parts[0]
+
+
+def tables_of(folder):
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.suffix in {".tsv", ".txt", ".csv"}
+    }
+
+
+def rederived(run, folder):
+    """The tables that `aggregate` makes of the run as it is now."""
+    folder.mkdir()
+    with reopen_session(run) as session:
+        coverage = survey(run, session.bounds, session.manifest.fingerprint)
+        assert coverage.complete
+        write_tables(RunDirectory(folder), session, coverage)
+    return tables_of(folder)
+
+
+def flips(run, n_flips):
+    """Positions over all files, the same number in each as far as their sizes go."""
+    dice = random.Random(13)
+    files = [path for path in files_of(run) if path.stat().st_size]
+    for path in islice(cycle(files), n_flips):
+        yield path, dice.randrange(path.stat().st_size), dice.randrange(1, 256)
+
+
+@pytest.mark.parametrize("n_flips", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_flip_of_one_byte_anywhere_is_found_or_harmless(n_flips, copy_of_run, tmp_path):
+    run = RunDirectory(copy_of_run)
+    original = rederived(run, tmp_path / "original")
+    assert original == tables_of(run.root)
+    found, harmless = 0, []
+    for number, (path, position, mask) in enumerate(flips(run, n_flips)):
+        content = path.read_bytes()
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ mask]) + content[position + 1 :]
+        )
+        problems = verify_run(run).problems
+        if problems:
+            assert any(one.path in {path, path.parent} for one in problems), (path, problems)
+            found += 1
+        else:
+            harmless.append(path)
+            if kind_of(run, path) not in PASSING:
+                assert rederived(run, tmp_path / str(number)) == original, (path, position)
+        path.write_bytes(content)
+    assert found + len(harmless) == n_flips
+    assert {kind_of(run, path) for path in harmless} <= {*PASSING, "run.json", "index"}
+    assert not [path for path in harmless if path.suffix in {".npy", ".h5"}]
+    assert found > n_flips / 2
+    assert verify_run(run).problems == ()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_lost_end_of_any_file_is_found(share, copy_of_run):
+    run = RunDirectory(copy_of_run)
+    for path in files_of(run):
+        if kind_of(run, path) in PASSING or not path.stat().st_size:
+            continue
+        content = path.read_bytes()
+        path.write_bytes(content[: min(int(len(content) * share), len(content) - 2)])
+        problems = verify_run(run).problems
+        assert any(one.path in {path, path.parent} for one in problems), path
+        path.write_bytes(content)
+
+
+def test_repair_removes_what_is_bad_alone_and_a_resume_redoes_it(
+    copy_of_run, undisturbed, few_fasta, tmp_path, virnucpro, difference_of, capsys
+):
+    run = RunDirectory(copy_of_run)
+    (_, flipped), (_, torn), *whole = run.segments()
+    with flipped.open("r+b") as stream:
+        stream.seek(7000)
+        byte = stream.read(1)[0]
+        os.pwrite(stream.fileno(), bytes([byte ^ 64]), 7000)
+    os.truncate(torn, 700)
+    stranger = run.segment(3, 77)
+    stranger.parent.mkdir()
+    stranger.write_bytes(whole[0][1].read_bytes())
+    before = {path: path.stat().st_mtime_ns for _, path in whole}
+
+    assert main(["verify", str(run.root), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert {one["path"] for one in told["problems"]} == {str(flipped), str(torn), str(stranger)}
+    assert main(["verify", str(run.root), "--repair", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["removed"] == [str(flipped), str(torn)]
+    assert [one["path"] for one in told["problems"]] == [str(stranger)]
+    stranger.unlink()
+    assert main(["verify", str(run.root)]) == 2
+    assert set(run.segments()) == set(whole)
+
+    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert main(["verify", str(run.root)]) == 0
+    assert difference_of(undisturbed, run.root) == []
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
+    run = RunDirectory(copy_of_run)
+    right = {row["seq_name"]: row for row in tables(run.predictions)}
+    unit, path = run.segments()[2]
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    done = virnucpro("aggregate", run.root)
+    assert done.returncode == 2
+    assert f"unit-{unit:06d}.h5: is torn or was altered" in done.stderr
+    rows = tables(run.predictions)
+    assert len(rows) == len(right)
+    answered = [row for row in rows if row["status"] == "scored"]
+    assert answered == [right[row["seq_name"]] for row in answered]
+    missing = {row["seq_name"] for row in rows if row["status"] == "missing"}
+    assert missing == {row["seq_name"] for row in tables(run.missing)} != set()
+
+
+def test_repair_is_refused_while_a_process_is_at_work(copy_of_run, capsys):
+    from virnucpro.pipeline.lock import run_lock
+
+    run = RunDirectory(copy_of_run)
+    _, path = run.segments()[0]
+    path.write_bytes(b"")
+    with run_lock(run):
+        assert main(["verify", str(run.root), "--repair"]) == 1
+        assert "another process" in capsys.readouterr().err
+        assert path.exists()
+        assert main(["verify", str(run.root)]) == 1
+        assert "its outputs were not checked" in capsys.readouterr().out
+    assert main(["verify", str(run.root), "--repair"]) == 2
+    assert not path.exists()

@@ -1,0 +1,141 @@
+"""Segments that are gone, and files that are none of the run's."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.store.segment import Segment, commit_segment, read_segment
+
+
+def records_of_rows(run, first, last):
+    index = SequenceIndex.open(run.index)
+    items = np.flatnonzero((index.item_row >= first) & (index.item_row < last))
+    windows = np.searchsorted(index.window_first_item, items, side="right") - 1
+    records = np.searchsorted(index.record_first_window, windows, side="right") - 1
+    return {index.record_name(int(record)) for record in records}
+
+
+@pytest.mark.parametrize("what", ["segment", "shard"])
+def test_what_is_gone_is_listed_and_redone(
+    what, copy_of_run, undisturbed, few_fasta, virnucpro, tables, difference_of, capsys
+):
+    run = RunDirectory(copy_of_run)
+    _, path = run.segments()[1]
+    rows = read_segment(path).rows
+    if what == "segment":
+        path.unlink()
+    else:
+        shutil.rmtree(path.parent)
+    assert main(["verify", str(run.root)]) == 2
+    assert main(["aggregate", str(run.root), "-q"]) == 2
+    listed = {row["seq_name"] for row in tables(run.missing)}
+    everyone = {row["seq_name"] for row in tables(run.predictions)}
+    gone = records_of_rows(run, rows[0], rows[-1] + 1) if what == "segment" else everyone
+    assert listed == gone
+    assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
+    assert "not answered yet" in capsys.readouterr().err
+
+    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, run.root) == []
+    assert not run.missing.exists()
+
+
+def other_run(segment):
+    return Segment(
+        segment.unit, "e" * 64, segment.rows, segment.state, segment.embeddings, segment.scores
+    )
+
+
+def other_rows(segment):
+    return Segment(
+        segment.unit,
+        segment.fingerprint,
+        segment.rows + 1,
+        segment.state,
+        segment.embeddings,
+        segment.scores,
+    )
+
+
+def an_old_version(path, segment):
+    commit_segment(path, segment)
+    path.write_bytes(path.read_bytes().replace(b"segment 1\n", b"segment 7\n", 1))
+
+
+STRAYS = {
+    "another run's segment": (
+        lambda path, segment: commit_segment(path, other_run(segment)),
+        "belongs to a run with fingerprint e",
+    ),
+    "a segment of other rows": (
+        lambda path, segment: commit_segment(path, other_rows(segment)),
+        "its rows are not",
+    ),
+    "another version's segment": (an_old_version, "schema version 7, this program knows 1"),
+    "a foreign file": (
+        lambda path, _: path.write_bytes(b"notes of a meeting\n" * 99),
+        "is no segment of virnucpro",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STRAYS)
+def test_a_stray_file_is_refused_by_name_and_never_merged(
+    kind, copy_of_run, undisturbed, difference_of, capsys
+):
+    put, reason = STRAYS[kind]
+    run = RunDirectory(copy_of_run)
+    _, path = run.segments()[0]
+    stray = run.shards / "rank-9999" / path.name
+    stray.parent.mkdir()
+    put(stray, read_segment(path))
+    content = stray.read_bytes()
+    path.rename(run.root / "kept")
+    assert main(["aggregate", str(run.root), "-q"]) == 2
+    said = capsys.readouterr().err
+    assert str(stray) in said
+    assert reason in said
+    (run.root / "kept").rename(path)
+    assert main(["aggregate", str(run.root), "-q"]) == 0
+    assert difference_of(undisturbed, run.root) == []
+
+    assert main(["verify", str(run.root), "--repair"]) == 1
+    assert f"{stray}: " in capsys.readouterr().out
+    assert stray.read_bytes() == content
+    stray.unlink()
+    assert main(["verify", str(run.root)]) == 0
+
+
+def test_leftovers_and_other_files_are_ignored(
+    copy_of_run, undisturbed, few_fasta, virnucpro, difference_of
+):
+    run = RunDirectory(copy_of_run)
+    _, path = run.segments()[0]
+    ours = path.with_name(f"{path.name}.4711-0123abcd.tmp")
+    others = [
+        path.with_name("unit-000001.h5.bak"),
+        path.with_name("notes.tmp"),
+        run.shards / "unit-000001.h5",
+        run.root / "notes.txt",
+    ]
+    for file in (ours, *others):
+        file.write_bytes(path.read_bytes()[:900])
+    assert main(["verify", str(run.root)]) == 0
+    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, run.root) == []
+    assert not ours.exists()
+    assert all(file.exists() for file in others)
+
+
+def test_a_run_of_another_version_is_refused(copy_of_run, capsys):
+    run = RunDirectory(copy_of_run)
+    text = run.run_json.read_text()
+    run.run_json.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
+    assert main(["aggregate", str(run.root)]) == 1
+    assert "another version of virnucpro" in capsys.readouterr().err

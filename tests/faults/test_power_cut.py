@@ -1,0 +1,136 @@
+"""The power goes: what was not on the disk is lost, and what was committed is not.
+
+A real ext4 on a loop device is shut down without writing its journal out (the ioctl that file
+systems are tested with), so that everything that no fsync had forced out is gone when it is mounted
+again. Covered are the file system's own rules for data, names and folders; not covered are disks
+that lie about a flush.
+"""
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from virnucpro.pipeline.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.coverage import survey
+
+SHUTDOWN = 0x8004587D
+WITHOUT_LOG = 2
+PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.segment import Segment
+from virnucpro.store.shard import ShardWriter
+
+writer = ShardWriter(RunDirectory(Path(sys.argv[1])), 0)
+for unit in range(10_000):
+    rows = np.arange(unit * 4, unit * 4 + 4)
+    vectors = np.repeat(rows[:, None], 9000, axis=1).astype("f4")
+    writer.commit(Segment(unit, "f", rows, np.zeros(4, "u1"), vectors, None))
+    print(unit, flush=True)
+"""
+
+
+def call(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class Disk:
+    """A disk whose power can be cut."""
+
+    def __init__(self, image, folder):
+        self.image, self.folder = image, folder
+        with image.open("wb") as stream:
+            stream.truncate(256 << 20)
+        self.made = call("mkfs.ext4", "-q", "-F", image)
+        folder.mkdir()
+
+    def mount(self):
+        done = call("mount", "-o", "loop", self.image, self.folder)
+        if done.returncode:
+            pytest.skip(f"needs root and loop devices: {done.stderr.strip()}")
+
+    def cut(self):
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
+        finally:
+            os.close(handle)
+
+    def mount_again(self):
+        deadline = time.monotonic() + 10
+        while (done := call("umount", self.folder)).returncode:
+            assert time.monotonic() < deadline, done.stderr
+            time.sleep(0.02)  # until the last killed process has let go of it
+        self.mount()
+
+
+@pytest.fixture
+def disk_with_a_plug(tmp_path):
+    try:
+        disk = Disk(tmp_path / "image", tmp_path / "mounted")
+    except FileNotFoundError:
+        pytest.skip("needs mkfs.ext4 (e2fsprogs)")
+    disk.mount()
+    yield disk
+    call("umount", "-l", disk.folder)
+
+
+def test_the_plug_drops_what_was_not_forced_out(disk_with_a_plug):
+    (disk_with_a_plug.folder / "careless").write_bytes(b"x" * 100_000)
+    disk_with_a_plug.cut()
+    disk_with_a_plug.mount_again()
+    careless = disk_with_a_plug.folder / "careless"
+    assert not careless.exists() or careless.stat().st_size == 0
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 20])
+def test_every_acknowledged_segment_is_whole_and_no_other_counts(disk_with_a_plug, after):
+    run = RunDirectory(disk_with_a_plug.folder / "run")
+    run.root.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, run.root], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        acknowledged = [int(writer.stdout.readline()) for _ in range(after + 1)]
+        time.sleep(0.003 * after)
+        disk_with_a_plug.cut()
+        writer.send_signal(signal.SIGKILL)
+        # what it said between the last line read and the cut was acknowledged as well
+        told = [int(line) for line in writer.stdout if line.endswith("\n")]
+    disk_with_a_plug.mount_again()
+    coverage = survey(run, np.arange(0, 40_004, 4), "f")
+    assert coverage.rejected == ()
+    assert {*acknowledged, *told} <= coverage.done.keys()
+    assert len(coverage.done) <= len(acknowledged) + len(told) + 1
+
+
+@pytest.mark.timeout(110)
+def test_a_run_goes_on_after_a_power_cut(
+    disk_with_a_plug, few_fasta, undisturbed, virnucpro, difference_of
+):
+    run = RunDirectory(disk_with_a_plug.folder / "run")
+    command = [*PREDICT, few_fasta, "-o", run.root, "-q", "--devices", "cpu:1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        while len(run.segments()) < 2 and process.poll() is None:
+            time.sleep(0.002)
+        disk_with_a_plug.cut()
+        os.killpg(process.pid, signal.SIGKILL)
+    disk_with_a_plug.mount_again()
+    found = verify_run(run)
+    assert found.problems == ()
+    assert found.units_missing
+    assert len(found.units_missing) < found.units
+    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, run.root) == []

@@ -1,0 +1,64 @@
+"""One rank at work twice at once: each unit once, and the same bytes."""
+
+import shutil
+import subprocess
+import sys
+
+from virnucpro.run_dir import RunDirectory
+
+ATTEMPT = """
+import os, sys
+from pathlib import Path
+from virnucpro.pipeline.gpu_worker import run_rank
+from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.run_dir import RunDirectory
+
+class Channel:
+    def put(self, payload):
+        print(payload["units"])
+
+    def progress(self, done, total):
+        if done == 0:
+            print("ready", flush=True)
+            sys.stdin.readline()
+
+run = RunDirectory(Path(sys.argv[1]))
+manifest, job = read_manifest(run), predict_job([sys.argv[2]])
+run_rank(0, 1, Channel(), RankTask(
+    run=run, launch=1, fingerprint=manifest.fingerprint, encoders=job.encoders, head=job.head,
+    precision="fp32", embeddings="fp16", unit_rows=manifest.units["rows"],
+    unit_positions=manifest.units["positions"], batch_tokens=2048, torch_device="cpu",
+    threads=len(os.sched_getaffinity(0)),
+))
+"""
+
+
+def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
+    copy_of_run, undisturbed, few_fasta, difference_of
+):
+    run, original = RunDirectory(copy_of_run), RunDirectory(undisturbed)
+    shutil.rmtree(run.shard(0))
+    attempts = [
+        subprocess.Popen(
+            [sys.executable, "-c", ATTEMPT, run.root, few_fasta],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for attempt in attempts:
+        assert attempt.stdout.readline() == "ready\n"
+    for attempt in attempts:
+        attempt.stdin.write("go\n")
+        attempt.stdin.flush()
+    for attempt in attempts:
+        said, _ = attempt.communicate(timeout=60)
+        assert attempt.returncode == 0
+        assert said == f"{len(original.segments())}\n"
+    assert {path.name: path.read_bytes() for path in run.shard(0).iterdir()} == {
+        path.name: path.read_bytes() for path in original.shard(0).iterdir()
+    }
+    assert difference_of(undisturbed, run.root) == []
