@@ -104,9 +104,8 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
     """
     spelling = _SPELLING[alphabet]
     for number, (header, body) in enumerate(_entries(path), 1):
-        if alphabet is Alphabet.PROTEIN:
-            body = body.rstrip(_SPACE).removesuffix(b"*")
-        sequence = body.translate(spelling, _SPACE)
+        letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
+        sequence = letters.translate(spelling, _SPACE)
         name = _name(header)
         if b"\0" in sequence:
             raise _foreign_letter(path, number, name, body, alphabet)
@@ -136,6 +135,10 @@ def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
             f"{path}: neither FASTA nor FASTQ: it begins with {start[:20]!r}, not with > or @; "
             "give a file of sequences"
         )
+
+
+def _without_final_stop(body: bytes) -> bytes:
+    return body.rstrip(_SPACE).removesuffix(b"*")
 
 
 def _name(header: bytes) -> str:
