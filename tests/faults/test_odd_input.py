@@ -46,7 +46,7 @@ def tiny_records(path, number):
     [(5_000, 30_000), pytest.param(30_000, 300_000, marks=pytest.mark.slow)],
 )
 def test_many_tiny_records_cost_their_columns_alone(few, many, tmp_path):
-    """The rows are told from digests of 16 bytes and are sorted: some hundred bytes an item (115 measured)."""
+    """The rows are told by digests of 16 bytes, and sorted: 115 bytes an item were measured."""
     small = peak_kb("frames", tiny_records(tmp_path / "few.fa", few), "-o", tmp_path / "few")
     large = peak_kb("frames", tiny_records(tmp_path / "many.fa", many), "-o", tmp_path / "many")
     text = (tmp_path / "many" / "many_identified_protein.faa").read_bytes()

@@ -172,21 +172,38 @@ def states(folder):
     return [rank["state"] for rank in content["ranks"].values()]
 
 
+def stands_still(pid):
+    """Whether SIGSTOP has reached a process: a signal that comes earlier may still end it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def has_pending(pid, signum):
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (signum - 1) & 1 for mask in masks)
 
 
+@pytest.fixture
+def long_fasta(tmp_path):
+    """Work enough that a rank is still at it when it is seen running."""
+    dice = random.Random(6)
+    path = tmp_path / "long.fa"
+    with path.open("w") as stream:
+        for number in range(1_500):
+            stream.write(f">l{number}\n{''.join(dice.choices('ACG', k=480))}\n")
+    return path
+
+
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(second, few_fasta, tmp_path, ranks_of, no_orphan):
-    command = [*PREDICT, few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
+def test_a_second_signal_ends_it_at_once(second, long_fasta, tmp_path, ranks_of, no_orphan):
+    command = [*PREDICT, long_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         wait_until(lambda: "running" in states(tmp_path / "run"), process)
         (rank,) = ranks_of(process)
         os.kill(rank, signal.SIGSTOP)  # the rank cannot end when asked: the ladder takes 5 s
+        wait_until(lambda: stands_still(rank), process)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: has_pending(rank, signal.SIGTERM), process)
         asked = time.monotonic()
