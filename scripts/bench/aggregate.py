@@ -1,0 +1,111 @@
+"""How fast segments become one embeddings.h5, beside a plain copy of the same bytes.
+
+Both read the same segment files from the system's cache and end with an fsync of what they wrote.
+The aggregation verifies every segment twice (survey, then writing) and puts the rows, whose order
+is a random one, into the order of the input: no run of neighbours helps it.
+
+    python scripts/bench/aggregate.py [--rows 100000] [--dim 3328] [--folder DIR]
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from virnucpro.durable import write_file
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.loose import survey_loose
+from virnucpro.store.segment import Segment
+from virnucpro.store.shard import ShardWriter
+
+UNIT_ROWS = 2048
+REPEATS = 3
+
+
+def main() -> None:
+    """Write segments, then copy and aggregate them in turns, and print medians."""
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        run = RunDirectory(Path(name))
+        paths = write_segments(run, arguments.rows, arguments.dim)
+        size = arguments.rows * arguments.dim * 2
+        order = np.random.default_rng(1).permutation(arguments.rows)
+        copied, surveyed, written = [], [], []
+        for _ in range(REPEATS):
+            copied.append(seconds(lambda: copy(paths, run.root / "copy")))
+            surveyed.append(seconds(lambda: survey_loose(paths, arguments.rows)))
+            written.append(seconds(lambda: aggregate(run, paths, order, arguments.dim)))
+        total = statistics.median(written)
+        print(f"{size / 1e6:,.0f} MB of vectors in {len(paths)} segments, medians of {REPEATS}")
+        for label, took in (
+            ("plain copy, fsync", statistics.median(copied)),
+            ("survey alone", statistics.median(surveyed)),
+            ("survey and interleaved writing, fsync", total),
+        ):
+            print(f"{label:40} {took:6.2f} s {size / took / 1e6:8,.0f} MB/s")
+        print(f"aggregation against plain copy: {total / statistics.median(copied):.2f}x its time")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(f"peak memory of this process: {peak / 1024:,.0f} MiB")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=3328, help="of float16 vectors")
+    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    return parser.parse_args()
+
+
+def write_segments(run: RunDirectory, n_rows: int, dim: int) -> list[Path]:
+    """Commit random vectors as four ranks would."""
+    dice = np.random.default_rng(0)
+    writers = [ShardWriter(run, rank) for rank in range(4)]
+    for unit, first in enumerate(range(0, n_rows, UNIT_ROWS)):
+        rows = np.arange(first, min(first + UNIT_ROWS, n_rows))
+        vectors = dice.standard_normal((len(rows), dim), np.float32).astype(np.float16)
+        state = np.zeros(len(rows), np.uint8)
+        writers[unit % 4].commit(Segment(unit, "f" * 64, rows, state, vectors, None))
+    return [path for _, path in run.segments()]
+
+
+def copy(paths: list[Path], target: Path) -> None:
+    """Put all files one behind the other."""
+    with write_file(target) as stream:
+        for path in paths:
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, stream, 1 << 20)
+
+
+def aggregate(
+    run: RunDirectory,
+    paths: list[Path],
+    order: np.ndarray[tuple[int], np.dtype[np.int64]],
+    dim: int,
+) -> None:
+    """Do what the command does, with an index in memory."""
+    index = SimpleNamespace(
+        n_items=len(order), item_row=order, item_name=lambda item: f"record_chunk_{item}F1"
+    )
+    coverage = survey_loose(paths, len(order))
+    write_embeddings(run.embeddings, coverage, index, {"nucleotide": 768, "protein": dim - 768})
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Time an action that starts with nothing left to write from what came before."""
+    os.sync()
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Shards that survived elsewhere, joined with their run, with its index, or with neither."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.segment import commit_segment, read_segment
+
+
+@pytest.fixture
+def surviving(undisturbed, tmp_path):
+    """Copies of all segments but the first, far from their run."""
+    folder = tmp_path / "surviving"
+    folder.mkdir()
+    _, *kept = RunDirectory(undisturbed).segments()
+    for _, path in kept:
+        shutil.copy(path, folder / path.name)
+    return folder
+
+
+def stored(path):
+    with h5py.File(path) as file:
+        return file["sequence_ids"].asstr()[:].tolist(), file["embeddings"][:]
+
+
+def test_all_of_a_runs_shards_give_the_runs_own_file(undisturbed, tmp_path):
+    out, shards = tmp_path / "out.h5", undisturbed / "shards"
+    assert main(["aggregate", str(shards), "-o", str(out), "--index", str(undisturbed)]) == 0
+    assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
+    (tmp_path / "index").symlink_to(undisturbed / "index")
+    assert main(["aggregate", str(shards), "-o", str(out), "--index", str(tmp_path / "index")]) == 0
+    names, vectors = stored(out)
+    wanted_names, wanted = stored(undisturbed / "embeddings.h5")
+    assert names == wanted_names
+    np.testing.assert_array_equal(vectors, wanted)
+
+
+def test_what_survived_is_joined_and_what_did_not_is_listed(
+    surviving, undisturbed, tmp_path, capsys
+):
+    out = tmp_path / "out.h5"
+    gone = read_segment(RunDirectory(undisturbed).segments()[0][1]).rows
+    paths = sorted(map(str, surviving.iterdir()), reverse=True)
+    assert main(["aggregate", *paths, "-o", str(out)]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"first_row\tlast_row\n{gone[0]}\t{gone[-1]}\n"
+    assert f"{len(gone)} rows have no segment" in told.err
+    names, vectors = stored(out)
+    segments = [read_segment(path) for path in sorted(surviving.iterdir())]
+    assert names == [str(row) for segment in segments for row in segment.rows]
+    np.testing.assert_array_equal(vectors, np.concatenate([one.embeddings for one in segments]))
+
+    assert main(["aggregate", *paths, "-o", str(out), "--index", str(undisturbed)]) == 2
+    names, vectors = stored(out)
+    wanted_names, wanted = stored(undisturbed / "embeddings.h5")
+    empty = np.isnan(vectors).all(axis=1)
+    assert names == wanted_names
+    assert 0 < empty.sum() < len(names)
+    np.testing.assert_array_equal(vectors[~empty], wanted[~empty])
+
+
+@pytest.mark.parametrize("trouble", ["stranger", "unequal copy", "row beyond"])
+def test_what_does_not_belong_is_refused_by_name_and_the_former_file_stays(
+    trouble, surviving, undisturbed, tmp_path, capsys
+):
+    out = tmp_path / "out.h5"
+    out.write_bytes(b"former")
+    bad = surviving / "copies" / "unit-000001.h5"
+    bad.parent.mkdir()
+    segment = read_segment(surviving / bad.name)
+    changes = {
+        "stranger": {"fingerprint": "e" * 64},
+        "unequal copy": {"scores": segment.scores[:, ::-1].copy()},
+        "row beyond": {"rows": segment.rows + 10_000},
+    }
+    parts = {name: getattr(segment, name) for name in segment.__slots__}
+    commit_segment(bad, type(segment)(**parts | changes[trouble]))
+    command = ["aggregate", str(surviving), str(bad.parent), "-o", str(out)]
+    assert main([*command, "--index", str(undisturbed)]) == 1
+    assert str(bad) in capsys.readouterr().err
+    assert out.read_bytes() == b"former"
+
+
+def test_another_runs_index_is_refused(surviving, copy_of_run, tmp_path, capsys):
+    run = RunDirectory(copy_of_run)
+    for path in surviving.iterdir():
+        segment = read_segment(path)
+        parts = {name: getattr(segment, name) for name in segment.__slots__}
+        commit_segment(path, type(segment)(**parts | {"fingerprint": "e" * 64}))
+    command = ["aggregate", str(surviving), "-o", str(tmp_path / "out.h5")]
+    assert main([*command, "--index", str(run.root)]) == 1
+    assert "name the segments' own run" in capsys.readouterr().err
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["a", "b"], ["a", "--index", "b"], []],
+)
+def test_wrong_usage_exits_64(arguments):
+    try:
+        code = main(["aggregate", *arguments])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 64
