@@ -79,6 +79,18 @@ def test_a_flip_of_one_byte_anywhere_is_found_or_harmless(n_flips, copy_of_run, 
     assert verify_run(run).problems == ()
 
 
+@pytest.mark.parametrize("part", ["thresholds", "labels", "counts", "encoders"])
+def test_a_change_of_run_json_beside_the_fingerprint_is_refused(part, copy_of_run, capsys):
+    run = RunDirectory(copy_of_run)
+    before, mark, after = run.run_json.read_text().partition(f'"{part}": ')
+    position = next(number for number, letter in enumerate(after) if letter.isalnum())
+    other = "x" if after[position].isalpha() else str(9 - int(after[position]))
+    run.run_json.write_text(f"{before}{mark}{after[:position]}{other}{after[position + 1 :]}")
+    assert [one.path for one in verify_run(run).problems] == [run.run_json]
+    assert main(["aggregate", str(run.root)]) == 1
+    assert "run.json has been changed since it was written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_lost_end_of_any_file_is_found(share, copy_of_run):
     run = RunDirectory(copy_of_run)
