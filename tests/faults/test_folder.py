@@ -7,6 +7,8 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.cli.progress import CommandReporter
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.shard import ShardWriter
 
 pytestmark = pytest.mark.timeout(110)
 
@@ -53,6 +55,12 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_rank_does_not_make_a_run_folder_that_is_gone(tmp_path):
+    with pytest.raises(FileNotFoundError, match="shards"):
+        ShardWriter(RunDirectory(tmp_path / "gone"), 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 class _Vanishing(CommandReporter):
     """Takes the disk away at the first sight of the ranks, or when they are through."""
 
@@ -73,7 +81,13 @@ class _Vanishing(CommandReporter):
         subprocess.run(["umount", "-l", self._root.parent], check=True)
 
 
-@pytest.mark.parametrize("moment", ["ranks", "verifying", "writing embeddings"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "ranks",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("verifying", "writing embeddings")),
+    ],
+)
 def test_a_disk_that_vanishes_is_not_replaced_by_a_new_folder(
     moment, disk, few_fasta, monkeypatch, capsys
 ):

@@ -20,7 +20,7 @@ def limited(limit, *arguments):
     )
 
 
-@pytest.mark.parametrize("limit", ["-n 64", "-s 256"])
+@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-s 256", marks=pytest.mark.slow)])
 def test_it_works_with_little(limit, few_fasta, tmp_path, undisturbed, difference_of):
     done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,10 @@ pytestmark = pytest.mark.timeout(110)
 PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
 
 
-@pytest.mark.parametrize("option", [[], ["--resume"], ["--force"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--force"], *(pytest.param(one, marks=pytest.mark.slow) for one in ([], ["--resume"]))],
+)
 def test_the_second_is_refused_at_once_and_harms_nothing(
     option, few_fasta, tmp_path, undisturbed, difference_of
 ):

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Runs the whole fault matrix, the slow rows too. Other arguments go to pytest.
+# Small disks are mounted for some rows: without root these are skipped.
+# Usage: bash scripts/faults.sh [PYTEST ARGUMENT ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/setup.sh
+set_up ui,test,lint,bench
+exec .venv/bin/python -m pytest tests/faults -m "slow or not slow" "$@"
