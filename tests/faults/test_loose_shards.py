@@ -69,9 +69,11 @@ def test_what_does_not_belong_is_refused_by_name_and_the_former_file_stays(
 ):
     out = tmp_path / "out.h5"
     out.write_bytes(b"former")
-    bad = surviving / "copies" / "unit-000001.h5"
+    gone, kept, *_ = (path for _, path in RunDirectory(undisturbed).segments())
+    original = gone if trouble == "stranger" else kept
+    bad = surviving / "copies" / original.name
     bad.parent.mkdir()
-    segment = read_segment(surviving / bad.name)
+    segment = read_segment(original)
     changes = {
         "stranger": {"fingerprint": "e" * 64},
         "unequal copy": {"scores": segment.scores[:, ::-1].copy()},

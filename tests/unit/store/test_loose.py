@@ -88,6 +88,11 @@ def test_what_does_not_belong_together_is_refused_by_name(put, changes, error, m
         survey_loose([put(0), put(1), put(0, "b", **changes)])
 
 
+def test_a_stranger_of_other_rows_is_refused_by_name(put):
+    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000002\.h5; name"):
+        survey_loose([put(0), put(1), put(2, "b", fingerprint="e")])
+
+
 def test_a_row_beyond_the_index_is_refused_by_name(put):
     with pytest.raises(StoreError, match=r"unit-000001\.h5: holds row 9, the index has 7"):
         survey_loose([put(0), put(1)], 7)
