@@ -368,7 +368,7 @@ build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
     )  # fmt: skip
     last = child.stderr.strip().splitlines()[-1]
     assert f"StoreError: {tmp_path / 'index'}: the sequence index cannot be written" in last
-    assert "free space there" in last
+    assert "see to that and repeat" in last
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
