@@ -42,8 +42,8 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         "--devices",
         default="auto",
         metavar="LIST",
-        help="auto (all GPUs that this process sees, else the CPU), 0,1 (those GPUs), "
-        "cpu:2 (two CPU ranks); default: %(default)s",
+        help="auto (all GPUs that this process sees, else a CPU rank for each thread), "
+        "0,1 (those GPUs), cpu:2 (two CPU ranks); default: %(default)s",
     )
     parser.add_argument(
         "-t",

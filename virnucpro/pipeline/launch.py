@@ -34,7 +34,7 @@ def compute_missing(
     session: Session,
     job: Job,
     devices: Sequence[Device],
-    threads: int | None,
+    threads: int,
     reporter: Reporter,
 ) -> Mapping[int, WorkerStatus]:
     """Compute the units that no valid segment holds, each once, as far as the ranks survive.
@@ -44,7 +44,7 @@ def compute_missing(
     devices
         One a rank; there are no more ranks than units to compute.
     threads
-        CPU threads for all ranks together; None for as many as the process may use.
+        CPU threads for all ranks together.
 
     Returns
     -------
@@ -97,10 +97,9 @@ def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) ->
 
 
 def _task(
-    session: Session, job: Job, launch: int, devices: Sequence[Device], threads: int | None
+    session: Session, job: Job, launch: int, devices: Sequence[Device], threads: int
 ) -> RankTask:
     kind = devices[0].kind
-    threads = threads or len(os.sched_getaffinity(0))
     return RankTask(
         run=session.run,
         launch=launch,

@@ -1,6 +1,5 @@
 """The whole job: sequences in, one answered row for each of them out."""
 
-import os
 from collections.abc import Sequence
 
 from virnucpro.bundles.bundle import open_bundle
@@ -10,8 +9,8 @@ from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
+from virnucpro.pipeline.ranks import devices_of, usable_threads
 from virnucpro.pipeline.session import open_session
-from virnucpro.runtime.devices import parse_devices
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -74,7 +73,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
         When every rank failed and nothing was computed.
     """
     reporter = reporter or SilentReporter()
-    devices = parse_devices(execution.devices, os.environ)
+    devices = devices_of(job, execution)
     with open_session(job, execution, reporter) as session:
-        compute_missing(session, job, devices, execution.threads, reporter)
+        compute_missing(session, job, devices, usable_threads(execution), reporter)
         return write_outputs(session, reporter)
