@@ -1,5 +1,6 @@
 """Row 11: the disk fills at one moment after another."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 from virnucpro.cli.main import main
 from virnucpro.cli.progress import CommandReporter
 from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.store.space import space_needed
 
 pytestmark = pytest.mark.timeout(110)
 KB = 1024
@@ -121,3 +124,31 @@ def test_a_run_that_does_not_fit_is_refused_before_it_computes(
     subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)
     assert main(command) == 0
     assert difference_of(undisturbed, folder) == []
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_the_estimate_covers_what_a_run_writes_and_not_much_more(undisturbed, vectors):
+    index = SequenceIndex.open(undisturbed / "index")
+    run = RunDirectory(undisturbed)
+    encoders = json.loads(run.run_json.read_text())["encoders"]
+    needed = space_needed(
+        units=len(run.segments()),
+        rows=index.n_rows,
+        vector_bytes=2 * sum(one["dim"] for one in encoders) if vectors else 0,
+        records=index.n_records,
+        windows=index.n_windows,
+        items=index.n_items,
+        name_bytes=index.name_bytes / index.n_records,
+    )
+    segments = sum(path.stat().st_size for _, path in run.segments())
+    tables = [path for path in undisturbed.iterdir() if path.suffix in {".tsv", ".txt", ".csv"}]
+    written = sum(path.stat().st_size for path in tables)
+    assert written <= needed.tables <= 3 * written
+    if vectors:
+        assert segments <= needed.segments <= 1.5 * segments
+        whole = (undisturbed / "embeddings.h5").stat().st_size
+        headers = 8 * KB  # part of what is the same for every run
+        assert whole - headers <= needed.embeddings <= 1.5 * whole
+    else:
+        assert needed.embeddings == 0
+        assert needed.total < segments + written + 128 * KB
