@@ -9,6 +9,6 @@ out=${1:-demo-run}
 .venv/bin/virnucpro predict tests/data/example.fa -o "$out" --devices cpu:2 --force
 echo
 head -n 12 "$out/predictions.tsv" |
-  awk -F '\t' '{ printf "%-12s %7s %10s %9s %8s  %-11s %s\n", $1, $2, $3, $4, $6, $7, $8 }'
+  awk -F '\t' '{ printf "%-20s %7s %10s %9s %8s  %-11s %s\n", $1, $2, $3, $4, $6, $7, $8 }'
 echo
 echo "the run is in $out: predictions.tsv has a row for each sequence, run.json says how it was made"
