@@ -115,6 +115,7 @@ def test_every_acknowledged_segment_is_whole_and_no_other_counts(disk_with_a_plu
     assert len(coverage.done) <= len(acknowledged) + len(told) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_a_run_goes_on_after_a_power_cut(
     disk_with_a_plug, few_fasta, undisturbed, virnucpro, difference_of

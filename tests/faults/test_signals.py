@@ -213,6 +213,7 @@ def test_a_second_signal_ends_it_at_once(second, long_fasta, tmp_path, ranks_of,
         no_orphan(process.pid)
 
 
+@pytest.mark.slow
 def test_a_run_under_nohup_outlives_its_terminal(
     few_fasta, tmp_path, ranks_of, undisturbed, difference_of
 ):

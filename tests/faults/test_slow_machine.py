@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 
 def test_nobody_is_killed_for_being_slow(few_fasta, tmp_path, ranks_of, undisturbed, difference_of):

@@ -4,6 +4,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from virnucpro.run_dir import RunDirectory
 
 ATTEMPT = """
@@ -35,6 +37,7 @@ run_rank(0, 1, Channel(), RankTask(
 """
 
 
+@pytest.mark.slow
 def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
     copy_of_run, undisturbed, few_fasta, difference_of
 ):

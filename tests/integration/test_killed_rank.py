@@ -27,7 +27,7 @@ def many_fasta(tmp_path_factory):
     coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]
     path = tmp_path_factory.mktemp("input") / "many.fa"
     with path.open("w") as stream:
-        for number in range(600):
+        for number in range(450):
             stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
     return path
 
@@ -86,7 +86,7 @@ def test_the_others_finish_and_a_resume_completes(
     with subprocess.Popen(
         [*command, "--devices", f"cpu:{ranks}"], stderr=subprocess.PIPE, text=True
     ) as process:
-        kill_a_rank(folder, victim, dice.randrange(4), dice.uniform(0.0, 0.2))
+        kill_a_rank(folder, victim, dice.randrange(3), dice.uniform(0.0, 0.1))
         _, said = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2, said
     assert "SIGKILL" in said

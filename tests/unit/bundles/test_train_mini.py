@@ -65,6 +65,7 @@ def train(genomes, tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bundle(train):
     first, second = train("first"), train("second")
     assert first.fingerprint == second.fingerprint
