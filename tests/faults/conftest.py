@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -117,43 +116,3 @@ def interrupted():
         )
 
     return run
-
-
-def processes_of(session):
-    """Pids of the live processes in a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
-
-
-@pytest.fixture
-def no_orphan():
-    """Check that two seconds after its leader's end a session is empty."""
-
-    def check(session):
-        deadline = time.monotonic() + 2.0
-        while processes_of(session) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert processes_of(session) == []
-
-    return check
-
-
-@pytest.fixture
-def ranks_of():
-    """Pids of the ranks of a run that leads its session."""
-
-    def pids(process):
-        return [
-            pid
-            for pid in processes_of(process.pid)
-            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
-
-    return pids

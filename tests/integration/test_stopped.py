@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -47,26 +46,6 @@ def started(fasta, folder):
     return process
 
 
-def processes_of(session):
-    """Pids of the live processes in a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
-
-
-def assert_no_orphan(session):
-    deadline = time.monotonic() + 2.0
-    while processes_of(session) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert processes_of(session) == []
-
-
 @pytest.mark.parametrize(
     ("signum", "whole_group"),
     [
@@ -76,7 +55,9 @@ def assert_no_orphan(session):
         (signal.SIGHUP, False),
     ],
 )
-def test_stopped_by_a_signal_with_all_that_was_committed(signum, whole_group, long_fasta, tmp_path):
+def test_stopped_by_a_signal_with_all_that_was_committed(
+    signum, whole_group, long_fasta, tmp_path, no_orphan
+):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
         committed = RunDirectory(folder).segments()
@@ -85,20 +66,20 @@ def test_stopped_by_a_signal_with_all_that_was_committed(signum, whole_group, lo
         assert process.returncode == 128 + signum
         assert "--resume" in said
         assert "Traceback" not in said
-        assert_no_orphan(process.pid)
+        no_orphan(process.pid)
     assert set(committed) <= set(RunDirectory(folder).segments())
     assert not (folder / "predictions.tsv").exists()
 
 
 def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
-    long_fasta, tmp_path, virnucpro, tables
+    long_fasta, tmp_path, virnucpro, tables, no_orphan, ranks_of
 ):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
-        assert len(processes_of(process.pid)) >= 3
+        assert len(ranks_of(process)) == 2
         process.kill()
         process.wait()
-        assert_no_orphan(process.pid)
+        no_orphan(process.pid)
     told = virnucpro("status", folder)
     assert "incomplete" in told.stdout
     done = virnucpro("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:2")
