@@ -2,10 +2,10 @@
 # Sets up .venv and predicts the example: well-known viruses and cellular sequences.
 # Usage: bash scripts/demo.sh [OUTDIR]      (default: demo-run, replaced each time)
 set -euo pipefail
+out=$(realpath -m -- "${1:-$(dirname "${BASH_SOURCE[0]}")/../demo-run}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/setup.sh
 set_up ui
-out=${1:-demo-run}
 .venv/bin/virnucpro predict tests/data/example.fa -o "$out" --devices cpu:2 --force
 echo
 head -n 12 "$out/predictions.tsv" |

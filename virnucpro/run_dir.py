@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.durable import finished_name
+from virnucpro.durable import finished_name, temporary_beside
 
 __all__ = ["RunDirectory"]
 
@@ -134,23 +134,24 @@ class RunDirectory:
         )
 
     def clear(self) -> None:
-        """Remove everything that a run wrote but run.json; other files stay, in its folders too.
+        """Remove everything that a run wrote but run.json; other files stay, but for its index's.
 
-        A folder that was cleared by half is therefore still a run's, with less in it. The lock
-        stays: its holder is the one who clears. So does the index of the run that is to come.
+        A folder that was cleared by half is still a run's, with segments gone: the index goes last,
+        and at once. The lock stays: its holder is the one who clears. So does the index of the run
+        that is to come.
         """
         for path in self._files():
             if path != self.run_json:
                 path.unlink(missing_ok=True)
         for folder, pattern in (
-            (self.index, "index.json"),
-            (self.index, "*.npy"),
             (self.launches, "????.json"),
             (self.logs, "rank-????.log"),
             *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
             (self.shards, ""),
         ):
             _remove_members(folder, pattern)
+        if self.index.exists() or self.index.is_symlink():
+            self.index.rename(temporary_beside(self.index))
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:

@@ -83,6 +83,7 @@ def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virn
     ("encoder", "code", "said"),
     [
         ("protein", 64, "BUNDLE/VIEW"),
+        ("", 64, "BUNDLE/VIEW"),
         ("mini/sound", 64, "mini/protein"),
         ("none/protein", 1, "no such bundle"),
     ],
@@ -93,6 +94,17 @@ def test_an_unknown_encoder_says_what_there_is(encoder, code, said, proteins, tm
     assert main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", encoder]) == code
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monkeypatch):
+    from virnucpro.pipeline.embed import embed_job
+
+    (tmp_path / "mini" / "protein").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    by_view, by_name = (
+        embed_job([str(proteins)], encoder=name) for name in ("mini/protein", "mini/mini-esm2")
+    )
+    assert by_view.parameters() == by_name.parameters()
 
 
 def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):

@@ -68,6 +68,7 @@ def test_a_wrong_device_leaves_no_folder(gene, tmp_path, capsys):
 
 
 def test_force_replaces_the_run(run, gene, tmp_path):
+    (run / "index" / ".nfs0001").touch()
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}\n>short\nA\n")
     assert main(["predict", str(other), "-o", str(run), "--force", "-q"]) == 0
@@ -133,7 +134,11 @@ def status(folder, capsys):
 
 def test_status_tells_complete_from_computed_and_incomplete(run, capsys):
     assert status(run, capsys)["state"] == "complete"
-    (run / "predictions.tsv").unlink()
+    for name in ("predictions.tsv", "embeddings.h5"):
+        (run / name).rename(run / "aside.tsv")
+        assert status(run, capsys)["state"] == "computed"
+        (run / "aside.tsv").rename(run / name)
+    (run / "missing.tsv").touch()
     assert status(run, capsys)["state"] == "computed"
     (segment,) = run.glob("shards/*/unit-*.h5")
     segment.write_bytes(b"")

@@ -207,6 +207,9 @@ def _thresholds(reader: _Reader) -> dict[str, float]:
 def _check(reader: _Reader, manifest: Manifest) -> None:
     if not manifest.encoders:
         raise reader.error("names no encoder")
+    views = [encoder.view for encoder in manifest.encoders]
+    if len(set(views)) != len(views):
+        raise reader.error(f"names two encoders of one view ({', '.join(views)}); one is possible")
     if manifest.window < 1:
         raise reader.error(f"needs a window of at least 1 base, not {manifest.window}")
     if manifest.tiling not in TILINGS:

@@ -17,6 +17,12 @@ _LINE_EVERY = 10.0
 """Seconds between two progress lines where there is no terminal."""
 
 
+_SAFE = "What was computed is safe: repeat with --resume."
+_NOTHING_NEW = (
+    "Nothing new was computed: repeat the command as it was, --resume or --force included."
+)
+
+
 class RankView(Protocol):
     """Shows the ranks' progress."""
 
@@ -91,7 +97,7 @@ class CommandReporter:
     ) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            _say(f"stopped ({error}). What was computed is safe: repeat with --resume.")
+            _say(f"stopped ({error}). {_SAFE if self._states else _NOTHING_NEW}")
 
 
 def open_reporter(root: Path, *, quiet: bool) -> CommandReporter:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import list_bundles, open_bundle
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
@@ -41,25 +41,26 @@ def embed_job(
     BundleError, UsageError
         When there is no such encoder, or it is damaged.
     """
-    spec, fingerprint = _encoder(encoder)
+    model_name, spec, fingerprint = _encoder(encoder)
     return Job(
         command="embed",
         inputs=tuple(inputs),
         index=IndexSpec(kind="whole", alphabet=_ALPHABETS[spec.view]),
         encoders=(spec,),
-        model_name=encoder if not Path(encoder).exists() else spec.name,
+        model_name=model_name,
         model=fingerprint,
         precision=precision,
         embeddings=embeddings,
     )
 
 
-def _encoder(name: str) -> tuple[EncoderSpec, str]:
-    path = Path(name)
-    if path.exists():
-        spec = open_spec(path)
-        return spec, _digest(spec)
+def _encoder(name: str) -> tuple[str, EncoderSpec, str]:
+    """Find an encoder: its name for people, what opens it, and its fingerprint."""
     bundle_name, _, view = name.rpartition("/")
+    path = Path(name)
+    if name and path.exists() and bundle_name not in {one.name for one in list_bundles()}:
+        spec = open_spec(path)
+        return spec.name, spec, _digest(spec)
     if not bundle_name:
         raise UsageError(
             f"no encoder {name!r}: give BUNDLE/VIEW, such as mini/protein, a fair-esm checkpoint "
@@ -68,7 +69,7 @@ def _encoder(name: str) -> tuple[EncoderSpec, str]:
     bundle = open_bundle(bundle_name)
     for spec in bundle.encoders:
         if view in {spec.view, spec.name}:
-            return spec, bundle.fingerprint
+            return f"{bundle.name}/{spec.view}", spec, bundle.fingerprint
     views = ", ".join(f"{bundle_name}/{spec.view}" for spec in bundle.encoders)
     raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
 

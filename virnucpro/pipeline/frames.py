@@ -52,19 +52,23 @@ def write_frames(
         tiling=tiling,
         genetic_code=genetic_code,
     )
-    for name, stem in zip(inputs, stems, strict=True):
-        paths = (
-            outdir / f"{stem}_chunked{window}.fa",
-            outdir / f"{stem}_identified_nucleotide.fa",
-            outdir / f"{stem}_identified_protein.faa",
-        )
-        if existing := [path for path in paths if path.exists() and not force]:
-            raise UsageError(f"{existing[0]} is there already: --force replaces it.")
+    outputs = [_outputs(outdir, stem, window) for stem in stems]
+    if existing := [path for paths in outputs for path in paths if path.exists() and not force]:
+        raise UsageError(f"{existing[0]} is there already: --force replaces it.")
+    for name, paths in zip(inputs, outputs, strict=True):
         _remove_unfinished(outdir, paths)
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as folder:
             index = build_index(Path(folder) / "index", [name], spec)
             write_frames_files(index, *paths)
         yield from paths
+
+
+def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
+    return (
+        outdir / f"{stem}_chunked{window}.fa",
+        outdir / f"{stem}_identified_nucleotide.fa",
+        outdir / f"{stem}_identified_protein.faa",
+    )
 
 
 def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:

@@ -27,12 +27,11 @@ from virnucpro.report.tables import (
     write_windows,
 )
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import RowState
 
-__all__ = ["Outcome", "write_outputs", "write_tables"]
+__all__ = ["Outcome", "write_gaps", "write_outputs", "write_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +84,15 @@ def write_outputs(session: Session, reporter: Reporter) -> Outcome:
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
+    # Last of all: a list of gaps that still stands says that the outputs are not all of one state.
+    write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
     return _outcome(session, coverage, records)
 
 
 def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
-    """Write every output that is text below `target`, which need not be the session's own folder.
+    """Write the tables below `target`, which need not be the session's own folder.
 
     The same rows give the same bytes, always.
 
@@ -117,14 +118,20 @@ def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> 
         write_predictions(target.predictions, index, records)
     else:
         write_sequences(target.sequences, index, records)
-    _write_gaps(target, index, coverage, records)
     return records
 
 
-def _write_gaps(
-    target: RunDirectory, index: SequenceIndex, coverage: Coverage, records: RecordCalls
+def write_gaps(
+    target: RunDirectory, session: Session, coverage: Coverage, records: RecordCalls
 ) -> None:
-    """Write the lists of what has no numbers; a list that would be empty is not there."""
+    """Write the lists of what has no numbers; a list that would be empty is not there.
+
+    Raises
+    ------
+    OSError
+        When a list cannot be written or removed.
+    """
+    index = session.index
     if coverage.missing:
         write_missing(target.missing, index, records)
     else:

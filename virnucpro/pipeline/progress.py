@@ -89,7 +89,10 @@ def read_progress(run: RunDirectory) -> RunProgress:
     n_units = len(bounds) - 1
     units = {unit for unit, path in run.segments() if unit < n_units and path.stat().st_size}
     tables = run.predictions if manifest.command == "predict" else run.sequences
-    written = tables.exists() and not run.missing.exists()
+    wanted = [tables]
+    if manifest.parameters["embeddings"] != "none":
+        wanted.append(run.embeddings)
+    written = all(path.exists() for path in wanted) and not run.missing.exists()
     return RunProgress(
         root=str(run.root),
         command=manifest.command,

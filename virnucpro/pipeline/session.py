@@ -172,15 +172,18 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
     """Open a run's own index, all of it verified: a flipped base would be a wrong number."""
-    if run.next_index.exists() and not run.index.exists():
-        _put_index_in_place(run)
-    index = SequenceIndex.open(run.index)
+    killed_before_the_index_was_in_place = run.next_index.exists() and not run.index.exists()
+    folder = run.next_index if killed_before_the_index_was_in_place else run.index
+    index = SequenceIndex.open(folder)
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(
-            f"{run.index} belongs to another run than {run.run_json}. Restore it, or start anew "
+            f"{folder} belongs to another run than {run.run_json}. Restore it, or start anew "
             "(--force)."
         )
+    if killed_before_the_index_was_in_place:
+        _put_index_in_place(run)
+        index = SequenceIndex.open(run.index)
     return _session(run, manifest, index)
 
 

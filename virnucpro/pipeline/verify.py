@@ -17,7 +17,7 @@ from virnucpro.errors import (
 )
 from virnucpro.pipeline.lock import is_locked, run_lock
 from virnucpro.pipeline.manifest import Manifest, read_manifest
-from virnucpro.pipeline.outputs import write_tables
+from virnucpro.pipeline.outputs import write_gaps, write_tables
 from virnucpro.pipeline.session import Session
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -220,7 +220,8 @@ def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
     remedy = f"virnucpro aggregate {session.run.root}"
     with tempfile.TemporaryDirectory(prefix="virnucpro-verify-") as name:
         wanted = RunDirectory(Path(name))
-        write_tables(wanted, session, coverage)
+        records = write_tables(wanted, session, coverage)
+        write_gaps(wanted, session, coverage, records)
         for made, kept in zip(_tables(wanted), _tables(session.run), strict=True):
             if reason := _table_problem(made, kept, complete=not coverage.missing):
                 yield Problem(kept, reason, remedy)

@@ -75,7 +75,9 @@ class IndexSpec:
         if self.alphabet is not Alphabet.NUCLEOTIDE:
             raise UsageError("only nucleotides have frames: give the alphabet NUCLEOTIDE")
         if self.window is None or not 3 <= self.window < 2**31:
-            raise UsageError(f"no window can have {self.window} bases: give 3 or more")
+            raise UsageError(
+                f"no window can have {self.window} bases: give from 3 to {2**31 - 1:,}"
+            )
         if self.tiling not in TILINGS:
             raise UsageError(f"unknown tiling {self.tiling!r}: choose one of {', '.join(TILINGS)}")
         genetic_code(self.genetic_code or 0)

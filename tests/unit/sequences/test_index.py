@@ -314,8 +314,8 @@ def test_another_specification_has_another_fingerprint(tmp_path):
     ("parts", "word"),
     [
         (("frames", Alphabet.PROTEIN, 30, "even", 1), "only nucleotides"),
-        (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "3 or more"),
-        (("frames", Alphabet.NUCLEOTIDE), "3 or more"),
+        (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "from 3 to"),
+        (("frames", Alphabet.NUCLEOTIDE), "from 3 to"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "dense", 1), "published, even"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even", 7), "genetic code 7"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even"), "genetic code"),
