@@ -14,7 +14,7 @@ from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment
+from virnucpro.store.segment import Segment, finite_rows
 
 __all__ = ["RowEmbedder"]
 
@@ -114,7 +114,7 @@ def _quarantine(
     for values, reason in checks:
         if values is None:
             continue
-        bad = np.flatnonzero(~np.isfinite(values).all(1) & (state == RowState.DONE))
+        bad = np.flatnonzero(~finite_rows(values) & (state == RowState.DONE))
         state[bad] = RowState.QUARANTINED
         reasons |= {int(rows[position]): reason for position in bad}
     for values in (embeddings, scores):
