@@ -116,6 +116,12 @@ class RunDirectory:
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
+    def copies(self, unit: int) -> list[Path]:
+        """List every segment file of `unit`, by path; looks into no shard's listing."""
+        shards = sorted(self.shards.glob("rank-*"))
+        paths = (shard / self.segment(0, unit).name for shard in shards)
+        return [path for path in paths if path.is_file()]
+
     @property
     def next_index(self) -> Path:
         """Name the index of a run that is about to take this one's place."""

@@ -13,7 +13,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
 
-__all__ = ["Coverage", "RejectedFile", "survey"]
+__all__ = ["Coverage", "RejectedFile", "survey", "valid_segment"]
 
 
 class RejectedFile(NamedTuple):
@@ -94,21 +94,41 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
     done: dict[int, Path] = {}
     rejected: list[RejectedFile] = []
     for unit, path in run.segments():
-        try:
-            segment = read_segment(path)
-        except SegmentError as error:
-            damaged = isinstance(error, DamagedSegmentError)
-            rejected.append(RejectedFile(path, str(error), damaged))
-            continue
-        misfit = _misfit(segment, bounds, fingerprint)
-        if misfit:
-            rejected.append(RejectedFile(path, f"{path}: {misfit}", damaged=False))
+        segment = _own_segment(path, bounds, fingerprint)
+        if isinstance(segment, RejectedFile):
+            rejected.append(segment)
         elif unit not in done:
             done[unit] = path
             _record(segment, state, scores)
             reasons.update(segment.reasons)
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
     return Coverage(bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons)
+
+
+def valid_segment(
+    run: RunDirectory, unit: int, bounds: npt.NDArray[np.int64], fingerprint: str
+) -> Path | None:
+    """Find the segment that counts for `unit` at this moment, in any shard; None where none does.
+
+    Costs a look at each shard where there is none, and the reading of one segment where there is.
+    For parameters and errors see `survey`, which would choose the same one.
+    """
+    for path in run.copies(unit):
+        if isinstance(_own_segment(path, bounds, fingerprint), Segment):
+            return path
+    return None
+
+
+def _own_segment(
+    path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
+) -> Segment | RejectedFile:
+    """Read a segment, or say why it does not count in this run."""
+    try:
+        segment = read_segment(path)
+    except SegmentError as error:
+        return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
+    misfit = _misfit(segment, bounds, fingerprint)
+    return RejectedFile(path, f"{path}: {misfit}", damaged=False) if misfit else segment
 
 
 def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:

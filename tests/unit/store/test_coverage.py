@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.coverage import survey
+from virnucpro.store.coverage import survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment
 from virnucpro.store.shard import ShardWriter
@@ -125,6 +125,19 @@ def test_a_shard_copied_from_elsewhere_counts(run, tmp_path, unit_of_run):
     ShardWriter(elsewhere, 0).commit(unit_of_run(1))
     shutil.copytree(elsewhere.shard(0), run.shards / "rank-0017")
     assert survey(run, BOUNDS, FINGERPRINT).missing == (0, 2)
+
+
+def test_the_valid_segment_of_a_unit_is_the_one_that_a_survey_takes(run, unit_of_run):
+    assert valid_segment(run, 1, BOUNDS, FINGERPRINT) is None
+    ShardWriter(run, 0).commit(unit_of_run(1))
+    run.segment(0, 1).write_bytes(run.segment(0, 1).read_bytes()[:-1])
+    ShardWriter(run, 1).commit(unit_of_run(1, fingerprint="e" * 64))
+    assert valid_segment(run, 1, BOUNDS, FINGERPRINT) is None
+    for rank in (12, 3):
+        ShardWriter(run, rank).commit(unit_of_run(1))
+    found = valid_segment(run, 1, BOUNDS, FINGERPRINT)
+    assert found == run.segment(3, 1) == survey(run, BOUNDS, FINGERPRINT).done[1]
+    assert valid_segment(run, 0, BOUNDS, FINGERPRINT) is None
 
 
 @settings(deadline=None, max_examples=30)
