@@ -1,47 +1,64 @@
 """Which sequences go through an encoder together. Pure: lengths in, positions out."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.encoders.base import IntArray
 from virnucpro.errors import UsageError
 
-__all__ = ["batches"]
+__all__ = ["batches", "longest_first"]
 
 
-def batches(lengths: npt.ArrayLike, max_tokens: int) -> list[IntArray]:
-    """Group sequences of like length under a budget of padded tokens.
-
-    Longest first; equal lengths keep their order. A batch takes as many as fit when each is padded
-    to the batch's longest. A sequence that is longer than the budget goes alone.
+def longest_first(lengths: npt.ArrayLike) -> IntArray:
+    """Order sequences for batching: the longest first, equal lengths as they come.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each sequence.
-    max_tokens
-        The budget: longest * count of a batch stays within it.
 
     Returns
     -------
-    list of (k,) int64
-        Positions in `lengths`, every one in exactly one batch. The same lengths give the same
-        batches.
+    (n,) int64
+        Positions in `lengths`.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    return np.argsort(-sizes, kind="stable").astype(np.int64, copy=False)
+
+
+def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[range]:
+    """Cut sequences that stand longest first into batches, under a budget of padded tokens.
+
+    A batch takes as many as fit when each is padded to the batch's longest. A sequence that is
+    longer than the budget goes alone. The budget is asked for anew at each batch, once those before
+    it are done: what is learned from one holds for the next.
+
+    Parameters
+    ----------
+    lengths
+        (n,) tokens of each sequence, descending.
+    budget
+        Length of a batch's longest -> what longest * count stays within.
+
+    Yields
+    ------
+    range
+        Positions in `lengths`, every one in exactly one batch, ascending.
 
     Raises
     ------
     UsageError
-        When `max_tokens` is below 1.
+        When a budget is below 1.
     """
-    if max_tokens < 1:
-        raise UsageError(f"a budget of {max_tokens} tokens holds no sequence; give at least 1")
     sizes = np.asarray(lengths, dtype=np.int64)
-    order = np.argsort(-sizes, kind="stable").astype(np.int64, copy=False)
-    groups = []
     start = 0
-    while start < len(order):
-        longest = max(1, int(sizes[order[start]]))
-        count = max(1, max_tokens // longest)
-        groups.append(order[start : start + count])
-        start += count
-    return groups
+    while start < len(sizes):
+        longest = max(1, int(sizes[start]))
+        max_tokens = budget(longest)
+        if max_tokens < 1:
+            raise UsageError(f"a budget of {max_tokens} tokens holds no sequence; give at least 1")
+        stop = min(len(sizes), start + max(1, max_tokens // longest))
+        yield range(start, stop)
+        start = stop

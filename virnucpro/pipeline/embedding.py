@@ -1,16 +1,16 @@
 """One unit of rows through the encoders and the head: the numbers of a segment."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head, load_head
-from virnucpro.encoders.base import Encoder
-from virnucpro.encoders.batching import batches
+from virnucpro.encoders.batching import longest_first
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.pipeline.poison import Place, Suspicion, Watch, pieces
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import RowState
@@ -38,12 +38,20 @@ class RowEmbedder:
         self._head = None if task.head is None else load_head(task.head, task.torch_device)
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0}
 
-    def embed(self, unit: int, first: int, last: int, heartbeat: Callable[[int], None]) -> Segment:
+    def embed(
+        self, unit: int, first: int, last: int, watch: Watch, suspicion: Suspicion
+    ) -> Segment:
         """Make the segment of `unit`, rows ``first`` to ``last - 1``.
 
-        `heartbeat` is told after each batch how many of the unit's rows are through, all encoders
-        counted evenly. A row whose vector or score is not finite is quarantined: zeros, and said
-        so in its state.
+        A row whose vector or score is not finite is quarantined, and so is one that `suspicion`
+        convicts: zeros, and said so in its state.
+
+        Parameters
+        ----------
+        watch
+            Told before each batch which rows are in it, and after it how far the unit is.
+        suspicion
+            What earlier attempts at this unit taught.
         """
         rows = np.arange(first, last, dtype=np.int64)
         through = 0
@@ -51,12 +59,32 @@ class RowEmbedder:
         def count(n_rows: int) -> None:
             nonlocal through
             through += n_rows
-            heartbeat(through // len(self._encoders))
+            watch.through(through // len(self._encoders))
 
-        vectors = torch.cat([self._vectors(encoder, rows, count) for encoder in self._encoders], 1)
+        reasons: dict[int, str] = {}
+        parts = []
+        for number, encoder in enumerate(self._encoders):
+            started = time.perf_counter()
+            tokens = encoder.tokenise(self._index.sequences(rows, encoder.view))
+            self.seconds["tokenise"] += time.perf_counter() - started
+            lengths = np.array([len(ids) for ids in tokens], np.int64)
+            order = longest_first(lengths)
+            for position, reason in suspicion.convicted_in(number).items():
+                reasons.setdefault(int(order[position]), reason)
+            vectors = torch.zeros(len(rows), encoder.dim)
+            started = time.perf_counter()
+            for piece in pieces(lengths[order], self._budget, suspicion, number):
+                watch.at(Place(unit, number, int(piece[0]), int(piece[-1]) + 1))
+                positions = order[piece]
+                batch = encoder.encode([tokens[position] for position in positions])
+                vectors[torch.from_numpy(positions)] = batch.to("cpu", torch.float32)
+                count(len(positions))
+            self.seconds["encode"] += time.perf_counter() - started
+            parts.append(vectors)
+        vectors = torch.cat(parts, 1)
         scores = None if self._head is None else self._scores(self._head, vectors)
         embeddings = self._stored(vectors)
-        state, reasons = _quarantine(rows, vectors, embeddings, scores)
+        state, why = _quarantine(rows, vectors, embeddings, scores, reasons)
         return Segment(
             unit=unit,
             fingerprint=self._task.fingerprint,
@@ -64,24 +92,11 @@ class RowEmbedder:
             state=state,
             embeddings=embeddings,
             scores=scores,
-            reasons=reasons,
+            reasons=why,
         )
 
-    def _vectors(
-        self, encoder: Encoder, rows: NDArray[np.int64], count: Callable[[int], None]
-    ) -> torch.Tensor:
-        started = time.perf_counter()
-        tokens = encoder.tokenise(self._index.sequences(rows, encoder.view))
-        lengths = np.array([len(ids) for ids in tokens], np.int64)
-        tokenised = time.perf_counter()
-        self.seconds["tokenise"] += tokenised - started
-        vectors = torch.empty(len(rows), encoder.dim)
-        for positions in batches(lengths, self._task.batch_tokens):
-            batch = encoder.encode([tokens[position] for position in positions])
-            vectors[torch.from_numpy(positions)] = batch.to("cpu", torch.float32)
-            count(len(positions))
-        self.seconds["encode"] += time.perf_counter() - tokenised
-        return vectors
+    def _budget(self, _longest: int) -> int:
+        return self._task.batch_tokens
 
     def _scores(self, head: Head, vectors: torch.Tensor) -> NDArray[np.float32]:
         started = time.perf_counter()
@@ -102,10 +117,12 @@ def _quarantine(
     vectors: torch.Tensor,
     embeddings: NDArray[np.floating] | None,
     scores: NDArray[np.float32] | None,
+    known: Mapping[int, str],
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Set rows that are not finite aside: zeros in place of their numbers, and the reason why."""
+    """Set rows aside that are not finite or `known` (by position): zeros, and the reason why."""
     state = np.full(len(rows), RowState.DONE, np.uint8)
-    reasons: dict[int, str] = {}
+    state[list(known)] = RowState.QUARANTINED
+    reasons = {int(rows[position]): reason for position, reason in known.items()}
     checks = (
         (vectors.numpy(), "an encoder gave a vector that is not finite"),
         (embeddings, "the vector overflows the precision it is stored in"),

@@ -7,6 +7,7 @@ import json
 import time
 from typing import Protocol
 
+from virnucpro.pipeline.poison import Place, Suspicion
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import deal, unit_bounds
@@ -58,12 +59,8 @@ def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -
     done = 0
     for unit in units:
         first, last = int(bounds[unit]), int(bounds[unit + 1])
-        before = done
-
-        def heartbeat(rows: int, before: int = before) -> None:
-            results.progress(before + rows, total)
-
-        segment = embedder.embed(unit, first, last, heartbeat)
+        watch = _UnitWatch(results, done, total)
+        segment = embedder.embed(unit, first, last, watch, Suspicion())
         started = time.perf_counter()
         writer.commit(segment)
         seconds["commit"] += time.perf_counter() - started
@@ -72,3 +69,19 @@ def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -
     results.put(
         {"rank": rank, "units": len(units), "rows": done, "seconds": seconds | embedder.seconds}
     )
+
+
+class _UnitWatch:
+    """Counts a unit's progress into the rank's."""
+
+    def __init__(self, results: RankChannel, done: int, total: int) -> None:
+        self._results = results
+        self._done = done
+        self._total = total
+
+    def at(self, place: Place) -> None:
+        """Hear what is tried next, of which nobody is told yet."""
+
+    def through(self, rows: int) -> None:
+        """Say how far the rank is."""
+        self._results.progress(self._done + rows, self._total)

@@ -16,7 +16,7 @@ def test_a_row_that_is_not_finite_is_set_aside_with_the_first_reason():
     scores = np.full((5, 2), 0.5, np.float32)
     scores[1, 0] = scores[4, 1] = np.inf
     rows = np.arange(10, 15)
-    state, reasons = _quarantine(rows, vectors, stored, scores)
+    state, reasons = _quarantine(rows, vectors, stored, scores, {})
     assert np.flatnonzero(state == RowState.QUARANTINED).tolist() == [1, 2, 4]
     assert "encoder" in reasons[11]
     assert "overflows" in reasons[12]
