@@ -2,7 +2,9 @@
 
 import torch
 from torch import nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu
+
+from virnucpro.encoders.alibi import LinearBias
 
 __all__ = ["BertBlock"]
 
@@ -29,11 +31,11 @@ class _Attention(nn.Module):
         self.self = _Projection(width)
         self.output = _Output(width, eps)
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, bias: LinearBias) -> torch.Tensor:
         n, width, channels = x.shape
         joined = self.self.Wqkv(x).view(n, width, 3, self.heads, channels // self.heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4)
-        mixed = scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        mixed = bias.attend(q, k, v)
         added = self.output.dense(mixed.transpose(1, 2).flatten(2)) + x
         normed: torch.Tensor = self.output.LayerNorm(added)
         return normed
@@ -74,7 +76,7 @@ class BertBlock(nn.Module):
         self.attention = _Attention(width, heads, eps)
         self.mlp = _GatedUnit(width, inner, eps)
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Transform (n, width, channels); add `bias` (n, heads, width, width) to the scores."""
+    def forward(self, x: torch.Tensor, bias: LinearBias) -> torch.Tensor:
+        """Transform (n, width, channels); add `bias` to the scores."""
         result: torch.Tensor = self.mlp(self.attention(x, bias))
         return result

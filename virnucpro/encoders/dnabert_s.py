@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from virnucpro.encoders.alibi import attention_bias, head_slopes
+from virnucpro.encoders.alibi import LinearBias, head_slopes
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.bert_block import BertBlock
@@ -131,7 +131,7 @@ class DnabertS(nn.Module):
         """
         inside = positions_below(lengths, tokens.shape[1])
         x: torch.Tensor = self.embeddings(tokens)
-        bias = attention_bias(torch.tensor(self.slopes, device=x.device), inside).to(x.dtype)
+        bias = LinearBias(torch.tensor(self.slopes, device=x.device), inside, x.dtype)
         for layer in self.encoder.layer:
             x = layer(x, bias)
         return x
