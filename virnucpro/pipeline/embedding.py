@@ -1,20 +1,21 @@
 """One unit of rows through the encoders and the head: the numbers of a segment."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head, load_head
-from virnucpro.encoders.batching import longest_first
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.pipeline.poison import Place, Suspicion, Watch, pieces
+from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
+from virnucpro.pipeline.finite import RowNumbers, problems
+from virnucpro.pipeline.poison import Suspicion, Watch
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, finite_rows
+from virnucpro.store.segment import Segment
 
 __all__ = ["RowEmbedder"]
 
@@ -25,26 +26,53 @@ class RowEmbedder:
     """Turns rows of an index into segments.
 
     Batches are made within a unit, so that their composition, and with it the last bit of every
-    number, does not depend on which rank does the unit.
+    number, does not depend on which rank does the unit, as long as no memory runs out.
+
+    Parameters
+    ----------
+    task, index
+        What to compute, and of which rows.
+    learnt
+        What `learnt` of a former embedder on the same kind of device gave. On a GPU of which
+        nothing is known, a first budget is found by trial.
+
+    Attributes
+    ----------
+    seconds
+        Time spent so far, by stage.
     """
 
-    def __init__(self, task: RankTask, index: SequenceIndex) -> None:
+    def __init__(
+        self, task: RankTask, index: SequenceIndex, learnt: Mapping[str, int] | None = None
+    ) -> None:
         torch.set_num_threads(task.threads)
         self._task = task
         self._index = index
         self._encoders = [
-            load_encoder(spec, task.torch_device, task.precision) for spec in task.encoders
+            RankEncoder(
+                number, spec, task.torch_device, task.precision, task.batch_tokens, learnt or {}
+            )
+            for number, spec in enumerate(task.encoders)
         ]
         self._head = None if task.head is None else load_head(task.head, task.torch_device)
-        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0}
+        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
+        if task.torch_device == "cuda":
+            self._find_budgets()
+
+    @property
+    def learnt(self) -> dict[str, int]:
+        """How many tokens fit at once: plain data for the next embedder on such a device."""
+        return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
     def embed(
         self, unit: int, first: int, last: int, watch: Watch, suspicion: Suspicion
     ) -> Segment:
         """Make the segment of `unit`, rows ``first`` to ``last - 1``.
 
-        A row whose vector or score is not finite is quarantined, and so is one that `suspicion`
-        convicts: zeros, and said so in its state.
+        A batch that does not fit into memory is split, and smaller ones are made from then on. A
+        row with a number that is not finite is tried once more, alone and at fp32. Rows that do
+        not fit alone, that stay not finite, or that `suspicion` convicts are quarantined: zeros,
+        and the reason beside them.
 
         Parameters
         ----------
@@ -53,55 +81,36 @@ class RowEmbedder:
         suspicion
             What earlier attempts at this unit taught.
         """
+        work = _UnitWork(len(self._encoders), watch)
+        for encoder in self._encoders:
+            tokens = self._tokens(encoder, unit, first, last)
+            with self._timed("encode"):
+                vectors, reasons = encoder.vectors(tokens, suspicion, watch.at, work.through)
+            work.add(tokens, vectors, reasons)
+        numbers = self._numbers(work.vectors)
+        if failing := problems(numbers).keys() - work.reasons.keys():
+            numbers = self._once_more(work, sorted(failing))
+        return self._segment(unit, first, numbers, work.reasons)
+
+    def _tokens(self, encoder: RankEncoder, unit: int, first: int, last: int) -> UnitTokens:
         rows = np.arange(first, last, dtype=np.int64)
-        through = 0
+        with self._timed("tokenise"):
+            sequences = self._index.sequences(rows, encoder.encoder.view)
+            return UnitTokens(unit, encoder.encoder.tokenise(sequences))
 
-        def count(n_rows: int) -> None:
-            nonlocal through
-            through += n_rows
-            watch.through(through // len(self._encoders))
-
-        reasons: dict[int, str] = {}
-        parts = []
-        for number, encoder in enumerate(self._encoders):
-            started = time.perf_counter()
-            tokens = encoder.tokenise(self._index.sequences(rows, encoder.view))
-            self.seconds["tokenise"] += time.perf_counter() - started
-            lengths = np.array([len(ids) for ids in tokens], np.int64)
-            order = longest_first(lengths)
-            for position, reason in suspicion.convicted_in(number).items():
-                reasons.setdefault(int(order[position]), reason)
-            vectors = torch.zeros(len(rows), encoder.dim)
-            started = time.perf_counter()
-            for piece in pieces(lengths[order], self._budget, suspicion, number):
-                watch.at(Place(unit, number, int(piece[0]), int(piece[-1]) + 1))
-                positions = order[piece]
-                batch = encoder.encode([tokens[position] for position in positions])
-                vectors[torch.from_numpy(positions)] = batch.to("cpu", torch.float32)
-                count(len(positions))
-            self.seconds["encode"] += time.perf_counter() - started
-            parts.append(vectors)
-        vectors = torch.cat(parts, 1)
-        scores = None if self._head is None else self._scores(self._head, vectors)
-        embeddings = self._stored(vectors)
-        state, why = _quarantine(rows, vectors, embeddings, scores, reasons)
-        return Segment(
-            unit=unit,
-            fingerprint=self._task.fingerprint,
-            rows=rows,
-            state=state,
-            embeddings=embeddings,
-            scores=scores,
-            reasons=why,
+    def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
+        """Finish what is stored of some rows."""
+        joined = torch.cat(list(vectors), 1)
+        names = [spec.name for spec in self._task.encoders]
+        return RowNumbers(
+            [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)],
+            self._stored(joined),
+            None if self._head is None else self._scores(self._head, joined),
         )
 
-    def _budget(self, _longest: int) -> int:
-        return self._task.batch_tokens
-
     def _scores(self, head: Head, vectors: torch.Tensor) -> NDArray[np.float32]:
-        started = time.perf_counter()
-        scores = head.scores(vectors.to(self._task.torch_device)).cpu().numpy()
-        self.seconds["score"] += time.perf_counter() - started
+        with self._timed("score"):
+            scores = head.scores(vectors.to(self._task.torch_device)).cpu().numpy()
         return np.array(scores, np.float32)
 
     def _stored(self, vectors: torch.Tensor) -> NDArray[np.floating] | None:
@@ -111,30 +120,82 @@ class RowEmbedder:
             stored: NDArray[np.floating] = vectors.numpy().astype(_DTYPES[self._task.embeddings])
             return stored
 
+    def _once_more(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
+        """Encode rows that are not finite again, alone, at fp32; note those that stay so."""
+        with self._timed("again"):
+            for row in rows:
+                self._encode_alone(work, row)
+        numbers = self._numbers(work.vectors)
+        precision = self._task.precision
+        how = "in a batch and alone"
+        if precision != "fp32":
+            how = f"at {precision} in a batch and at fp32 alone"
+        for row, problem in problems(numbers).items():
+            work.reasons.setdefault(row, f"{problem}, {how}")
+        return numbers
 
-def _quarantine(
-    rows: NDArray[np.int64],
-    vectors: torch.Tensor,
-    embeddings: NDArray[np.floating] | None,
-    scores: NDArray[np.float32] | None,
-    known: Mapping[int, str],
-) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Set rows aside that are not finite or `known` (by position): zeros, and the reason why."""
-    state = np.full(len(rows), RowState.DONE, np.uint8)
-    state[list(known)] = RowState.QUARANTINED
-    reasons = {int(rows[position]): reason for position, reason in known.items()}
-    checks = (
-        (vectors.numpy(), "an encoder gave a vector that is not finite"),
-        (embeddings, "the vector overflows the precision it is stored in"),
-        (scores, "the head gave a score that is not finite"),
-    )
-    for values, reason in checks:
-        if values is None:
-            continue
-        bad = np.flatnonzero(~finite_rows(values) & (state == RowState.DONE))
-        state[bad] = RowState.QUARANTINED
-        reasons |= {int(rows[position]): reason for position in bad}
-    for values in (embeddings, scores):
-        if values is not None:
-            values[state == RowState.QUARANTINED] = 0
-    return state, reasons
+    def _encode_alone(self, work: "_UnitWork", row: int) -> None:
+        """Encode a row by every encoder whose vector is not finite, or by all if none is."""
+        culprits = [
+            number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
+        ]
+        for number in culprits or range(len(self._encoders)):
+            vector = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
+            if isinstance(vector, str):
+                work.reasons[row] = vector
+            else:
+                work.vectors[number][row] = vector
+
+    def _segment(
+        self, unit: int, first: int, numbers: RowNumbers, reasons: Mapping[int, str]
+    ) -> Segment:
+        n_rows = len(numbers.vectors[0][1])
+        state = np.full(n_rows, RowState.DONE, np.uint8)
+        state[list(reasons)] = RowState.QUARANTINED
+        for values in (numbers.stored, numbers.scores):
+            if values is not None:
+                values[state == RowState.QUARANTINED] = 0
+        return Segment(
+            unit=unit,
+            fingerprint=self._task.fingerprint,
+            rows=np.arange(first, first + n_rows, dtype=np.int64),
+            state=state,
+            embeddings=numbers.stored,
+            scores=numbers.scores,
+            reasons={first + row: reason for row, reason in sorted(reasons.items())},
+        )
+
+    def _find_budgets(self) -> None:
+        longest = np.zeros(1, np.int64)  # rows stand longest first
+        for encoder in self._encoders:
+            (sequence,) = self._index.sequences(longest, encoder.encoder.view)
+            encoder.find_budget(sequence, self._task.batch_tokens)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - started
+
+
+class _UnitWork:
+    """What is known of one unit while it is computed; rows are counted within the unit."""
+
+    def __init__(self, n_encoders: int, watch: Watch) -> None:
+        self.watch = watch
+        self.tokens: list[UnitTokens] = []
+        self.vectors: list[torch.Tensor] = []
+        self.reasons: dict[int, str] = {}
+        self._n_encoders = n_encoders
+        self._through = 0
+
+    def through(self, rows: int) -> None:
+        """Count rows that are through one encoder."""
+        self._through += rows
+        self.watch.through(self._through // self._n_encoders)
+
+    def add(self, tokens: UnitTokens, vectors: torch.Tensor, reasons: Mapping[int, str]) -> None:
+        """Take what one encoder gave; the first reason of a row counts."""
+        self.tokens.append(tokens)
+        self.vectors.append(vectors)
+        self.reasons = {**reasons, **self.reasons}

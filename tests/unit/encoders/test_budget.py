@@ -1,0 +1,124 @@
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.encoders.budget import TokenBudget, fitting_budget, length_class, probe
+
+
+@given(st.integers(1, 100_000))
+def test_a_length_class_is_the_power_of_two_above(length):
+    assert length_class(length) >= length > length_class(length) // 2
+    assert length_class(length).bit_count() == 1
+
+
+def test_a_budget_of_which_nothing_is_learnt_is_the_first():
+    budget = TokenBudget("esm2", 2048, {})
+    assert (budget(1), budget(5000), budget.learnt, budget.known) == (2048, 2048, {}, False)
+
+
+def test_what_did_not_fit_counts_for_its_class_and_longer_ones_alone():
+    budget = TokenBudget("esm2", 2048, {})
+    budget.lower(300, 6)
+    assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [
+        2048,
+        2048,
+        1024,
+        1024,
+        1024,
+        1024,
+    ]
+    assert budget.learnt == {"esm2/512": 1024}
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
+def test_budgets_only_fall_below_what_failed_and_never_with_length(failures):
+    budget = TokenBudget("esm2", 4096, {})
+    for longest, count in failures:
+        before = [budget(1 << k) for k in range(13)]
+        budget.lower(longest, count)
+        after = [budget(1 << k) for k in range(13)]
+        assert all(new <= old for new, old in zip(after, before, strict=True))
+        assert all(longer <= shorter for shorter, longer in pairwise(after))
+        assert 1 <= budget(longest) < longest * count
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
+def test_what_was_learnt_goes_out_and_in_as_plain_data(failures):
+    budget = TokenBudget("a/b", 4096, {})
+    budget.begin_with(512, 16384)
+    for longest, count in failures:
+        budget.lower(longest, count)
+    others = {"a": 3, "b": 7, "a/64": 5, "b/x": 9, "a/b/c": 1}
+    again = TokenBudget("a/b", 2048, budget.learnt | others)
+    assert [again(1 << k) for k in range(13)] == [budget(1 << k) for k in range(13)]
+    assert again.learnt == budget.learnt
+    assert again.known
+
+
+@pytest.mark.parametrize(
+    ("found", "short", "long"), [(65536, 65536, 65536), (16384, 16384, 16384), (4096, 16384, 4096)]
+)
+def test_a_probe_of_the_longest_holds_for_all_unless_it_shrank(found, short, long):
+    budget = TokenBudget("esm2", 16384, {})
+    budget.begin_with(900, found)
+    assert (budget(512), budget(513), budget.known) == (short, long, True)
+
+
+@given(st.integers(0, 200_000), st.integers(0, 12), st.integers(10, 17))
+def test_a_fitting_budget_is_the_largest_power_that_fits(room, log_least, log_most):
+    tried = []
+
+    def fits(tokens):
+        tried.append(tokens)
+        return tokens <= room
+
+    first, least, most = 1 << 10, 1 << log_least, 1 << log_most
+    found = fitting_budget(fits, first, least, most)
+    if room >= first:
+        assert found <= room
+        assert found == most or 2 * found > room
+    elif room >= least:
+        assert found <= room < 2 * found
+    else:
+        assert found <= max(least, first)
+    assert len(tried) == len(set(tried)) <= 12
+
+
+def allocator(room):
+    """An encoder whose memory holds `room` padded tokens; attention costs more with length."""
+    batches = []
+
+    def encode(batch):
+        padded = len(batch) * max(map(len, batch))
+        batches.append((len(batch), len(batch[0])))
+        if padded > room:
+            raise torch.OutOfMemoryError("Tried to allocate 1.00 GiB")
+        return torch.zeros(len(batch), 4)
+
+    def tokenise(sequences):
+        return [np.arange(len(sequence), dtype=np.int64) for sequence in sequences]
+
+    encoder = SimpleNamespace(view="protein", tokenise=tokenise, encode=encode)
+    return encoder, batches
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(70_000, 65_536), (40_000, 32_768), (20_000, 16_384), (3_000, 2_048)]
+)
+def test_a_probe_finds_what_an_allocator_holds(room, expected):
+    encoder, batches = allocator(room)
+    assert probe(encoder, 300, 16_384, 65_536) == expected
+    assert {length for _, length in batches} == {512}
+    assert max(count for count, _ in batches) * 512 <= 65_536
+
+
+def test_a_probe_ends_where_not_even_one_sequence_fits():
+    encoder, batches = allocator(100)
+    assert probe(encoder, 300, 16_384, 65_536) == 512
+    assert batches[-1] == (1, 512)
+    assert len(batches) == 6

@@ -1,0 +1,85 @@
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from virnucpro.encoders.memory import Shortage, is_out_of_memory, within_memory
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0"),
+            "20.00 GiB",
+        ),
+        (MemoryError(), ""),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), ""),
+        (RuntimeError("std::bad_alloc"), ""),
+    ],
+)
+def test_a_shortage_is_told_with_what_was_wanted(error, wanted):
+    assert within_memory(raising(error)) == Shortage(wanted)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("Storage size calculation overflowed"),
+        ValueError("DefaultCPUAllocator: can't allocate memory"),
+        torch.AcceleratorError("CUDA error: device-side assert triggered"),
+    ],
+)
+def test_any_other_error_goes_its_way(error):
+    assert not is_out_of_memory(error)
+    with pytest.raises(type(error)) as caught:
+        within_memory(raising(error))
+    assert caught.value is error
+
+
+def test_a_cuda_runtime_error_of_the_allocation_kind_is_one():
+    error = torch.AcceleratorError("CUDA error: out of memory")
+    error.error_code = 2
+    assert is_out_of_memory(error)
+
+
+def test_torch_itself_out_of_memory_on_a_cpu():
+    shortage = within_memory(lambda: torch.empty(1 << 50))
+    assert shortage == Shortage(f"{4 << 50} bytes")
+
+
+SHORT = """
+import re, resource, torch
+from pathlib import Path
+from virnucpro.encoders.memory import within_memory
+
+size = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)
+
+def work():
+    held = torch.ones(50_000_000)
+    return held, torch.ones(50_000_000)
+
+for _ in range(3):
+    print(within_memory(work))
+print(len(within_memory(lambda: torch.ones(50_000_000))))
+"""
+
+
+def test_what_did_not_fit_is_given_back_before_the_next_attempt():
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[3] == "50000000"
+    assert len(re.findall(r"Shortage\(wanted='200000000 bytes'\)", done.stdout)) == 3

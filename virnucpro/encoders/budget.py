@@ -1,0 +1,111 @@
+"""How many tokens an encoder takes at once: a first budget, and what running out of memory taught.
+
+Everything is in powers of two of padded tokens, so that devices of one kind come to the same
+batches, whose composition the last bits of every vector depend on.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from virnucpro.encoders.base import Encoder
+from virnucpro.encoders.memory import Shortage, within_memory
+
+__all__ = ["TokenBudget", "fitting_budget", "length_class", "probe"]
+
+_SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
+
+
+def length_class(length: int) -> int:
+    """Give the power of two that `length` tokens reach up to: 512 for 257 to 512."""
+    return 1 << max(0, length - 1).bit_length()
+
+
+class TokenBudget:
+    """The budget of one encoder's batches, by length class. Call it with a batch's longest.
+
+    Parameters
+    ----------
+    name
+        The encoder's.
+    first
+        Padded tokens of a batch of which nothing has been learnt.
+    learnt
+        What `learnt` of an earlier budget gave, of any encoders.
+    """
+
+    def __init__(self, name: str, first: int, learnt: Mapping[str, int]) -> None:
+        self._name = name
+        self._first = learnt.get(name, first)
+        self.known = name in learnt
+        by_class = (key.rpartition("/") for key in learnt)
+        self._limits = {
+            int(size): learnt[f"{owner}/{size}"]
+            for owner, _, size in by_class
+            if owner == name and size.isdecimal()
+        }
+
+    def __call__(self, longest: int) -> int:
+        """Give the budget of a batch whose longest sequence has so many tokens.
+
+        What does not fit at one length does not at a greater one, where attention costs more.
+        """
+        own = length_class(longest)
+        return min([self._first, *(n for size, n in self._limits.items() if size <= own)])
+
+    @property
+    def learnt(self) -> dict[str, int]:
+        """Encoder, or encoder/length class -> padded tokens: plain data for the next start."""
+        limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
+        return ({self._name: self._first} if self.known else {}) | limits
+
+    def lower(self, longest: int, n_sequences: int) -> None:
+        """Learn that a batch of `n_sequences` of at most `longest` tokens each did not fit."""
+        padded = longest * n_sequences
+        below = max(1, length_class(padded) // 2)
+        self._limits[length_class(longest)] = min(self(longest), below)
+
+    def begin_with(self, longest: int, tokens: int) -> None:
+        """Take over what a probe found to fit with sequences of `longest` tokens.
+
+        More than the first budget holds for all lengths; less, for such long ones alone.
+        """
+        self.known = True
+        if tokens >= self._first:
+            self._first = tokens
+        else:
+            self._limits[length_class(longest)] = tokens
+
+
+def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
+    """Find a budget that fits by halving and doubling `first`.
+
+    Returns
+    -------
+    int
+        The largest of the values tried that fit, `most` or less; where none did, the last below
+        `least`, of which only a single sequence can be tried.
+    """
+    tokens = first
+    if fits(tokens):
+        while 2 * tokens <= most and fits(2 * tokens):
+            tokens *= 2
+        return tokens
+    while tokens > least:
+        tokens //= 2
+        if fits(tokens):
+            break
+    return tokens
+
+
+def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
+    """Try batches of made-up sequences of the class of `longest` tokens; see `fitting_budget`."""
+    length = length_class(longest)
+    (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
+    sequence = np.resize(ids, length)
+
+    def fits(tokens: int) -> bool:
+        batch = [sequence] * max(1, tokens // length)
+        return not isinstance(within_memory(lambda: encoder.encode(batch).cpu()), Shortage)
+
+    return fitting_budget(fits, first, length, most)
