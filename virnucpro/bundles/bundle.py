@@ -10,14 +10,23 @@ from typing import cast
 
 from safetensors import SafetensorError, safe_open
 
+from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.errors import BundleError
 from virnucpro.sequences.windows import Tiling
 
-__all__ = ["Bundle", "describe_bundle", "list_bundles", "open_bundle", "write_manifest"]
+__all__ = [
+    "Bundle",
+    "describe_bundle",
+    "embedded_names",
+    "list_bundles",
+    "open_bundle",
+    "write_manifest",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Bundle:
     encoders
         In the order in which their vectors are joined.
     head
-        The head's tensors, safetensors.
+        The head's tensors, safetensors; None where the bundle is encoders alone.
     window, tiling, genetic_code
         How records are cut and translated unless a run asks for something else; bases, name,
         NCBI's number.
@@ -52,7 +61,7 @@ class Bundle:
     version: str
     description: str
     encoders: tuple[EncoderSpec, ...]
-    head: Path
+    head: Path | None
     window: int
     tiling: Tiling
     genetic_code: int
@@ -69,8 +78,8 @@ def open_bundle(name_or_path: str) -> Bundle:
     Parameters
     ----------
     name_or_path
-        The name of an embedded bundle, or a bundle's folder. A name goes before a folder of the
-        same name: write ``./mini`` for the folder.
+        The name of an embedded or an installed bundle, or a bundle's folder. A name goes before a
+        folder of the same name: write ``./mini`` for the folder.
 
     Raises
     ------
@@ -79,29 +88,38 @@ def open_bundle(name_or_path: str) -> Bundle:
         what this version lacks, when a file is missing or damaged, or when the head does not fit
         the encoders.
     """
-    embedded = _embedded()
-    folder = embedded.get(name_or_path, Path(name_or_path).absolute())
+    known = _known()
+    folder = known.get(name_or_path, Path(name_or_path).absolute())
     if not folder.is_dir():
+        fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
+            name_or_path in published_names()
+        )
         raise BundleError(
-            f"{name_or_path}: there is no such bundle. Give one of the embedded ones "
-            f"({', '.join(sorted(embedded)) or 'none'}) or a bundle's folder."
+            f"{name_or_path}: there is no such bundle.{fetch} Give one that is installed "
+            f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
         )
     manifest = read_manifest(folder)
     for name, wanted in manifest.files.items():
         verify_file(folder, name, wanted)
-    _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
+    if manifest.head is not None:
+        _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     return _bundle(folder, manifest)
 
 
+def embedded_names() -> tuple[str, ...]:
+    """List the bundles that come with the package; no other can be installed under their names."""
+    return tuple(sorted(_embedded()))
+
+
 def list_bundles() -> list[Bundle]:
-    """Open all embedded bundles, by name.
+    """Read what is embedded and installed, by name; files of gigabytes are not verified for it.
 
     Raises
     ------
     BundleError
-        When one is damaged.
+        When a manifest is malformed.
     """
-    return [open_bundle(name) for name in sorted(_embedded())]
+    return [_bundle(folder, read_manifest(folder)) for _, folder in sorted(_known().items())]
 
 
 def write_manifest(
@@ -111,7 +129,7 @@ def write_manifest(
     version: str,
     description: str,
     encoders: Sequence[EncoderEntry],
-    head: str,
+    head: str | None,
     window: int,
     tiling: Tiling,
     genetic_code: int,
@@ -150,7 +168,6 @@ def write_manifest(
 
 def describe_bundle(bundle: Bundle) -> str:
     """Say what is in a bundle, a few lines for people, its card behind them where it has one."""
-    viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
     encoders = [
         f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers)"
         for spec in bundle.encoders
@@ -159,8 +176,7 @@ def describe_bundle(bundle: Bundle) -> str:
         f"{bundle.name} {bundle.version}: {bundle.description}",
         f"folder {bundle.path}",
         f"fingerprint {bundle.fingerprint}",
-        f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
-        f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}",
+        *_classification(bundle),
         "encoders, in the order of the joined vector:",
         *encoders,
     ]
@@ -168,6 +184,21 @@ def describe_bundle(bundle: Bundle) -> str:
     if card.is_file():
         lines += ["", card.read_text(encoding="utf-8")]
     return "\n".join(lines)
+
+
+def _classification(bundle: Bundle) -> list[str]:
+    if bundle.head is None:
+        return ["encoders alone: no classifier"]
+    viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
+    return [
+        f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
+        f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}",
+    ]
+
+
+def _known() -> dict[str, Path]:
+    """Find every bundle that has a name; what is embedded goes first."""
+    return data_folder().installed() | _embedded()
 
 
 def _embedded() -> dict[str, Path]:
@@ -183,7 +214,7 @@ def _bundle(folder: Path, manifest: Manifest) -> Bundle:
         version=manifest.version,
         description=manifest.description,
         encoders=tuple(_spec(folder, entry) for entry in manifest.encoders),
-        head=folder / manifest.head,
+        head=None if manifest.head is None else folder / manifest.head,
         window=manifest.window,
         tiling=cast("Tiling", manifest.tiling),
         genetic_code=manifest.genetic_code,
@@ -217,7 +248,7 @@ def _fingerprint(manifest: Manifest) -> str:
             }
             for entry in manifest.encoders
         ],
-        "head": content(manifest.head),
+        "head": None if manifest.head is None else content(manifest.head),
         "window": manifest.window,
         "tiling": manifest.tiling,
         "genetic_code": manifest.genetic_code,

@@ -12,7 +12,14 @@ from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS
 
-__all__ = ["MANIFEST", "SCHEMA_VERSION", "EncoderEntry", "Manifest", "read_manifest"]
+__all__ = [
+    "MANIFEST",
+    "SCHEMA_VERSION",
+    "EncoderEntry",
+    "Manifest",
+    "parse_manifest",
+    "read_manifest",
+]
 
 MANIFEST: Final = "bundle.json"
 SCHEMA_VERSION: Final = 1
@@ -46,7 +53,8 @@ class Manifest:
     encoders
         In the order in which their vectors are joined.
     head
-        File name of the head's tensors.
+        File name of the head's tensors; None where a bundle is encoders alone, whose labels and
+        thresholds are empty then.
     window, tiling, genetic_code
         How records were cut and translated when the head was trained.
     labels
@@ -64,7 +72,7 @@ class Manifest:
     version: str
     description: str
     encoders: Sequence[EncoderEntry]
-    head: str
+    head: str | None
     window: int
     tiling: str
     genetic_code: int
@@ -87,12 +95,25 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise BundleError(
             f"{path}: cannot be read ({error.strerror}). A bundle is a folder with a {MANIFEST}: "
             "check its path."
         ) from error
+    return parse_manifest(content, path)
+
+
+def parse_manifest(text: bytes, path: Path) -> Manifest:
+    """Check the content of a bundle.json that stands at `path`.
+
+    Raises
+    ------
+    BundleError
+        As `read_manifest`, but for a missing file.
+    """
+    try:
+        content = json.loads(text)
     except ValueError as error:
         raise BundleError(f"{path}: is no JSON ({error}). Get the bundle again.") from error
     reader = _Reader(path, content)
@@ -142,6 +163,9 @@ class _Reader:
     def keys(self) -> list[str]:
         return list(self._content)
 
+    def is_null(self, key: str) -> bool:
+        return key in self._content and self._content[key] is None
+
 
 def _parse(reader: _Reader) -> Manifest:
     files = _files(reader.inside("files"))
@@ -150,12 +174,12 @@ def _parse(reader: _Reader) -> Manifest:
         version=reader.take("version", str),
         description=reader.take("description", str),
         encoders=tuple(_encoder(entry, files) for entry in reader.each("encoders")),
-        head=_listed(reader, reader.take("head", str), files),
+        head=_head(reader, files),
         window=reader.take("window", int),
         tiling=reader.take("tiling", str),
         genetic_code=reader.take("genetic_code", int),
         labels=reader.strings("labels"),
-        thresholds=_thresholds(reader.inside("thresholds")),
+        thresholds=_thresholds(reader),
         metrics=reader.take("metrics", dict),
         provenance=reader.take("provenance", dict),
         files=files,
@@ -191,13 +215,22 @@ def _encoder(reader: _Reader, files: Mapping[str, FileDigest]) -> EncoderEntry:
     )
 
 
+def _head(reader: _Reader, files: Mapping[str, FileDigest]) -> str | None:
+    if reader.is_null("head"):
+        return None
+    return _listed(reader, reader.take("head", str), files)
+
+
 def _listed(reader: _Reader, name: str, files: Mapping[str, FileDigest]) -> str:
     if name not in files:
         raise reader.error(f"uses the file {name!r}, which its list of files lacks")
     return name
 
 
-def _thresholds(reader: _Reader) -> dict[str, float]:
+def _thresholds(manifest: _Reader) -> dict[str, float]:
+    reader = manifest.inside("thresholds")
+    if manifest.is_null("head"):
+        return {}
     thresholds = {name: reader.take(name, float) for name in _THRESHOLDS}
     if not 0.0 <= thresholds["non_viral"] <= thresholds["viral"] <= 1.0:
         raise reader.error(f"needs 0 <= non_viral <= viral <= 1, not {thresholds}")
@@ -214,7 +247,7 @@ def _check(reader: _Reader, manifest: Manifest) -> None:
         raise reader.error(f"needs a window of at least 1 base, not {manifest.window}")
     if manifest.tiling not in TILINGS:
         raise reader.error(f"asks for the tiling {manifest.tiling!r}; known: {', '.join(TILINGS)}")
-    if len(manifest.labels) != 2:
+    if manifest.head is not None and len(manifest.labels) != 2:
         raise reader.error(f"needs two labels (others, virus), not {manifest.labels}")
     try:
         genetic_code(manifest.genetic_code)

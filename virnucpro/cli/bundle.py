@@ -1,10 +1,13 @@
-"""``virnucpro bundle``: which bundles there are, and what is in one."""
+"""``virnucpro bundle``: which bundles there are, what is in one, and how to get another."""
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import positive
+from virnucpro.cli.transfer import TransferReporter
 
 __all__ = ["add_parser"]
 
@@ -13,18 +16,111 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     """Add the command and its sub-commands."""
     parser = commands.add_parser(
         "bundle",
-        help="list and show bundles",
+        help="list, show, fetch, verify and move bundles",
         description="A bundle is a folder with all that a prediction needs: encoders, classifier, "
-        "thresholds, and a card that says how good it is.",
+        "thresholds, and a card that says how good it is. Bundles are installed in "
+        "VIRNUCPRO_DATA, or in virnucpro below the user's XDG data folder.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    lister = actions.add_parser("list", help="list the bundles that are installed")
-    lister.add_argument("--json", action="store_true", help="print JSON for a machine")
-    lister.set_defaults(run=_list)
-    shower = actions.add_parser("show", help="verify one bundle and print what is in it")
-    shower.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
-    shower.add_argument("--json", action="store_true", help="print bundle.json as it is")
-    shower.set_defaults(run=_show)
+    for add in (_add_list, _add_show, _add_fetch, _add_import, _add_verify, _add_pack, _add_unpack):
+        add(actions)
+
+
+def _add_list(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser("list", help="list the bundles that are installed")
+    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.set_defaults(run=_list)
+
+
+def _add_show(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser("show", help="verify one bundle and print what is in it")
+    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("--json", action="store_true", help="print bundle.json as it is")
+    parser.set_defaults(run=_show)
+
+
+def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
+    from virnucpro.bundles.published import HOMES, published_names
+
+    mirrors = ", ".join(home.mirror_variable for home in HOMES.values())
+    parser = actions.add_parser(
+        "fetch",
+        help="download and install a published bundle",
+        description="Download, verify, convert to safetensors and install. Nothing of what is "
+        "downloaded is run. A fetch that broke off is gone on with by the same command. Proxies "
+        f"are those of the environment (https_proxy, no_proxy); mirrors: {mirrors}.",
+    )
+    parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="DIR",
+        help="take the published files from this folder, not from the net",
+    )
+    _add_quiet(parser)
+    parser.set_defaults(run=_fetch)
+
+
+def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser(
+        "import",
+        help="install a classifier from a file",
+        description="Convert a published classifier (a pickled MLPClassifier, read without "
+        "running it) and install it with its encoders as a bundle.",
+    )
+    parser.add_argument("classifier", type=Path, metavar="FILE", help="such as 500_model.pth")
+    parser.add_argument("--name", help="what to call the bundle; default: after the file")
+    parser.add_argument(
+        "--window",
+        type=positive,
+        metavar="BASES",
+        help="length of the windows that it was trained on; default: as the file's name says",
+    )
+    parser.add_argument(
+        "--encoders", metavar="NAME", help="an installed bundle that has the encoders"
+    )
+    parser.add_argument(
+        "--nucleotide", type=Path, metavar="DIR", help="a DNABERT-S folder, with --protein"
+    )
+    parser.add_argument(
+        "--protein", type=Path, metavar="FILE", help="a fair-esm checkpoint, with --nucleotide"
+    )
+    parser.set_defaults(run=_import)
+
+
+def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser(
+        "verify",
+        help="verify every file of a bundle",
+        description="Hold every file against the SHA-256 of the bundle's manifest. With --golden, "
+        "compute the vectors of reference sequences on this device and hold them against recorded "
+        "figures: exit code 1 where they differ by more than rounding.",
+    )
+    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("--golden", action="store_true", help="also compute reference vectors")
+    parser.add_argument("--device", default="cpu", help="torch's name of it; default: %(default)s")
+    parser.add_argument(
+        "--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="default: %(default)s"
+    )
+    parser.set_defaults(run=_verify)
+
+
+def _add_pack(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser("pack", help="write a bundle into one file, to carry it elsewhere")
+    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    parser.set_defaults(run=_pack)
+
+
+def _add_unpack(actions: Any) -> None:  # noqa: ANN401 - as above
+    parser = actions.add_parser("unpack", help="verify and install a packed bundle")
+    parser.add_argument("archive", type=Path, metavar="FILE", help="what `pack` wrote")
+    parser.set_defaults(run=_unpack)
+
+
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -39,7 +135,8 @@ def _list(arguments: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
     else:
         for one in bundles:
-            print(f"{one.name}\t{one.version}\twindow {one.window}, {one.tiling}")
+            use = "encoders alone" if one.head is None else f"window {one.window}, {one.tiling}"
+            print(f"{one.name}\t{one.version}\t{use}")
     return ExitCode.OK
 
 
@@ -49,4 +146,74 @@ def _show(arguments: argparse.Namespace) -> int:
     bundle = open_bundle(arguments.bundle)
     text = (bundle.path / "bundle.json").read_text() if arguments.json else describe_bundle(bundle)
     print(text.rstrip())
+    return ExitCode.OK
+
+
+def _fetch(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.data_folder import data_folder
+    from virnucpro.bundles.fetch import Listener, fetch_bundle
+    from virnucpro.bundles.published import recipe_of
+
+    with TransferReporter(quiet=arguments.quiet) as reporter:
+        bundle = fetch_bundle(
+            recipe_of(arguments.name),
+            data_folder(),
+            Listener(reporter.stage, reporter.progress),
+            source=arguments.source,
+        )
+    print(f"{bundle.name}\t{bundle.path}")
+    return ExitCode.OK
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.data_folder import data_folder
+    from virnucpro.bundles.import_head import OwnFiles, import_classifier
+    from virnucpro.errors import UsageError
+
+    own = (arguments.nucleotide, arguments.protein)
+    if (None in own) != (own == (None, None)) or (arguments.encoders and own != (None, None)):
+        raise UsageError("give --nucleotide and --protein together, or --encoders, or none")
+    bundle = import_classifier(
+        arguments.classifier,
+        data_folder(),
+        name=arguments.name,
+        window=arguments.window,
+        encoders=arguments.encoders if None in own else OwnFiles(*own),
+    )
+    print(f"{bundle.name}\t{bundle.path}")
+    return ExitCode.OK
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.bundle import open_bundle
+
+    bundle = open_bundle(arguments.bundle)
+    print(f"{bundle.name} {bundle.version}: every file is as its manifest says ({bundle.path})")
+    if not arguments.golden:
+        return ExitCode.OK
+    from virnucpro.pipeline.golden import compare_golden
+
+    rows = compare_golden(bundle, arguments.device, arguments.precision)
+    print("what\titem\tcosine or score\tat least\tverdict")
+    for row in rows:
+        verdict = "agrees" if row.agrees else "DIFFERS"
+        print(f"{row.what}\t{row.item}\t{row.found:.6f}\t{row.wanted}\t{verdict}")
+    return ExitCode.OK if all(row.agrees for row in rows) else ExitCode.FAILED
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.archive import pack_bundle
+    from virnucpro.bundles.bundle import open_bundle
+
+    size = pack_bundle(open_bundle(arguments.bundle), arguments.output)
+    print(f"{arguments.output}\t{size}")
+    return ExitCode.OK
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.archive import unpack_bundle
+    from virnucpro.bundles.data_folder import data_folder
+
+    bundle = unpack_bundle(arguments.archive, data_folder())
+    print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK

@@ -1,0 +1,120 @@
+"""Converted parts into an installed bundle: card, manifest, and the one rename that shows it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from virnucpro import __version__
+from virnucpro.bundles.bundle import embedded_names, write_manifest
+from virnucpro.bundles.data_folder import DataFolder, check_name
+from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.errors import BundleError
+from virnucpro.sequences.windows import Tiling
+
+__all__ = ["Parts", "check_free", "install"]
+
+PUBLISHED_LABELS: Final = ("others", "virus")
+PUBLISHED_THRESHOLDS: Final = {"viral": 0.5, "non_viral": 0.5}
+"""The published tool calls what scores higher as a virus than as something else."""
+
+_CARD: Final = """\
+# {name}
+
+{description}.
+
+Weights of others, converted to safetensors without a change of their numbers: DNABERT-S (Zhou et
+al. 2024), ESM-2 (Lin et al. 2023), VirNucPro (Li et al.), under their publishers' own licences. How
+good they are is their publishers' word: nothing was measured here.
+
+| made from | identified by |
+|---|---|
+{sources}
+"""
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a bundle is to be made of; collected while its files are converted into a folder.
+
+    Attributes
+    ----------
+    encoders
+        In the order of the joined vector.
+    sources
+        For each encoder's name, and for ``head``: the published files behind it and their digests.
+    """
+
+    name: str
+    description: str
+    head: str | None = None
+    window: int = 500
+    tiling: Tiling = "published"
+    genetic_code: int = 1
+    encoders: list[EncoderEntry] = field(default_factory=list)
+    sources: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def check_free(data: DataFolder, name: str) -> None:
+    """Refuse a name that cannot be installed under, or is taken.
+
+    Raises
+    ------
+    BundleError
+        When the name is no plain one, an embedded bundle's, or that of an installed bundle.
+    """
+    check_name(name)
+    if name in embedded_names():
+        raise BundleError(f"{name}: is the name of an embedded bundle. Choose another name.")
+    if data.bundle(name).exists():
+        raise BundleError(
+            f"{name}: a bundle of that name is installed ({data.bundle(name)}). "
+            "Remove that folder first, or choose another name."
+        )
+
+
+@contextmanager
+def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
+    """Give a folder to convert `parts` into; when the block ends well they are an installed bundle.
+
+    Only while holding the data folder's lock.
+
+    Raises
+    ------
+    BundleError
+        When what was made is no valid bundle; nothing is installed then.
+    """
+    with data.staging(parts.name) as folder:
+        yield folder
+        _write_card(folder, parts)
+        _write_manifest(folder, parts)
+
+
+def _write_card(folder: Path, parts: Parts) -> None:
+    rows = [
+        f"| {file} | {checksum} |"
+        for files in parts.sources.values()
+        for file, checksum in files.items()
+    ]
+    card = _CARD.format(name=parts.name, description=parts.description, sources="\n".join(rows))
+    (folder / "CARD.md").write_text(card, encoding="utf-8")
+
+
+def _write_manifest(folder: Path, parts: Parts) -> None:
+    classifies = parts.head is not None
+    write_manifest(
+        folder,
+        name=parts.name,
+        version="1",
+        description=parts.description,
+        encoders=parts.encoders,
+        head=parts.head,
+        window=parts.window,
+        tiling=parts.tiling,
+        genetic_code=parts.genetic_code,
+        labels=PUBLISHED_LABELS if classifies else (),
+        thresholds=PUBLISHED_THRESHOLDS if classifies else {},
+        metrics={},
+        provenance={"sources": parts.sources, "converted_by": f"virnucpro {__version__}"},
+    )

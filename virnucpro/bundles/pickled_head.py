@@ -1,0 +1,245 @@
+"""The published classifiers, read without running anything that they hold.
+
+They are whole modules, pickled by ``torch.save``: a zip archive with ``data.pkl`` and one member a
+storage. Source of the format: torch/serialization.py and torch/_utils.py of PyTorch 1.6 and later.
+Of a pickle's names only those of `_ADMITTED` are understood, and none of them leads to the class or
+the function of that name: each leads to a plain stand-in that keeps what it is given.
+"""
+
+import io
+import math
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from virnucpro.errors import BundleError
+
+__all__ = ["read_pickled_head"]
+
+_TORCH_EPS: Final = 1e-5
+"""torch's default of BatchNorm1d, and the only one that `classify.head.Head` computes with."""
+_CLASSES: Final = 2
+"""Others, virus."""
+_MOST_PICKLE_BYTES: Final = 1 << 20
+_MOST_STORAGE_BYTES: Final = 1 << 30
+
+
+class _Part:
+    """Stands for an instance of an admitted class: keeps the state that it was pickled with."""
+
+    state: object = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _Classifier(_Part):
+    pass
+
+
+class _Linear(_Part):
+    pass
+
+
+class _BatchNorm(_Part):
+    pass
+
+
+class _Dropout(_Part):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _StorageKind:
+    """Stands for a storage class: the type of its numbers."""
+
+    dtype: str
+
+
+class _NotAdmittedError(Exception):
+    """The pickle names something that is not admitted, or uses it in another way."""
+
+
+def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
+    """Read a published classifier into the tensors of `virnucpro.classify.head.Head`.
+
+    Parameters
+    ----------
+    path
+        ``torch.save`` of an ``MLPClassifier``: hidden_layer, bn1, output_layer.
+
+    Returns
+    -------
+    float32 tensors by the names of `Head`
+
+    Raises
+    ------
+    BundleError
+        When the file is no such archive, names anything but the parts of such a module (nothing of
+        it has run), or lacks one of them.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            module = _Reader(archive).load()
+        return _tensors_of(module)
+    except _NotAdmittedError as error:
+        raise BundleError(
+            f"{path}: {error}. Nothing of it was run. Get the classifier from its publisher again."
+        ) from None
+    except Exception as error:  # noqa: BLE001 - damaged pickles and archives raise nearly anything
+        raise BundleError(
+            f"{path}: cannot be read as a published classifier ({type(error).__name__}: {error}). "
+            "Get the file again: a whole torch.save of an MLPClassifier is wanted."
+        ) from None
+
+
+class _Reader(pickle.Unpickler):
+    """Understands the names of `_ADMITTED` and the storages of its archive, and nothing else."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        names = [name for name in archive.namelist() if name.count("/") == 1]
+        pickles = [name for name in names if name.endswith("/data.pkl")]
+        if len(pickles) != 1 or archive.getinfo(pickles[0]).file_size > _MOST_PICKLE_BYTES:
+            raise _NotAdmittedError("is no archive of torch.save with one small data.pkl")
+        super().__init__(io.BytesIO(archive.read(pickles[0])))
+        self._archive = archive
+        self._root = pickles[0].removesuffix("/data.pkl")
+
+    def find_class(self, module: str, name: str) -> object:
+        try:
+            return _ADMITTED[f"{module}.{name}"]
+        except KeyError:
+            raise _NotAdmittedError(
+                f"names {module}.{name}, which is no part of a published classifier"
+            ) from None
+
+    def persistent_load(self, pid: object) -> object:
+        match pid:
+            case ("storage", _StorageKind() as kind, str(key), str(), int()) if key.isalnum():
+                member = self._archive.getinfo(f"{self._root}/data/{key}")
+                if member.file_size > _MOST_STORAGE_BYTES:
+                    raise _NotAdmittedError("holds a tensor of more than 1 GB")
+                return np.frombuffer(self._archive.read(member), kind.dtype)
+        raise _NotAdmittedError(f"refers to {pid!r}, which is no storage of a tensor")
+
+
+def _rebuild_tensor(
+    storage: object, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_rest: object
+) -> torch.Tensor:
+    """Lay a tensor over its storage, row by row, in memory of its own."""
+    if not isinstance(storage, np.ndarray):
+        raise _NotAdmittedError("rebuilds a tensor from something that is no storage")
+    count = math.prod(size)
+    rows = tuple(math.prod(size[axis + 1 :]) for axis in range(len(size)))
+    inside = offset >= 0 and min(size, default=1) > 0 and offset + count <= storage.size
+    if not inside or stride != rows:
+        raise _NotAdmittedError("lays a tensor over its storage in another way than row by row")
+    return torch.from_numpy(storage[offset : offset + count].reshape(size).copy())
+
+
+def _rebuild_parameter(data: object, *_rest: object) -> torch.Tensor:
+    if not isinstance(data, torch.Tensor):
+        raise _NotAdmittedError("makes a parameter of something that is no tensor")
+    return data
+
+
+def _new_mapping() -> dict[object, object]:
+    """Stand for OrderedDict: it is made empty, and filled item by item."""
+    return {}
+
+
+def _new_set(names: list[object]) -> list[object]:
+    """Stand for set: of a module's buffers that are not saved."""
+    return names
+
+
+_ADMITTED: Final[Mapping[str, object]] = {
+    "__main__.MLPClassifier": _Classifier,
+    "torch.nn.modules.linear.Linear": _Linear,
+    "torch.nn.modules.batchnorm.BatchNorm1d": _BatchNorm,
+    "torch.nn.modules.dropout.Dropout": _Dropout,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_parameter": _rebuild_parameter,
+    "torch.FloatStorage": _StorageKind("<f4"),
+    "torch.LongStorage": _StorageKind("<i8"),
+    "collections.OrderedDict": _new_mapping,
+    "__builtin__.set": _new_set,
+    "builtins.set": _new_set,
+}
+
+
+def _tensors_of(module: object) -> dict[str, torch.Tensor]:
+    """Give the tensors of the three layers the names of `classify.head.Head`."""
+    if not isinstance(module, _Classifier):
+        raise _NotAdmittedError("holds no MLPClassifier")
+    parts = _field(module, "_modules")
+    hidden, norm, output = (
+        _part(parts, name, kind)
+        for name, kind in (
+            ("hidden_layer", _Linear),
+            ("bn1", _BatchNorm),
+            ("output_layer", _Linear),
+        )
+    )
+    if _state(norm).get("eps") != _TORCH_EPS:
+        raise _NotAdmittedError(f"has a batch norm whose eps is not {_TORCH_EPS}")
+    tensors = {
+        "hidden.0.linear.weight": _tensor(hidden, "_parameters", "weight"),
+        "hidden.0.linear.bias": _tensor(hidden, "_parameters", "bias"),
+        "hidden.0.norm.weight": _tensor(norm, "_parameters", "weight"),
+        "hidden.0.norm.bias": _tensor(norm, "_parameters", "bias"),
+        "hidden.0.norm.running_mean": _tensor(norm, "_buffers", "running_mean"),
+        "hidden.0.norm.running_var": _tensor(norm, "_buffers", "running_var"),
+        "output.weight": _tensor(output, "_parameters", "weight"),
+        "output.bias": _tensor(output, "_parameters", "bias"),
+    }
+    _check_shapes(tensors)
+    return tensors
+
+
+def _check_shapes(tensors: Mapping[str, torch.Tensor]) -> None:
+    wide = tensors["hidden.0.linear.weight"].shape[-1]
+    narrow = len(tensors["hidden.0.linear.bias"])
+    shapes = dict.fromkeys(tensors, (narrow,)) | {
+        "hidden.0.linear.weight": (narrow, wide),
+        "output.weight": (_CLASSES, narrow),
+        "output.bias": (_CLASSES,),
+    }
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != shapes[name]:
+            raise _NotAdmittedError(
+                f"has {tuple(tensor.shape)} numbers in {name}, where {shapes[name]} fit"
+            )
+
+
+def _state(part: _Part) -> dict[str, object]:
+    if not isinstance(part.state, dict):
+        raise _NotAdmittedError("has a layer without a state")
+    return part.state
+
+
+def _field(part: _Part, name: str) -> dict[str, object]:
+    field = _state(part).get(name)
+    if not isinstance(field, dict):
+        raise _NotAdmittedError(f"has a layer without {name}")
+    return field
+
+
+def _part(parts: Mapping[str, object], name: str, kind: type[_Part]) -> _Part:
+    part = parts.get(name)
+    if not isinstance(part, kind):
+        raise _NotAdmittedError(f"lacks the layer {name!r} of a published classifier")
+    return part
+
+
+def _tensor(part: _Part, field: str, name: str) -> torch.Tensor:
+    tensor = _field(part, field).get(name)
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float32:
+        raise _NotAdmittedError(f"has a layer without {name!r} in float32")
+    return tensor

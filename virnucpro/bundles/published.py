@@ -1,0 +1,169 @@
+"""What has been published, where, and what identifies it.
+
+Sources of the digests: MD5 of the ESM-2 checkpoints as TorchDrug and others pin them; SHA-256 of
+DNABERT-S's files at the pinned revision of its hub; git blob ids of the classifiers.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from virnucpro.bundles.checksums import Checksum
+from virnucpro.errors import BundleError
+
+__all__ = [
+    "HOMES",
+    "EncoderSource",
+    "Home",
+    "PublishedFile",
+    "Recipe",
+    "published_names",
+    "recipe_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A server, and the environment variable that names a mirror of it."""
+
+    url: str
+    mirror_variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """One file: its home, its path there, its name here, what identifies its content."""
+
+    home: str
+    path: str
+    name: str
+    checksum: Checksum
+
+    def url(self, environ: Mapping[str, str] = os.environ) -> str:
+        """Say where to get it, a mirror's address where the environment names one."""
+        home = HOMES[self.home]
+        base = environ.get(home.mirror_variable) or home.url
+        if not base.startswith(("https://", "http://")):
+            raise BundleError(
+                f"{home.mirror_variable}={base}: is no address of a mirror. Give one that begins "
+                "with https:// or http://, or use --from for a folder of files."
+            )
+        return f"{base.rstrip('/')}/{self.path}"
+
+    @property
+    def mirror_variable(self) -> str:
+        """The environment variable that names a mirror of its home."""
+        return HOMES[self.home].mirror_variable
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSource:
+    """A published encoder, and the files that it is made of."""
+
+    name: str
+    architecture: Literal["dnabert_s", "esm2"]
+    files: tuple[PublishedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A bundle that can be fetched: its encoders in the order of the joined vector, its head."""
+
+    name: str
+    description: str
+    encoders: tuple[EncoderSource, ...]
+    head: PublishedFile | None
+    window: int
+
+    @property
+    def files(self) -> tuple[PublishedFile, ...]:
+        """All files that it is made of."""
+        own = tuple(file for encoder in self.encoders for file in encoder.files)
+        return own if self.head is None else (*own, self.head)
+
+
+HOMES: Final[Mapping[str, Home]] = {
+    "esm2": Home("https://dl.fbaipublicfiles.com/fair-esm/models", "VIRNUCPRO_MIRROR_ESM2"),
+    "hub": Home("https://huggingface.co", "VIRNUCPRO_MIRROR_HUB"),
+    "heads": Home("https://raw.githubusercontent.com", "VIRNUCPRO_MIRROR_HEADS"),
+}
+
+_ESM2: Final = {
+    "esm2_t6_8M_UR50D": "8039fc9cee7f71cd2633b13b5a38ff50",
+    "esm2_t12_35M_UR50D": "a894ddb31522e511e1273abb23b5f974",
+    "esm2_t30_150M_UR50D": "229fcf8f9f3d4d442215662ca001b906",
+    "esm2_t33_650M_UR50D": "ba6d997e29db07a2ad9dca20e024b102",
+    "esm2_t36_3B_UR50D": "d37a0d0dbe7431e48a72072b9180b16b",
+    "esm2_t48_15B_UR50D": "af61a9c0b792ae50e244cde443b7f4ac",
+}
+_DNABERT_S_REVISION: Final = "00e47f96cdea35e4b6f5df89e5419cbe47d490c6"
+_DNABERT_S: Final = {
+    "config.json": "d54c142114563aa34ef7c2b54ccc921d08e50cd7c3cd69c439d5e0d2bbcfcdee",
+    "tokenizer.json": "667f5a0e6e9630f7052b004784dda7c7aeba395cc4ca3c01b11b02e6aa29d7b1",
+    "pytorch_model.bin": "f3cfc3d0541859df64759e758cc4bc40fe1d5760799a7d098a9f9f09501c1e5f",
+}
+_HEADS: Final = {
+    300: "a0b5b85e7c1e44f00cde146d091beb82b2c8e855",
+    500: "fc35d5ef9f1f4564eea7036f34f4f8ec6000d33d",
+}
+
+
+def _esm2(name: str) -> EncoderSource:
+    file = PublishedFile("esm2", f"{name}.pt", f"{name}.pt", Checksum("md5", _ESM2[name]))
+    return EncoderSource(name, "esm2", (file,))
+
+
+def _dnabert_s() -> EncoderSource:
+    folder = f"zhihan1996/DNABERT-S/resolve/{_DNABERT_S_REVISION}"
+    files = (
+        PublishedFile("hub", f"{folder}/{name}", name, Checksum("sha256", value))
+        for name, value in _DNABERT_S.items()
+    )
+    return EncoderSource("DNABERT-S", "dnabert_s", tuple(files))
+
+
+def _classifier(window: int) -> Recipe:
+    name = f"{window}_model.pth"
+    head = PublishedFile(
+        "heads", f"Li-Jing-1997/VirNucPro/main/{name}", name, Checksum("git-blob", _HEADS[window])
+    )
+    return Recipe(
+        f"virnucpro-{window}",
+        f"the published VirNucPro classifier of {window}-base windows, on DNABERT-S and ESM-2 3B",
+        (_dnabert_s(), _esm2("esm2_t36_3B_UR50D")),
+        head,
+        window,
+    )
+
+
+def _encoder_alone(name: str) -> Recipe:
+    return Recipe(
+        name, "a published ESM-2 encoder, without a classifier", (_esm2(name),), None, 500
+    )
+
+
+_RECIPES: Final[dict[str, Recipe]] = {
+    recipe.name: recipe
+    for recipe in (_classifier(500), _classifier(300), *(_encoder_alone(name) for name in _ESM2))
+}
+
+
+def published_names() -> tuple[str, ...]:
+    """List the bundles that can be fetched."""
+    return tuple(_RECIPES)
+
+
+def recipe_of(name: str) -> Recipe:
+    """Say what a published bundle is made of.
+
+    Raises
+    ------
+    BundleError
+        When nothing of that name has been published.
+    """
+    if name not in _RECIPES:
+        raise BundleError(
+            f"{name}: no such bundle can be fetched. Choose one of {', '.join(_RECIPES)}."
+        )
+    return _RECIPES[name]
