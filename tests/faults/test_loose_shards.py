@@ -63,6 +63,27 @@ def test_what_survived_is_joined_and_what_did_not_is_listed(
     np.testing.assert_array_equal(vectors[~empty], wanted[~empty])
 
 
+def test_without_an_index_nobody_says_that_all_is_there(undisturbed, tmp_path, capsys):
+    command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / "out.h5"), "-q"]
+    assert main(command) == 2
+    assert "rows behind the last segment may be missing" in capsys.readouterr().err
+    assert main([*command, "--index", str(undisturbed)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("", "is a folder; name a file"), ("gone/out.h5", "gone is no folder; make it")],
+)
+def test_an_output_that_cannot_be_is_refused_before_anything_is_read(
+    output, message, undisturbed, tmp_path, capsys
+):
+    command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / output)]
+    assert main(command) == 64
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("trouble", ["stranger", "unequal copy", "row beyond"])
 def test_what_does_not_belong_is_refused_by_name_and_the_former_file_stays(
     trouble, surviving, undisturbed, tmp_path, capsys

@@ -23,7 +23,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         description="With a run: verify its segments and write its tables from those that are "
         "whole; sequences without them are listed in missing.tsv (exit code 2). With -o: join any "
         "segments of one run, wherever they lie, into one embeddings.h5; rows that no segment "
-        "holds are printed (exit code 2).",
+        "holds are printed (exit code 2). Without --index nobody knows which rows come behind the "
+        "last one, so the exit code is 2 then as well.",
     )
     parser.add_argument(
         "paths",
@@ -85,12 +86,16 @@ def _tell(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
     if outcome.gaps:
         rows = sum(end - first for first, end in outcome.gaps)
         warnings.append(f"partial: {rows:,} rows have no segment; name their shards as well")
+    if not outcome.indexed:
+        warnings.append(
+            "rows behind the last segment may be missing: without --index nobody knows how many "
+            "the run has (exit code 2); name the run or its index to be sure"
+        )
     if outcome.rows_quarantined:
         warnings.append(f"{outcome.rows_quarantined:,} rows have no numbers and never will")
     lines = [f"warning: {text}" for text in warnings]
     if not quiet:
+        lines += [f"note: {note}" for note in outcome.notes]
         lines.append(f"{outcome.n_items:,} vectors written: {output}")
-        if not outcome.indexed:
-            lines.append("rows behind the last segment are unknown without --index")
     for line in lines:
         print(f"[virnucpro] {line}", file=sys.stderr)

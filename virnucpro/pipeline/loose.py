@@ -31,6 +31,8 @@ class LooseOutcome:
         Rows without a segment, as ``(first, last + 1)``.
     rejected
         Why damaged segments were left out.
+    notes
+        Copies that differ by rounding, and which of them counts.
     rows_quarantined
         Rows without numbers, for good.
     indexed
@@ -41,13 +43,14 @@ class LooseOutcome:
     n_items: int
     gaps: tuple[tuple[int, int], ...]
     rejected: tuple[str, ...]
+    notes: tuple[str, ...]
     rows_quarantined: int
     indexed: bool
 
     @property
     def partial(self) -> bool:
-        """Something is known to have no numbers."""
-        return bool(self.gaps or self.rejected or self.rows_quarantined)
+        """Something has no numbers, or nobody knows whether all is there."""
+        return not self.indexed or bool(self.gaps or self.rejected or self.rows_quarantined)
 
 
 def aggregate_segments(
@@ -68,15 +71,16 @@ def aggregate_segments(
 
     Raises
     ------
+    UsageError
+        When `output` is a folder, in no folder, or a segment: before anything is read.
     InputError, StoreError
-        When a path holds no segments; when files belong to different runs, copies of a unit differ,
-        or rows are none of the index's: all by name.
+        When a path holds no segments; when files belong to different runs, copies of a unit differ
+        by more than rounding, or rows are none of the index's: all by name.
     NotARunError, IndexFormatError
         When `index_folder` is neither a run nor an index, or is damaged.
     """
     segments = find_segments(paths)
-    if output.exists() and any(output.samefile(path) for path in segments):
-        raise UsageError(f"{output} is one of the segments to read; choose another output file")
+    _refuse_output(output, segments)
     if index_folder is None:
         coverage = survey_loose(segments)
         write_embeddings(output, coverage, RowNames(coverage), _joined(coverage))
@@ -88,6 +92,16 @@ def aggregate_segments(
     views = _joined(coverage) if manifest is None else manifest.views
     write_embeddings(output, coverage, index, views)
     return _outcome(coverage, index.n_items, indexed=True)
+
+
+def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
+    """Find out before hours of reading that the file cannot be written."""
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file, as in {output / 'embeddings.h5'}")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is no folder; make it, or choose another output file")
+    if output.exists() and any(output.samefile(path) for path in segments):
+        raise UsageError(f"{output} is one of the segments to read; choose another output file")
 
 
 def _opened(folder: Path) -> tuple[Manifest | None, SequenceIndex]:
@@ -135,6 +149,7 @@ def _outcome(coverage: LooseCoverage, n_items: int, *, indexed: bool) -> LooseOu
         n_items=n_items,
         gaps=coverage.gaps,
         rejected=tuple(one.reason for one in coverage.rejected),
+        notes=coverage.notes,
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
         indexed=indexed,
     )

@@ -4,7 +4,6 @@ import filecmp
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,7 +129,6 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
         _segment_problem(run, path, reason, damaged=damaged)
         for path, reason, damaged in coverage.rejected
     ]
-    problems += _unequal_copies(run, coverage)
     notes = []
     if not outputs:
         notes = ["a process is at work in this folder: its outputs were not checked"]
@@ -202,17 +200,6 @@ def _segments_alone(run: RunDirectory, manifest: Manifest | None) -> Iterator[Pr
             continue
         if manifest and segment.fingerprint != manifest.fingerprint:
             yield _segment_problem(run, path, "belongs to another run", damaged=False)
-
-
-def _unequal_copies(run: RunDirectory, coverage: Coverage) -> Iterator[Problem]:
-    """Find valid segments of one unit that are not the same bytes."""
-    rejected = {one.path for one in coverage.rejected}
-    valid = [(unit, path) for unit, path in run.segments() if path not in rejected]
-    for unit, group in groupby(valid, key=lambda pair: pair[0]):
-        first, *others = (path for _, path in group)
-        for path in others:
-            if not filecmp.cmp(first, path, shallow=False):
-                yield Problem(path, f"holds other numbers of unit {unit} than {first}", _MOVE_OUT)
 
 
 def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """From segments in the order of their making to one embeddings.h5 in the order of the input."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
@@ -16,8 +17,9 @@ from virnucpro.store.sources import Sources, read_ahead
 
 __all__ = ["ItemIndex", "gathered", "lay_out", "layout_of", "scattered", "write_embeddings"]
 
-_GATHERED_BYTES = 256 << 20
-"""Vectors held in memory at a time. More of them make longer runs of neighbours in the output."""
+_GATHERED_BYTES = 128 << 20
+"""Vectors held in memory, twice: one part is written while the next is read. More of them make
+longer runs of neighbours in the output."""
 _WRITTEN_BYTES = 16 << 20
 _ITEMS_AT_ONCE = 1 << 16
 
@@ -114,11 +116,22 @@ def gathered(coverage: Sources, layout: Layout) -> Iterator[tuple[int, FloatArra
     bounds = coverage.bounds
     groups = list(_groups(bounds, _GATHERED_BYTES // layout.item_bytes))
     most = max((bounds[units.stop] - bounds[units.start] for units in groups), default=0)
-    vectors = np.empty((int(most), layout.dim), layout.dtype)
-    for units in groups:
-        origin, end = int(bounds[units.start]), int(bounds[units.stop])
-        _gather(coverage, units, vectors[: end - origin])
-        yield origin, vectors[: end - origin]
+    buffers = [np.empty((int(most), layout.dim), layout.dtype) for _ in groups[:2]]
+
+    def gather(number: int) -> FloatArray:
+        units = groups[number]
+        vectors = buffers[number % 2][: bounds[units.stop] - bounds[units.start]]
+        _gather(coverage, units, vectors)
+        return vectors
+
+    # The caller is through with a buffer when it asks for the other one.
+    with ThreadPoolExecutor(1, "gatherer") as thread:
+        following = [thread.submit(gather, number) for number in range(min(1, len(groups)))]
+        for number, units in enumerate(groups):
+            vectors = following.pop().result()
+            if number + 1 < len(groups):
+                following.append(thread.submit(gather, number + 1))
+            yield int(bounds[units.start]), vectors
 
 
 def scattered(

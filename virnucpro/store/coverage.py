@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
+from virnucpro.store.copies import difference
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
 
@@ -70,8 +71,9 @@ class Coverage:
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Read and verify every segment of every shard, those brought in from elsewhere included.
 
-    A unit found more than once counts once: by contract all copies hold the same bytes, and the
-    first valid one by path is taken. Holds one segment in memory at a time, and 9 bytes a row.
+    A unit found more than once counts once: the first valid segment by path is taken. A copy that
+    differs from it beyond rounding (`copies.ROUNDING`) is rejected by name. Holds two segments in
+    memory at a time, and 9 bytes a row.
 
     Parameters
     ----------
@@ -101,6 +103,9 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
             done[unit] = path
             _record(segment, state, scores)
             reasons.update(segment.reasons)
+        elif differs := _difference(done[unit], segment):
+            reason = f"{path}: has {differs} than {done[unit]}, which counts; move one of them out"
+            rejected.append(RejectedFile(path, reason, damaged=False))
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
     return Coverage(bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons)
 
@@ -144,6 +149,14 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return f"its rows are not {first} to {last - 1}; move it out, --resume redoes its unit"
     return ""
+
+
+def _difference(path: Path, copy: Segment) -> str:
+    """Say what a copy tells differently from the segment that counts; empty for nothing."""
+    try:
+        return difference(read_segment(path), copy)
+    except SegmentError:
+        return ""  # damaged since it was surveyed: whoever needs its vectors will say so
 
 
 def _record(

@@ -85,7 +85,8 @@ class EmbeddingsFile:
     Raises
     ------
     OSError
-        When the space for the vectors is not to be had, or a write fails.
+        When the space for the vectors is not to be had, or a write fails; a note says what the file
+        needs and what there is.
     """
 
     def __init__(
@@ -100,17 +101,18 @@ class EmbeddingsFile:
         self._handle = stream.fileno()
         self._layout = layout
         unfailing = _UnfailingFile(self._handle)
-        # HDF5 calls back into Python. A signal handler that raises within such a call would leave
-        # the library in an unknown state; handlers run in the main thread alone.
-        with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
-            columns: dict[str, Iterable[Sized]] = {
-                schema.SEQUENCE_IDS: names,
-                schema.STATUS: status,
-            }
-            self.offset = thread.submit(_write_layout, unfailing, layout, columns).result()
-        unfailing.check()
-        if reserve:
-            _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
+        columns: dict[str, Iterable[Sized]] = {schema.SEQUENCE_IDS: names, schema.STATUS: status}
+        try:
+            # HDF5 calls back into Python. A signal handler that raises within such a call would
+            # leave the library in an unknown state; handlers run in the main thread alone.
+            with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
+                self.offset = thread.submit(_write_layout, unfailing, layout, columns).result()
+            unfailing.check()
+            if reserve:
+                _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
+        except OSError as error:
+            error.add_note(_space_note(self._handle, layout))
+            raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
         """Write the vectors (n, D) of the items (n,), which ascend; neighbours in one piece.
@@ -263,8 +265,17 @@ def _allocate(handle: int, offset: int, size: int) -> None:
         os.posix_fallocate(handle, offset, size)
     except OSError as error:
         if error.errno not in _NO_PREALLOCATION:
-            error.add_note(f"the embeddings need {offset + size:,} bytes of disk")
             raise
+
+
+def _space_note(handle: int, layout: Layout) -> str:
+    """Say what the file needs and what there is, what it has taken so far included."""
+    disk = os.fstatvfs(handle)
+    free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
+    return (
+        f"{layout.n_items:,} vectors and their names need more than "
+        f"{layout.n_items * layout.item_bytes:,} bytes of disk, there are {free:,}"
+    )
 
 
 def _write_all(handle: int, data: memoryview, offset: int) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.errors import DamagedSegmentError, InputError, StoreError
+from virnucpro.store.copies import difference
 from virnucpro.store.coverage import RejectedFile
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment
+from virnucpro.store.segment import Segment, read_segment
 from virnucpro.store.sources import read_ahead
 
 __all__ = ["LooseCoverage", "RowNames", "find_segments", "survey_loose"]
@@ -49,6 +50,8 @@ class LooseCoverage:
         known only where the number of rows was told.
     rejected : tuple of RejectedFile
         Damaged segments, which do not count.
+    notes : tuple of str
+        Copies that differ by rounding, and which of them counts.
     complete : bool
         The number of rows was told, and all are there.
     """
@@ -61,6 +64,7 @@ class LooseCoverage:
     row_state: npt.NDArray[np.uint8]
     gaps: tuple[tuple[int, int], ...]
     rejected: tuple[RejectedFile, ...]
+    notes: tuple[str, ...]
     complete: bool
 
 
@@ -123,8 +127,8 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
 def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCoverage:
     """Read and verify segments, and find out which rows they cover.
 
-    A segment found more than once counts once where all copies are the same bytes. Memory holds a
-    few segments at a time, and 10 bytes a row.
+    A segment found more than once counts once, the first by path, where copies differ by no more
+    than rounding (`copies.ROUNDING`). Memory holds a few segments at a time, and 10 bytes a row.
 
     Parameters
     ----------
@@ -151,8 +155,9 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
     if not spans:
         raise StoreError(f"none of {len(paths):,} files is a whole segment; name others")
     _refuse_strangers(spans)
-    spans = list(_distinct(sorted(spans, key=lambda span: (span.first, span.last, span.path))))
-    return _coverage(spans, n_rows, tuple(rejected))
+    spans.sort(key=lambda span: (span.first, span.last, span.path))
+    spans, notes = _distinct(spans)
+    return _coverage(spans, n_rows, tuple(rejected), notes)
 
 
 def _span(path: Path, segment: Segment, n_rows: int | None) -> _Span:
@@ -180,23 +185,39 @@ def _refuse_strangers(spans: Sequence[_Span]) -> None:
         )
 
 
-def _distinct(spans: Sequence[_Span]) -> Iterator[_Span]:
-    """Count equal copies once; `spans` are sorted by rows."""
-    yield spans[0]
-    kept = spans[0]
+def _distinct(spans: Sequence[_Span]) -> tuple[list[_Span], tuple[str, ...]]:
+    """Count copies once, the first by path; `spans` are sorted by rows, then by path.
+
+    Returns
+    -------
+    list of spans, tuple of str
+        One span for each block of rows, and what to know of copies that were not the same bytes.
+    """
+    kept, notes = [spans[0]], []
     for span in spans[1:]:
-        if span.first >= kept.last:
-            kept = span
-            yield span
-        elif not filecmp.cmp(span.path, kept.path, shallow=False):
-            raise StoreError(
-                f"{span.path} and {kept.path} differ and both hold row {span.first:,}; "
-                "leave one of them out"
-            )
+        counted = kept[-1]
+        if span.first >= counted.last:
+            kept.append(span)
+        elif not filecmp.cmp(span.path, counted.path, shallow=False):
+            if differs := _difference(counted.path, span.path):
+                raise StoreError(
+                    f"{span.path} and {counted.path} both hold row {span.first:,} and differ: one "
+                    f"has {differs}; leave one of them out"
+                )
+            notes.append(f"{span.path} differs from {counted.path} by rounding; the latter counts")
+    return kept, tuple(notes)
+
+
+def _difference(*paths: Path) -> str:
+    one, other = (read_segment(path, any_name=True) for path in paths)
+    return difference(one, other)
 
 
 def _coverage(
-    spans: Sequence[_Span], n_rows: int | None, rejected: tuple[RejectedFile, ...]
+    spans: Sequence[_Span],
+    n_rows: int | None,
+    rejected: tuple[RejectedFile, ...],
+    notes: tuple[str, ...],
 ) -> LooseCoverage:
     edges = [(0, 0), *((span.first, span.last) for span in spans)]
     if n_rows is not None:
@@ -214,6 +235,7 @@ def _coverage(
         row_state=np.concatenate([_state(*block) for block in blocks]),
         gaps=gaps,
         rejected=rejected,
+        notes=notes,
         complete=n_rows is not None and not gaps,
     )
 

@@ -181,6 +181,7 @@ def attempt():
         write_embeddings(target / "embeddings.h5", coverage, index, {"nucleotide": 3, "protein": 5})
     except OSError as error:
         assert "embeddings.h5 could not be written" in error.__notes__[-1]
+        assert "need more than 192,000 bytes of disk, there are " in error.__notes__[0]
         return error.strerror
     return "written"
 

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,22 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.done == {1: run.segment(1, 1)}
     assert coverage.rejected == ()
+
+
+def test_a_copy_with_other_numbers_is_rejected_and_one_that_is_rounded_is_not(run, unit_of_run):
+    segment = unit_of_run(1)
+    rounded = replace(segment, embeddings=segment.embeddings * np.float32(1.001))
+    other = replace(segment, embeddings=segment.embeddings[::-1].copy())
+    for rank, copy in enumerate((segment, rounded, other)):
+        ShardWriter(run, rank).commit(copy)
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert coverage.done == {1: run.segment(0, 1)}
+    [rejected] = coverage.rejected
+    assert rejected.path == run.segment(2, 1)
+    assert not rejected.damaged
+    assert f"other embeddings of 2 rows, the first of them 5 than {run.segment(0, 1)}" in (
+        rejected.reason
+    )
 
 
 def test_a_valid_copy_stands_in_for_a_damaged_one(run, unit_of_run):

@@ -1,6 +1,7 @@
 """Segments that have left their run."""
 
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -76,10 +77,26 @@ def test_equal_copies_count_once(put):
     assert list(coverage.done.values()) == [paths[0], paths[1]]
 
 
+def test_of_copies_that_differ_by_rounding_the_first_by_path_counts(put, make_segment, tmp_path):
+    second = put(0, "b")
+    segment = make_segment(0, 0, 5)
+    rounded = replace(segment, embeddings=segment.embeddings * np.float32(1.001))
+    (tmp_path / "a").mkdir()
+    first = tmp_path / "a" / "unit-000000.h5"
+    commit_segment(first, rounded)
+    coverage = survey_loose([second, first])
+    assert list(coverage.done.values()) == [first]
+    assert coverage.notes == (f"{second} differs from {first} by rounding; the latter counts",)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"dim": 7}, StoreError, r"b/unit-000000\.h5 and .*a/unit-000000\.h5 differ"),
+        (
+            {"dim": 7},
+            StoreError,
+            r"b/unit-000000\.h5 and .*a/unit-000000\.h5 both hold row 0 and differ: one has emb",
+        ),
         ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000000\.h5; name"),
     ],
 )
