@@ -25,7 +25,10 @@ class RunDirectory:
         index.next/                     that of the run which --force is about to put here
         launches/0001.json              the plan of one launch: the units missing when it began
         shards/rank-0003/unit-000123.h5 one committed segment
-        logs/rank-0003.log
+        logs/rank-0003.log              what the rank printed, and the steps that it took
+        logs/coordinator.log            starts, failures, restarts: a line each
+        logs/*.jsonl                    the same steps for programs, where that was asked for
+        budgets.json                    how large batches may be, by device, as learnt
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         missing.tsv, quarantine.tsv     only where there is something to list
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
@@ -93,6 +96,10 @@ class RunDirectory:
     def embeddings(self) -> Path:
         return self.root / "embeddings.h5"
 
+    @property
+    def budgets(self) -> Path:
+        return self.root / "budgets.json"
+
     def launch(self, number: int) -> Path:
         """Name the plan of the `number`-th launch, counted from 1."""
         return self.launches / f"{number:04d}.json"
@@ -108,6 +115,11 @@ class RunDirectory:
     def log(self, rank: int) -> Path:
         """Name the log of `rank`."""
         return self.logs / f"rank-{rank:04d}.log"
+
+    def steps(self, rank: int | None, suffix: str) -> Path:
+        """Name the log of the steps that `rank` took, or the coordinator where it is None."""
+        name = "coordinator" if rank is None else self.log(rank).stem
+        return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
         """List ``(unit, path)`` of every segment file in every shard, by unit, then by path."""
@@ -152,6 +164,8 @@ class RunDirectory:
         for folder, pattern in (
             (self.launches, "????.json"),
             (self.logs, "rank-????.log"),
+            (self.logs, "rank-????.jsonl"),
+            (self.logs, "coordinator.*"),
             *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
             (self.shards, ""),
         ):
@@ -174,6 +188,7 @@ class RunDirectory:
         return (
             self.run_json,
             self.status_json,
+            self.budgets,
             self.predictions,
             self.windows,
             self.sequences,

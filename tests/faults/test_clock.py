@@ -10,8 +10,8 @@ from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, afte
 
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
-LABELS = {"pipeline/launch.py", "pipeline/session.py"}
-"""Where `datetime.now` writes down when something began, for people."""
+LABELS = {"pipeline/launch.py", "pipeline/session.py", "runtime/events.py"}
+"""Where `datetime.now` writes down when something happened, for people."""
 
 
 def calls(path):

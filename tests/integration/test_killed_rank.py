@@ -84,7 +84,9 @@ def test_the_others_finish_and_a_resume_completes(
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "virnucpro", "predict", many_fasta, "-o", folder]
     with subprocess.Popen(
-        [*command, "--devices", f"cpu:{ranks}"], stderr=subprocess.PIPE, text=True
+        [*command, "--devices", f"cpu:{ranks}", "--max-restarts", "0", "--no-redeal"],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         kill_a_rank(folder, victim, dice.randrange(3), dice.uniform(0.0, 0.1))
         _, said = process.communicate(timeout=DEADLINE)

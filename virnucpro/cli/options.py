@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from virnucpro.pipeline.execution import Execution
@@ -62,6 +63,57 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="remove the run in DIR and start anew"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    _add_supervision_options(parser)
+
+
+def _add_supervision_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is done about ranks that fail."""
+    default = Execution(Path())
+    group = parser.add_argument_group("when a rank fails")
+    group.add_argument(
+        "--max-restarts",
+        type=_not_negative,
+        default=default.restarts.max_restarts,
+        metavar="N",
+        help="restarts of a rank that lead nowhere, before it is given up; default: %(default)s",
+    )
+    group.add_argument(
+        "--no-redeal",
+        action="store_true",
+        help="leave the sequences of a rank that is given up to --resume, not to the other ranks",
+    )
+    for name, seconds, what in (
+        ("start", default.deadlines.start, "from its start to its first batch"),
+        ("progress", default.deadlines.progress, "from one batch to the next"),
+    ):
+        group.add_argument(
+            f"--{name}-timeout",
+            type=_seconds,
+            default=seconds,
+            metavar="SECONDS",
+            help=f"longest time of a rank {what}: one that exceeds it hangs, and is started "
+            "again; default: %(default)g",
+        )
+    group.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default=default.log_format,
+        help="how logs/ tells what ranks and coordinator did; default: %(default)s",
+    )
+
+
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
 
 
 def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[str, ...]) -> None:
@@ -95,10 +147,19 @@ def add_tiling_options(parser: argparse.ArgumentParser) -> None:
 
 def execution_of(arguments: argparse.Namespace) -> Execution:
     """Collect what `add_execution_options` added."""
+    default = Execution(arguments.outdir)
     return Execution(
         outdir=arguments.outdir,
         devices=arguments.devices,
         threads=arguments.threads,
         resume=arguments.resume,
         force=arguments.force,
+        restarts=replace(default.restarts, max_restarts=arguments.max_restarts),
+        redeal=not arguments.no_redeal,
+        deadlines=replace(
+            default.deadlines,
+            start=arguments.start_timeout,
+            progress=arguments.progress_timeout,
+        ),
+        log_format=arguments.log_format,
     )

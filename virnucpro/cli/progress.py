@@ -40,7 +40,7 @@ class CommandReporter:
         self._root = root
         self._view = view
         self._quiet = quiet
-        self._states: dict[int, str] = {}
+        self._computing = False
         self._warned: set[str] = set()
 
     def stage(self, text: str) -> None:
@@ -55,11 +55,8 @@ class CommandReporter:
             _say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
-        """Show progress, and say at once when a rank has failed."""
-        for rank, status in statuses.items():
-            if status.state != self._states.get(rank) and status.ended and not status.succeeded:
-                self.warn(f"rank {rank} failed: {status.reason} (see logs/rank-{rank:04d}.log)")
-            self._states[rank] = status.state
+        """Show progress."""
+        self._computing = True
         if self._view is not None:
             self._view.show(statuses)
 
@@ -97,7 +94,7 @@ class CommandReporter:
     ) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            _say(f"stopped ({error}). {_SAFE if self._states else _NOTHING_NEW}")
+            _say(f"stopped ({error}). {_SAFE if self._computing else _NOTHING_NEW}")
 
 
 def open_reporter(root: Path, *, quiet: bool) -> CommandReporter:

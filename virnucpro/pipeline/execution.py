@@ -1,9 +1,16 @@
 """How to go about a job. Light to import: the command line reads its options into this."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from virnucpro.runtime.deadlines import Deadlines
+from virnucpro.runtime.events import LogFormat
+from virnucpro.runtime.policy import RestartPolicy
+
 __all__ = ["Execution"]
+
+_DEADLINES = Deadlines(start=600.0, progress=600.0, stop=60.0)
+"""A batch of the largest encoders takes minutes on a slow CPU; weights may come over a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,14 @@ class Execution:
         Go on with the run in the folder where there is one.
     force
         Remove the run in the folder and start anew.
+    restarts
+        How often a rank that fails is started again before it is given up.
+    redeal
+        Give what a failed rank leaves, or a slow one would keep others waiting for, to idle ranks.
+    deadlines
+        A rank that makes no progress for so long hangs: it is ended, and has failed.
+    log_format
+        ``json`` writes the steps of ranks and coordinator to ``logs/*.jsonl``, for programs.
     """
 
     outdir: Path
@@ -27,3 +42,7 @@ class Execution:
     threads: int | None = None
     resume: bool = False
     force: bool = False
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    redeal: bool = True
+    deadlines: Deadlines = _DEADLINES
+    log_format: LogFormat = "text"

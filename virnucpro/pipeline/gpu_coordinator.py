@@ -9,6 +9,7 @@ from typing import Any, Self
 from virnucpro.errors import UsageError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.child import Setup, WorkerFunction
+from virnucpro.runtime.deadlines import NEVER, Deadlines
 from virnucpro.runtime.devices import Device, devices_of_ranks
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
 from virnucpro.runtime.results import ResultsQueue
@@ -39,6 +40,8 @@ class GPUProcessCoordinator:
         Threads that the numeric libraries of a worker may use; None leaves it to them.
     logs
         Whether the workers' standard output and error go to their logs, or where the parent's go.
+    deadlines
+        Longest times without progress: a worker that exceeds one is ended, and has failed.
 
     Attributes
     ----------
@@ -46,8 +49,6 @@ class GPUProcessCoordinator:
         The multiprocessing context: spawn.
     devices
         The device of each rank.
-    workers
-        The process of each rank; empty before `spawn_workers`.
     results_queue
         What the workers put. Reports stay readable after the workers ended.
 
@@ -72,6 +73,7 @@ class GPUProcessCoordinator:
         *,
         threads: int | None = None,
         logs: bool = True,
+        deadlines: Deadlines = NEVER,
     ) -> None:
         if world_size < 1:
             raise UsageError(f"world_size is {world_size}; at least one worker is needed.")
@@ -79,11 +81,18 @@ class GPUProcessCoordinator:
         self.output_dir = Path(output_dir)
         self.devices = devices_of_ranks(world_size, devices, os.environ)
         self.ctx: SpawnContext = SPAWN
-        self.workers: dict[int, SpawnProcess] = {}
         self.results_queue = ResultsQueue()
         self._threads = threads
         self._logs = logs
+        self._deadlines = deadlines
         self._supervisor: Supervisor | None = None
+        self._worker_fn: WorkerFunction | None = None
+        self._changes = 0
+
+    @property
+    def workers(self) -> dict[int, SpawnProcess]:
+        """The process of each rank, the last one where it was started again."""
+        return {} if self._supervisor is None else self._supervisor.processes
 
     @property
     def statuses(self) -> dict[int, WorkerStatus]:
@@ -115,14 +124,51 @@ class GPUProcessCoordinator:
                 for rank in range(self.world_size)
             ],
             self.results_queue,
+            self._deadlines,
         )
-        self._supervisor = supervisor
+        self._supervisor, self._worker_fn = supervisor, worker_fn
         try:
             supervisor.start()
         except BaseException:
             self._supervisor = None
             raise
-        self.workers = supervisor.processes
+
+    def respawn_worker(
+        self, rank: int, worker_args: tuple[Any, ...] = (), delay: float = 0.0
+    ) -> None:
+        """Start the worker of a rank that has ended anew, `delay` seconds from now.
+
+        It is the function that `spawn_workers` got, with arguments of its own. Until it starts its
+        state is ``waiting``.
+
+        Raises
+        ------
+        UsageError
+            When that rank's worker lives, or was never spawned.
+        """
+        if self._supervisor is None or self._worker_fn is None:
+            raise UsageError("no workers were spawned yet: there is none to start again.")
+        order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
+        self._supervisor.start_again(order, delay)
+
+    def stop_worker(self, rank: int, why: str) -> None:
+        """End one rank's worker, at last by force, because it is not needed any more.
+
+        Returns at once; its state becomes ``stopped``. One that has ended is left alone.
+        """
+        if self._supervisor is not None:
+            self._supervisor.stop_one(rank, why)
+
+    def wait_for_change(self, timeout: float | None = None) -> None:
+        """Wait until a worker has come into another state since the last call, or for `timeout` s.
+
+        Raises
+        ------
+        WorkerError
+            When the supervision itself broke down; the workers were killed.
+        """
+        if self._supervisor is not None:
+            self._changes = self._supervisor.wait_for_change(self._changes, timeout)
 
     def wait_for_completion(self, timeout: float | None = None) -> dict[int, bool]:
         """Wait until every worker has ended, or for `timeout` seconds in all.

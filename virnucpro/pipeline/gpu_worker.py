@@ -1,16 +1,18 @@
-"""The target of a rank's process: its part of the plan, unit by unit, into its shard.
+"""The target of a rank's process: its share of the plan, unit by unit, into its shard.
 
 Light to import: whatever reads the device mask is imported inside, after the mask is set.
 """
 
-import json
+import os
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
-from virnucpro.pipeline.poison import Place, Suspicion
-from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.pipeline.poison import Place, suspicion_of
+from virnucpro.pipeline.rank_task import RankTask, Share
+from virnucpro.runtime.events import EventLog
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.partition import deal, unit_bounds
+from virnucpro.sequences.partition import unit_bounds
 
 __all__ = ["RankChannel", "run_rank"]
 
@@ -24,11 +26,17 @@ class RankChannel(Protocol):
     def progress(self, done: int, total: int) -> None:
         """Say how many rows are committed or encoded, of how many."""
 
+    def mark(self, place: tuple[int, ...]) -> None:
+        """Say on which piece of work this rank begins."""
 
-def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -> None:
-    """Embed, score and commit the units ``plan[rank::world_size]``.
 
-    Puts one dict when done: ``{"rank", "units", "rows", "seconds": {stage: s}}``.
+def run_rank(
+    rank: int, world_size: int, results: RankChannel, task: RankTask, shares: Mapping[int, Share]
+) -> None:
+    """Embed, score and commit the units of ``shares[rank]`` that have no valid segment yet.
+
+    Puts one dict when done: ``{"rank", "units", "rows", "seconds": {stage: s}}``. A rank that is
+    killed loses the unit that it computes and the one that is on its way to the disk.
 
     Raises
     ------
@@ -38,7 +46,9 @@ def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -
     # The device mask must be set before torch is imported.
     try:
         from virnucpro.pipeline.embedding import RowEmbedder  # noqa: PLC0415
+        from virnucpro.store.coverage import valid_segment  # noqa: PLC0415
         from virnucpro.store.shard import ShardWriter  # noqa: PLC0415
+        from virnucpro.store.writer import SegmentWriter  # noqa: PLC0415
     except ImportError as error:
         error.add_note(
             "either the installation is damaged, or there is too little address space to load it: "
@@ -47,28 +57,51 @@ def run_rank(rank: int, world_size: int, results: RankChannel, task: RankTask) -
         raise
 
     started = time.perf_counter()
+    share, log = shares[rank], _log(rank, task)
+    log.write(
+        "started", f"rank {rank} of {world_size}: {len(share.units):,} units", pid=os.getpid()
+    )
     index = SequenceIndex.open(task.run.index)
     bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
-    units = deal(json.loads(task.run.launch(task.launch).read_bytes())["units"], rank, world_size)
-    total = int(sum(bounds[unit + 1] - bounds[unit] for unit in units))
-    results.progress(0, total)
+    rows_of = {unit: int(bounds[unit + 1] - bounds[unit]) for unit in share.units}
+    done = share.rows_before
+    total = done + sum(rows_of.values())
+    results.progress(done, total)
     embedder = RowEmbedder(task, index)
-    writer = ShardWriter(task.run, rank)
-    seconds = {"load": time.perf_counter() - started, "commit": 0.0}
+    seconds = {"load": time.perf_counter() - started}
+    log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
-    done = 0
-    for unit in units:
-        first, last = int(bounds[unit]), int(bounds[unit + 1])
-        watch = _UnitWatch(results, done, total)
-        segment = embedder.embed(unit, first, last, watch, Suspicion())
-        started = time.perf_counter()
-        writer.commit(segment)
-        seconds["commit"] += time.perf_counter() - started
-        done += last - first
-        results.progress(done, total)
+    computed = 0
+    with SegmentWriter(ShardWriter(task.run, rank)) as writer:
+        for unit in _suspects_last(share):
+            if valid_segment(task.run, unit, bounds, task.fingerprint) is None:
+                watch = _UnitWatch(results, done, total)
+                suspicion = suspicion_of(share.findings, unit)
+                first, last = int(bounds[unit]), int(bounds[unit + 1])
+                writer.put(embedder.embed(unit, first, last, watch, suspicion))
+                log.write("computed", f"rank {rank}: unit {unit}", unit=unit, rows=last - first)
+                computed += 1
+            done += rows_of[unit]
+            results.progress(done, total)
     results.put(
-        {"rank": rank, "units": len(units), "rows": done, "seconds": seconds | embedder.seconds}
+        {
+            "rank": rank,
+            "units": computed,
+            "rows": done - share.rows_before,
+            "seconds": seconds | embedder.seconds,
+        }
     )
+    log.write("finished", f"rank {rank}: {computed:,} units computed", units=computed)
+
+
+def _log(rank: int, task: RankTask) -> EventLog:
+    suffix = "log" if task.log_format == "text" else "jsonl"
+    return EventLog(task.run.steps(rank, suffix), task.log_format, {"rank": rank})
+
+
+def _suspects_last(share: Share) -> list[int]:
+    """Order units so that those in which a rank has died hold up no other."""
+    return sorted(share.units, key=lambda unit: bool(share.findings.of(unit)))
 
 
 class _UnitWatch:
@@ -80,7 +113,8 @@ class _UnitWatch:
         self._total = total
 
     def at(self, place: Place) -> None:
-        """Hear what is tried next, of which nobody is told yet."""
+        """Say what is tried next: should the process die, it died there."""
+        self._results.mark(place)
 
     def through(self, rows: int) -> None:
         """Say how far the rank is."""

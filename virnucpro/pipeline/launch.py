@@ -10,22 +10,22 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.errors import WorkerError
+from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
-from virnucpro.pipeline.gpu_worker import run_rank
 from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.pipeline.ranks import usable_threads
 from virnucpro.pipeline.session import Session
 from virnucpro.pipeline.space import refuse_small_disk
+from virnucpro.pipeline.story import Story
+from virnucpro.pipeline.waves import OpenUnits, Waves
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import survey
 
 __all__ = ["compute_missing"]
-
-_TICK = 0.5
-"""Seconds between two looks at the ranks for the sake of the status file and the display."""
 
 _BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
 
@@ -34,17 +34,15 @@ def compute_missing(
     session: Session,
     job: Job,
     devices: Sequence[Device],
-    threads: int,
+    execution: Execution,
     reporter: Reporter,
 ) -> Mapping[int, WorkerStatus]:
-    """Compute the units that no valid segment holds, each once, as far as the ranks survive.
+    """Compute the units that no valid segment holds, as far as there are ranks to do it.
 
     Parameters
     ----------
     devices
         One a rank; there are no more ranks than units to compute.
-    threads
-        CPU threads for all ranks together.
 
     Returns
     -------
@@ -66,18 +64,47 @@ def compute_missing(
     refuse_small_disk(session, job, coverage)
     devices = devices[: len(plan)]
     launch = _freeze(session, plan, devices)
-    task = _task(session, job, launch.number, devices, threads)
-    reporter.stage(f"computing {len(plan):,} units on {len(devices)} ranks")
+    task = _task(session, job, devices, execution)
+    open_units = OpenUnits(session.run, [rejected.path for rejected in coverage.rejected])
+    story = Story(session.run, reporter, execution.log_format)
+    story.began(launch.number, len(plan), launch.devices)
     started = time.perf_counter()
-    statuses, reports = _run(session, task, devices, reporter)
-    seconds = {"ranks": round(time.perf_counter() - started, 3)}
-    ranks = _rank_records(statuses, reports)
+    with GPUProcessCoordinator(
+        len(devices),
+        session.run.root,
+        devices,
+        threads=task.threads,
+        deadlines=execution.deadlines,
+    ) as coordinator:
+        waves = Waves(coordinator, task, plan, open_units, execution, story)
+        _watch(session.run, coordinator, waves, reporter)
+        statuses, reports = coordinator.statuses, coordinator.collect_results()
+    seconds = round(time.perf_counter() - started, 3)
+    story.over(launch.number, seconds, len(waves.faults))
+    launch = replace(launch, seconds={"ranks": seconds}, ranks=_rank_records(statuses, reports))
     try:
-        session.update(session.manifest.with_launch(replace(launch, seconds=seconds, ranks=ranks)))
+        session.update(session.manifest.with_launch(launch))
     finally:
         # Before a run.json that cannot be written either: the ranks' reason is the one to tell.
         _refuse_total_failure(session, statuses)
     return statuses
+
+
+def _watch(
+    run: RunDirectory, coordinator: GPUProcessCoordinator, waves: Waves, reporter: Reporter
+) -> None:
+    """Let the ranks work to the end, and keep whoever watches informed."""
+    status_file = _StatusFile(run, reporter)
+
+    def look(statuses: Mapping[int, WorkerStatus]) -> None:
+        status_file.write(statuses, running=True)
+        reporter.ranks(statuses)
+
+    try:
+        waves.run(look)
+    finally:
+        coordinator.terminate_all()
+        status_file.write(coordinator.statuses, running=False)
 
 
 def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
@@ -96,13 +123,10 @@ def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) ->
     return launch
 
 
-def _task(
-    session: Session, job: Job, launch: int, devices: Sequence[Device], threads: int
-) -> RankTask:
+def _task(session: Session, job: Job, devices: Sequence[Device], execution: Execution) -> RankTask:
     kind = devices[0].kind
     return RankTask(
         run=session.run,
-        launch=launch,
         fingerprint=session.manifest.fingerprint,
         encoders=job.encoders,
         head=job.head,
@@ -112,27 +136,9 @@ def _task(
         unit_positions=session.manifest.units["positions"],
         batch_tokens=_BATCH_TOKENS[kind],
         torch_device=kind,
-        threads=max(1, threads // len(devices)),
+        threads=max(1, usable_threads(execution) // len(devices)),
+        log_format=execution.log_format,
     )
-
-
-def _run(
-    session: Session, task: RankTask, devices: Sequence[Device], reporter: Reporter
-) -> tuple[Mapping[int, WorkerStatus], list[dict[str, Any]]]:
-    with GPUProcessCoordinator(
-        len(devices), session.run.root, devices, threads=task.threads
-    ) as coordinator:
-        coordinator.spawn_workers(run_rank, (task,))
-        status_file = _StatusFile(session.run, reporter)
-        try:
-            while any(not status.ended for status in coordinator.statuses.values()):
-                coordinator.wait_for_completion(timeout=_TICK)
-                status_file.write(coordinator.statuses, running=True)
-                reporter.ranks(coordinator.statuses)
-        finally:
-            coordinator.terminate_all()
-            status_file.write(coordinator.statuses, running=False)
-        return coordinator.statuses, coordinator.collect_results()
 
 
 class _StatusFile:
@@ -166,7 +172,7 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
     """Give a status without clock readings, which mean nothing to another process."""
     now = time.monotonic()
     content = asdict(status)
-    for reading in ("started_at", "last_heartbeat", "ended_at"):
+    for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):
         del content[reading]
     end = now if status.ended_at is None else status.ended_at
     return content | {
@@ -178,13 +184,23 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
 def _rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
+    """Say for run.json what became of each rank: the sums over all of its shares."""
     records: dict[str, dict[str, Any]] = {
-        str(rank): {"state": status.state, "exit": status.exit, "reason": status.reason}
+        str(rank): {
+            "state": status.state,
+            "exit": status.exit,
+            "reason": status.reason,
+            "attempts": status.attempt,
+            "faults": [fault.reason for fault in status.faults],
+        }
         for rank, status in statuses.items()
     }
     for report in reports:
-        seconds = {stage: round(value, 3) for stage, value in report["seconds"].items()}
-        records[str(report["rank"])] |= {"rows": report["rows"], "seconds": seconds}
+        record = records[str(report["rank"])]
+        seconds = record.setdefault("seconds", {})
+        record["rows"] = record.get("rows", 0) + report["rows"]
+        for stage, value in report["seconds"].items():
+            seconds[stage] = round(seconds.get(stage, 0.0) + value, 3)
     return records
 
 

@@ -12,6 +12,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.interleave import write_interleaved
 from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
@@ -86,11 +87,13 @@ def aggregate_segments(
         write_embeddings(output, coverage, RowNames(coverage), _joined(coverage))
         return _outcome(coverage, len(coverage.rows), indexed=False)
     manifest, index = _opened(index_folder)
-    coverage = survey_loose(segments, index.n_rows)
-    if manifest is not None:
-        _refuse_another_run(coverage, index_folder, manifest, index)
-    views = _joined(coverage) if manifest is None else manifest.views
-    write_embeddings(output, coverage, index, views)
+    views = None if manifest is None else manifest.views
+
+    def accept(coverage: LooseCoverage) -> None:
+        if manifest is not None:
+            _refuse_another_run(coverage, index_folder, manifest, index)
+
+    coverage = write_interleaved(output, segments, index, index.n_rows, views=views, accept=accept)
     return _outcome(coverage, index.n_items, indexed=True)
 
 

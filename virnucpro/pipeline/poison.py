@@ -1,8 +1,8 @@
 """Which rows of a unit go through an encoder when, where an earlier attempt died of one of them.
 
-Pure. A rank that died twice in the same batch is told so when it starts again: it takes all other
-batches first and the suspected rows last, in two halves. A death in a half narrows the suspicion to
-it, so that one row out of n is found in about log2(n) more starts.
+Pure. A rank that starts again is told in which batches ranks have died: it takes all others first.
+A batch in which ranks died twice comes last, in two halves. A death in a half narrows the suspicion
+to it, so that one row out of n is found in about log2(n) more starts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +13,9 @@ import numpy as np
 
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches
+from virnucpro.runtime.policy import Findings
 
-__all__ = ["Place", "Suspicion", "Watch", "pieces"]
+__all__ = ["Place", "Suspicion", "Watch", "pieces", "suspicion_of"]
 
 
 class Place(NamedTuple):
@@ -43,20 +44,25 @@ class Suspicion:
 
     Attributes
     ----------
-    suspect
-        Where they died.
+    seen
+        Where one died, once.
+    suspects
+        Where they died again; disjoint.
     convicted
         (encoder, position) -> why that row is not to be tried again; positions as in `Place`.
     """
 
-    suspect: Place | None = None
+    seen: tuple[Place, ...] = ()
+    suspects: tuple[Place, ...] = ()
     convicted: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
-    def suspects(self, encoder: int) -> range:
-        """Give the suspected positions in an encoder."""
-        if self.suspect is None or self.suspect.encoder != encoder:
-            return range(0)
-        return range(self.suspect.first, self.suspect.stop)
+    def seen_in(self, encoder: int) -> list[range]:
+        """Give the positions in an encoder that are to be taken late."""
+        return _ranges(self.seen, encoder)
+
+    def suspects_in(self, encoder: int) -> list[range]:
+        """Give the positions in an encoder that are to be taken last, in halves."""
+        return _ranges(self.suspects, encoder)
 
     def convicted_in(self, encoder: int) -> dict[int, str]:
         """Give the positions in an encoder that are not to be tried again, with the reasons."""
@@ -65,6 +71,19 @@ class Suspicion:
             for (number, position), reason in self.convicted.items()
             if number == encoder
         }
+
+
+def suspicion_of(findings: Findings, unit: int) -> Suspicion:
+    """Tell what the deaths of ranks say of one unit."""
+    known = findings.of(unit)
+    return Suspicion(
+        seen=tuple(Place(*place) for place in known.seen),
+        suspects=tuple(Place(*place) for place in known.suspects),
+        convicted={
+            (place.stage, place.first): f"its process dies of it: {fault.reason}"
+            for place, fault in known.convicted
+        },
+    )
 
 
 class Watch(Protocol):
@@ -83,7 +102,8 @@ def pieces(
     """Lay the rows of a unit out for one encoder: whole batches, then what is suspected.
 
     Batches that hold nothing suspected are those of `batches`, without the rows that are
-    convicted. Of the others, the suspected rows come last, in two halves, neither over the budget.
+    convicted. Then come those in which a rank died once; at last the suspected rows, each place in
+    two halves, neither over the budget.
 
     Parameters
     ----------
@@ -98,22 +118,43 @@ def pieces(
         Positions in `lengths`, ascending; every one that is not convicted exactly once.
     """
     convicted = suspicion.convicted_in(encoder)
-    suspects = suspicion.suspects(encoder)
+    suspects = suspicion.suspects_in(encoder)
+    seen = suspicion.seen_in(encoder)
+    late: list[range] = []
     for batch in batches(lengths, budget):
         for part in _around(batch, suspects):
-            yield from _kept(part, convicted)
-    left = [position for position in suspects if position < len(lengths)]
-    for accused in _kept(left, convicted):
-        for half in np.array_split(accused, 2):
-            for batch in batches(lengths[half], budget):
-                yield half[batch.start : batch.stop]
+            if any(_overlap(part, place) for place in seen):
+                late.append(part)
+            else:
+                yield from _kept(part, convicted)
+    for part in late:
+        yield from _kept(part, convicted)
+    for place in suspects:
+        for accused in _kept(range(place.start, min(place.stop, len(lengths))), convicted):
+            for half in np.array_split(accused, 2):
+                for batch in batches(lengths[half], budget):
+                    yield half[batch.start : batch.stop]
 
 
-def _around(batch: range, suspects: range) -> tuple[range, ...]:
-    """Cut a batch into what stands before the suspected positions and what stands behind them."""
-    if not range(max(batch.start, suspects.start), min(batch.stop, suspects.stop)):
-        return (batch,)
-    return range(batch.start, suspects.start), range(suspects.stop, batch.stop)
+def _ranges(places: tuple[Place, ...], encoder: int) -> list[range]:
+    return sorted(
+        (range(place.first, place.stop) for place in places if place.encoder == encoder),
+        key=lambda positions: positions.start,
+    )
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
+
+
+def _around(batch: range, suspects: list[range]) -> Iterator[range]:
+    """Cut a batch into what stands before, between and behind the suspected positions."""
+    start = batch.start
+    for place in suspects:
+        if _overlap(batch, place):
+            yield range(start, place.start)
+            start = place.stop
+    yield range(start, batch.stop)
 
 
 def _kept(

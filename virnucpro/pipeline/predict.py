@@ -9,7 +9,7 @@ from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
-from virnucpro.pipeline.ranks import devices_of, usable_threads
+from virnucpro.pipeline.ranks import devices_of
 from virnucpro.pipeline.session import open_session
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -75,5 +75,5 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     reporter = reporter or SilentReporter()
     devices = devices_of(job, execution)
     with open_session(job, execution, reporter) as session:
-        compute_missing(session, job, devices, usable_threads(execution), reporter)
+        compute_missing(session, job, devices, execution, reporter)
         return write_outputs(session, reporter)

@@ -1,27 +1,27 @@
 """What a rank is told: plain data, light to import, picklable."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from virnucpro.encoders.registry import EncoderSpec, Precision
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.events import LogFormat
+from virnucpro.runtime.policy import Findings
 
-__all__ = ["EmbeddingsDtype", "RankTask"]
+__all__ = ["EmbeddingsDtype", "RankTask", "Share"]
 
 EmbeddingsDtype = Literal["fp16", "fp32", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """The part of a run that is the same for every rank.
+    """What is the same for every rank of a launch.
 
     Attributes
     ----------
     run
         The run's folder; holds the index, the plan and, in the end, the segments.
-    launch
-        Number of the launch whose plan is dealt.
     fingerprint
         The run's; stands in every segment.
     encoders
@@ -35,7 +35,6 @@ class RankTask:
     """
 
     run: RunDirectory
-    launch: int
     fingerprint: str
     encoders: tuple[EncoderSpec, ...]
     head: Path | None
@@ -46,3 +45,23 @@ class RankTask:
     batch_tokens: int
     torch_device: Literal["cpu", "cuda"]
     threads: int
+    log_format: LogFormat = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank is to do in one attempt.
+
+    Attributes
+    ----------
+    units
+        In their order. Those that have a valid segment by now are passed over.
+    rows_before
+        Rows of shares that this rank has done earlier in the launch: its progress goes on there.
+    findings
+        What the deaths of ranks have taught of these units.
+    """
+
+    units: tuple[int, ...]
+    rows_before: int = 0
+    findings: Findings = field(default_factory=Findings)

@@ -8,6 +8,7 @@ the parent's ``__main__`` before anything else. Keep the main script light.
 
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import os
 import signal
@@ -19,15 +20,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
 
+from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
 
-__all__ = ["Setup", "WorkerFunction", "run_child"]
+__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "run_child"]
 
 WorkerFunction = Callable[..., object]
 
+STACKS_SIGNAL = signal.SIGUSR1
+"""Makes a worker write what all its threads are doing into its log."""
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+_PERMANENT = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Errors of the system that a new process meets again: somebody has to see to the machine first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +100,8 @@ def _run(outbox: Outbox, delivery: Delivery, setup: Setup) -> int:
         if setup.log is not None:
             _redirect(setup.log)
         faulthandler.enable()
+        # Sent before a worker that hangs is ended: its log then shows where it hung.
+        faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
         function(setup.rank, setup.world_size, outbox, *arguments)
@@ -99,10 +120,17 @@ def _tell_failure(outbox: Outbox, error: BaseException) -> int:
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
     outbox.flush_progress()
-    outbox.send(Failure(type(error).__name__, _message(error), text))
+    outbox.send(Failure(type(error).__name__, _message(error), text, _is_permanent(error)))
     with contextlib.suppress(OSError):  # a log on a full disk: the parent knows all that it says
         print(text, file=sys.stderr, end="", flush=True)
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+
+
+def _is_permanent(error: BaseException) -> bool:
+    """Tell an error that a new process would meet again from one that it might not."""
+    if isinstance(error, OSError):
+        return error.errno in _PERMANENT
+    return isinstance(error, VirnucproError | ImportError)
 
 
 def _message(error: BaseException) -> str:

@@ -11,10 +11,21 @@ from dataclasses import asdict, dataclass
 
 from virnucpro.errors import WorkerError
 
-__all__ = ["Decoder", "Failure", "Finished", "Message", "Progress", "Report", "Started", "encode"]
+__all__ = [
+    "Decoder",
+    "Failure",
+    "Finished",
+    "Mark",
+    "Message",
+    "Progress",
+    "Report",
+    "Started",
+    "encode",
+]
 
 _HEADER = struct.Struct(">cQ")
 _PROGRESS = struct.Struct(">qq")
+_PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """The worker begins on a piece of work: where it is, in numbers that its function chooses.
+
+    The last one told is the piece in which a worker died.
+    """
+
+    place: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A result, pickled."""
 
@@ -39,11 +60,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The worker's function raised, or could not be loaded: what the exception says of itself."""
+    """The worker's function raised, or could not be loaded: what the exception says of itself.
+
+    One that is `permanent` would come again: nothing that a restart changes was at fault.
+    """
 
     kind: str
     message: str
     traceback: str
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +76,7 @@ class Finished:
     """The worker's function returned."""
 
 
-Message = Started | Progress | Report | Failure | Finished
+Message = Started | Progress | Mark | Report | Failure | Finished
 
 
 def encode(message: Message) -> tuple[bytes, bytes]:
@@ -61,6 +86,8 @@ def encode(message: Message) -> tuple[bytes, bytes]:
             tag, body = b"R", payload
         case Progress(done, total):
             tag, body = b"P", _PROGRESS.pack(done, total)
+        case Mark(place):
+            tag, body = b"M", struct.pack(f">{len(place)}q", *place)
         case Failure():
             tag, body = b"X", json.dumps(asdict(message)).encode("ascii")
         case Started():
@@ -111,6 +138,10 @@ def _decode(tag: bytes, body: bytes) -> Message:
         raise _foreign(f"a body of {len(body)} bytes after tag {tag!r}: {error}") from error
 
 
+def _mark(body: bytes) -> Mark:
+    return Mark(struct.unpack(f">{len(body) // _PLACE_BYTES}q", body))
+
+
 def _foreign(what: str) -> WorkerError:
     return WorkerError(
         f"a worker's pipe carries foreign bytes ({what}): its function must send through "
@@ -121,6 +152,7 @@ def _foreign(what: str) -> WorkerError:
 _BODIES: dict[bytes, Callable[[bytes], Message]] = {
     b"S": lambda _: Started(),
     b"P": lambda body: Progress(*_PROGRESS.unpack(body)),
+    b"M": _mark,
     b"R": Report,
     b"X": lambda body: Failure(**json.loads(body)),
     b"F": lambda _: Finished(),

@@ -197,6 +197,11 @@ class Child:
         self.process.join(0)  # multiprocessing keeps a process, and its descriptors, until joined
         return self.process.exitcode
 
+    def signal(self, signum: signal.Signals) -> None:
+        """Send a signal, where the child lives."""
+        if self.process.pid is not None and self.process.exitcode is None:
+            os.kill(self.process.pid, signum)
+
     def terminate(self) -> None:
         """Send SIGTERM."""
         self.process.terminate()

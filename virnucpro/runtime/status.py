@@ -4,9 +4,26 @@ import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from virnucpro.runtime.messages import Failure, Finished, Message, Progress, Report, Started
+from virnucpro.runtime.messages import (
+    Failure,
+    Finished,
+    Mark,
+    Message,
+    Progress,
+    Report,
+    Started,
+)
 
-__all__ = ["WorkerState", "WorkerStatus", "after_exit", "after_message", "exit_name"]
+__all__ = [
+    "Fault",
+    "WorkerState",
+    "WorkerStatus",
+    "after_exit",
+    "after_message",
+    "exit_name",
+    "moved_on",
+    "waiting",
+]
 
 
 class WorkerState(StrEnum):
@@ -20,6 +37,38 @@ class WorkerState(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     """The parent stopped it before it was done."""
+    WAITING = "waiting"
+    """It is to be started again; `WorkerStatus.faults` tells why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How one attempt of a worker failed.
+
+    Attributes
+    ----------
+    rank, attempt
+        Whose, and which one, counted from 1.
+    exit, kind, reason, traceback, permanent
+        As in `WorkerStatus`.
+    place
+        The piece of work that it was in, () where it had begun none.
+    passed
+        Pieces that it had got through in this attempt.
+    done
+        Rows done when it ended, those of earlier attempts included.
+    """
+
+    rank: int
+    attempt: int
+    exit: int | str | None
+    kind: str
+    reason: str
+    traceback: str = ""
+    permanent: bool = False
+    place: tuple[int, ...] = ()
+    passed: int = 0
+    done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +96,17 @@ class WorkerStatus:
         Rows done and rows to do, as the worker last said.
     returned
         Whether the function returned.
-    started_at, last_heartbeat, ended_at
-        Seconds of `time.monotonic`: the start, the last message of any kind, the death (or None).
+    attempt
+        How often the worker was started.
+    permanent
+        Whether the exception would come again, whatever a restart changes.
+    place, marks
+        The piece of work that it said last it begins, and how many it has begun in this attempt.
+    faults
+        How its earlier attempts failed, in their order.
+    started_at, last_heartbeat, began_at, ended_at
+        Seconds of `time.monotonic`: the start, the last message of any kind, the first mark (or
+        None), the death (or None).
     """
 
     rank: int
@@ -63,17 +121,39 @@ class WorkerStatus:
     done: int = 0
     total: int = 0
     returned: bool = False
+    attempt: int = 1
+    permanent: bool = False
+    place: tuple[int, ...] = ()
+    marks: int = 0
+    faults: tuple[Fault, ...] = ()
+    began_at: float | None = None
     ended_at: float | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended."""
-        return self.ended_at is not None
+        """Whether the process has ended, and no other is to take its place."""
+        return self.ended_at is not None and self.state is not WorkerState.WAITING
 
     @property
     def succeeded(self) -> bool:
         """Whether the worker did all that it had to do."""
         return self.state is WorkerState.SUCCEEDED
+
+    @property
+    def fault(self) -> Fault:
+        """How this attempt failed."""
+        return Fault(
+            rank=self.rank,
+            attempt=self.attempt,
+            exit=self.exit,
+            kind=self.kind,
+            reason=self.reason,
+            traceback=self.traceback,
+            permanent=self.permanent,
+            place=self.place,
+            passed=max(0, self.marks - 1),
+            done=self.done,
+        )
 
 
 def exit_name(code: int | None) -> int | str | None:
@@ -94,13 +174,34 @@ def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerS
             return replace(status, state=WorkerState.RUNNING)
         case Progress(done, total):
             return replace(status, done=done, total=total)
-        case Failure(kind, text, traceback):
+        case Mark(place):
+            began = now if status.began_at is None else status.began_at
+            return replace(status, place=place, marks=status.marks + 1, began_at=began)
+        case Failure(kind, text, traceback, permanent):
             reason = f"{kind}: {text}" if text else kind
-            return replace(status, kind=kind, reason=reason, traceback=traceback)
+            return replace(
+                status, kind=kind, reason=reason, traceback=traceback, permanent=permanent
+            )
         case Finished():
             return replace(status, returned=True)
         case Report():
             return status
+
+
+def moved_on(before: WorkerStatus, after: WorkerStatus) -> bool:
+    """Say whether a message told of progress, and not only of life."""
+    return (
+        after.done > before.done
+        or after.total != before.total
+        or after.marks > before.marks
+        or after.returned > before.returned
+    )
+
+
+def waiting(status: WorkerStatus) -> WorkerStatus:
+    """Return the status of an ended worker that is to be started again."""
+    faults = (*status.faults, status.fault) if status.state is WorkerState.FAILED else status.faults
+    return replace(status, state=WorkerState.WAITING, faults=faults)
 
 
 def after_exit(

@@ -1,14 +1,16 @@
-"""The one wait loop: a thread that starts the children, listens to them and sees them die."""
+"""The one wait loop: starts the children, listens to them, ends those that hang, sees them die."""
 
 import atexit
 import os
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from virnucpro.errors import WorkerError
-from virnucpro.runtime.child import Setup, WorkerFunction, run_child
+from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime.child import STACKS_SIGNAL, Setup, WorkerFunction, run_child
+from virnucpro.runtime.deadlines import NEVER, Deadlines
+from virnucpro.runtime.hangs import Graces, HangWatch, Measure, Step
 from virnucpro.runtime.messages import Failure, Message, Report
 from virnucpro.runtime.process import (
     Child,
@@ -18,7 +20,14 @@ from virnucpro.runtime.process import (
     wait_for_any,
 )
 from virnucpro.runtime.results import ResultsQueue
-from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, after_message
+from virnucpro.runtime.status import (
+    WorkerState,
+    WorkerStatus,
+    after_exit,
+    after_message,
+    moved_on,
+    waiting,
+)
 
 __all__ = ["KILL_GRACE_S", "TERMINATE_GRACE_S", "Order", "Supervisor"]
 
@@ -27,6 +36,12 @@ TERMINATE_GRACE_S = 5.0
 
 KILL_GRACE_S = 10.0
 """Seconds that the kernel has to carry a SIGKILL out, before the process counts as stuck."""
+
+STACKS_GRACE_S = 1.0
+"""Seconds that a worker which hangs has to write its stacks, before it gets SIGTERM."""
+
+_TICK_S = 1.0
+"""Longest sleep in seconds while there are deadlines; nobody is charged with what goes beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +57,8 @@ class Supervisor:
     """Starts children and follows each to its end, in a thread of its own.
 
     The thread lives as long as a child does: the kernel kills children whose starting thread has
-    ended. It sleeps until a pipe speaks or a process dies, and takes reports of any size into
-    memory at once, so that no child ever waits for somebody to read.
+    ended. It sleeps until a pipe speaks, a process dies or something is due, and takes reports of
+    any size into memory at once, so that no child ever waits for somebody to read.
 
     Parameters
     ----------
@@ -51,24 +66,30 @@ class Supervisor:
         One a child; their ranks differ.
     results
         Takes the reports.
+    deadlines
+        Longest times without progress; who exceeds one is ended, and failed.
     """
 
-    def __init__(self, orders: Iterable[Order], results: ResultsQueue) -> None:
+    def __init__(
+        self, orders: Iterable[Order], results: ResultsQueue, deadlines: Deadlines = NEVER
+    ) -> None:
         self._orders = tuple(orders)
         self._results = results
+        self._hangs = HangWatch(deadlines, Graces(STACKS_GRACE_S, TERMINATE_GRACE_S, KILL_GRACE_S))
         self._children: dict[int, Child] = {}
         self._statuses: dict[int, WorkerStatus] = {}
         self._processes: dict[int, SpawnProcess] = {}
+        self._scheduled: list[tuple[float, Order]] = []
+        self._unneeded: dict[int, str] = {}
         self._changed = threading.Condition()
+        self._changes = 0
         self._started = False
-        self._over = False
+        self._over = True
         self._stopping = False
         self._error: BaseException | None = None
         self._kill_at: float | None = None
         self._stopped: frozenset[int] = frozenset()
         self._owner = os.getpid()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
 
     @property
     def statuses(self) -> dict[int, WorkerStatus]:
@@ -95,11 +116,8 @@ class Supervisor:
 
         Whatever is raised, no child is left.
         """
-        # An exit of this process waits for its children; runs before multiprocessing's own such
-        # hook.
-        atexit.register(self._stop_at_exit)
         try:
-            self._thread.start()
+            self._start_thread()
             with self._changed:
                 self._changed.wait_for(lambda: self._started or self._over)
         except BaseException:  # an interrupt, or a thread that the system refused
@@ -111,6 +129,38 @@ class Supervisor:
         if self._error is not None:
             raise self._error
 
+    def start_again(self, order: Order, delay: float = 0.0) -> None:
+        """Start the child of an ended rank anew, `delay` seconds from now.
+
+        One that the system refuses then is a failed attempt.
+
+        Raises
+        ------
+        UsageError
+            When the rank is at work, or all are being stopped.
+        """
+        rank = order.setup.rank
+        with self._changed:
+            status = self._statuses.get(rank)
+            if self._stopping or status is None or not status.ended:
+                raise UsageError(f"worker {rank} has not ended, or all are being stopped.")
+            self._note(waiting(status))
+            self._scheduled.append((time.monotonic() + delay, order))
+            if self._over:
+                self._start_thread()
+            else:
+                os.eventfd_write(self._wake, 1)
+
+    def stop_one(self, rank: int, why: str) -> None:
+        """End the child of one rank, by force where it must be; return at once.
+
+        Nothing happens where it has ended, or is to be started again.
+        """
+        with self._changed:
+            if not self._over:
+                self._unneeded[rank] = why
+                os.eventfd_write(self._wake, 1)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every child has ended, or for `timeout` seconds; say whether they have.
 
@@ -121,11 +171,33 @@ class Supervisor:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._over, timeout)
-            if self._error is not None:
-                raise WorkerError(
-                    "the supervision of the workers broke down; report this"
-                ) from self._error
-            return self._over
+            self._refuse_broken()
+            over, thread = self._over, self._thread
+        if over:
+            thread.join()  # it has only to return: until then it keeps the processes' descriptors
+        return over
+
+    def wait_for_change(self, seen: int, timeout: float | None = None) -> int:
+        """Wait until a worker has come into another state, or for `timeout` seconds.
+
+        Parameters
+        ----------
+        seen
+            What the last call returned, 0 for the first one.
+
+        Returns
+        -------
+        Number of changes so far.
+
+        Raises
+        ------
+        WorkerError
+            When the supervision itself broke down; the children were killed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout)
+            self._refuse_broken()
+            return self._changes
 
     def stop(self) -> None:
         """End every child that lives: SIGTERM, then SIGKILL. Their deaths are known on return.
@@ -141,6 +213,9 @@ class Supervisor:
                 os.eventfd_write(self._wake, 1)
             self._changed.wait_for(lambda: self._over, TERMINATE_GRACE_S + KILL_GRACE_S)
             left = [status for status in self._statuses.values() if not status.ended]
+            over, thread = self._over, self._thread
+        if over:
+            thread.join()
         if left:
             names = ", ".join(f"worker {status.rank} (pid {status.pid})" for status in left)
             raise WorkerError(
@@ -148,26 +223,51 @@ class Supervisor:
                 "kernel, in a driver or a file system. Look at dmesg; the node may need a restart."
             )
 
+    def _refuse_broken(self) -> None:
+        if self._error is not None:
+            raise WorkerError(
+                "the supervision of the workers broke down; report this"
+            ) from self._error
+
     def _stop_at_exit(self) -> None:
         # A process that was forked from the owner inherits its exit hooks, but not its children.
         if os.getpid() == self._owner:
             self.stop()
+
+    def _start_thread(self) -> None:
+        """Begin, or begin again when all children had ended and the thread with them."""
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._over = False
+        # An exit of this process waits for its children; runs before multiprocessing's own such
+        # hook.
+        atexit.register(self._stop_at_exit)
+        self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         try:
             keep_interrupts_from_children()
             for order in self._orders:
                 self._start_child(order)
+            self._orders = ()
             with self._changed:
                 self._started = True
                 self._changed.notify_all()
-            while self._children:
+            while not self._all_done():
                 self._step()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who would wait for ever otherwise
             self._error = error
             self._kill_all()
         finally:
             self._end()
+
+    def _all_done(self) -> bool:
+        """End the thread's work where there is none: in one step with the look whether there is."""
+        with self._changed:
+            done = not self._children and not self._scheduled
+            if done:
+                self._end()
+            return done
 
     def _start_child(self, order: Order) -> None:
         rank, now = order.setup.rank, time.monotonic()
@@ -180,13 +280,47 @@ class Supervisor:
         self._results.add_senders(1)
         self._children[rank] = child
         self._processes[rank] = child.process
-        self._note(WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now))
+        self._hangs.begin(rank, now)
+        self._stopped -= {rank}
+        status = WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now)
+        former = self._statuses.get(rank)
+        if former is not None:
+            status = replace(status, attempt=former.attempt + 1, faults=former.faults)
+        self._note(status)
+
+    def _start_what_is_due(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            due = [order for at, order in self._scheduled if at <= now]
+            self._scheduled = [(at, order) for at, order in self._scheduled if at > now]
+        for order in due:
+            try:
+                self._start_child(order)
+            except OSError as error:
+                former = self._statuses[order.setup.rank]
+                reason = f"could not be started again: {error}"
+                self._note(
+                    replace(
+                        former,
+                        state=WorkerState.FAILED,
+                        attempt=former.attempt + 1,
+                        kind=type(error).__name__,
+                        reason=reason,
+                        place=(),
+                        marks=0,
+                    )
+                )
 
     def _step(self) -> None:
-        """Sleep until something happens, then see to it."""
+        """Sleep until something happens or is due, then see to it."""
         pipes = [child.pipe for child in self._children.values() if child.pipe is not None]
         sentinels = [child.sentinel for child in self._children.values()]
-        ready = wait_for_any([self._wake, *pipes, *sentinels], self._patience())
+        patience, asleep = self._patience(), time.monotonic()
+        ready = wait_for_any([self._wake, *pipes, *sentinels], patience)
+        if patience is not None:
+            late = time.monotonic() - asleep - patience
+            if late > _TICK_S:  # this process was stopped; its children probably were, too
+                self._hangs.excuse(late)
         for rank, child in list(self._children.items()):
             if child.pipe in ready:
                 self._listen(rank, child)
@@ -195,20 +329,61 @@ class Supervisor:
                 self._bury(rank, child)
         if self._wake in ready:
             os.eventfd_read(self._wake)
+        self._dismiss_unneeded()
+        for step in self._hangs.steps(self._statuses, time.monotonic()):
+            self._take_measure(step)
         if self._stopping:
             self._climb_stop_ladder()
+        self._start_what_is_due()
+
+    def _dismiss_unneeded(self) -> None:
+        with self._changed:
+            unneeded, self._unneeded = self._unneeded, {}
+        for rank, why in unneeded.items():
+            if rank in self._children:
+                self._stopped |= {rank}
+                self._note(replace(self._statuses[rank], reason=why))
+                self._hangs.dismiss(rank)
 
     def _patience(self) -> float | None:
-        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        now = time.monotonic()
+        with self._changed:
+            times = [at for at, _ in self._scheduled]
+        if self._kill_at is not None:
+            times.append(self._kill_at)
+        if not self._hangs.idle and self._children:
+            times.append(now + _TICK_S)
+        return max(0.0, min(times) - now) if times else None
+
+    def _take_measure(self, step: Step) -> None:
+        """Go one step further with a child that hangs."""
+        child = self._children[step.rank]
+        match step.measure:
+            case Measure.ASK_FOR_STACKS:
+                self._note(replace(self._statuses[step.rank], kind="Hang", reason=step.why))
+                child.signal(STACKS_SIGNAL)
+            case Measure.TERMINATE:
+                child.terminate()
+            case Measure.KILL:
+                child.kill()
+            case Measure.ABANDON:
+                stuck = f"{step.why}; it is stuck in the kernel and outlives SIGKILL: see dmesg"
+                self._note(replace(self._statuses[step.rank], reason=stuck))
+                self._bury(step.rank, child)
 
     def _climb_stop_ladder(self) -> None:
         now = time.monotonic()
         if self._kill_at is None:
             self._kill_at = now + TERMINATE_GRACE_S
             # A worker that has told of its failure failed, whatever hurries its end.
-            self._stopped = frozenset(
+            self._stopped |= frozenset(
                 rank for rank in self._children if not self._statuses[rank].kind
             )
+            with self._changed:
+                waiting_ranks = [order.setup.rank for _, order in self._scheduled]
+                self._scheduled = []
+            for rank in waiting_ranks:
+                self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
             for child in self._children.values():
                 child.terminate()
         elif now >= self._kill_at:
@@ -228,7 +403,11 @@ class Supervisor:
     def _take(self, rank: int, message: Message) -> None:
         if isinstance(message, Report):
             self._results.add(rank, message.payload)
-        self._note(after_message(self._statuses[rank], message, time.monotonic()))
+        now, before = time.monotonic(), self._statuses[rank]
+        after = after_message(before, message, now)
+        if moved_on(before, after) and self._hangs.heard(rank, now):
+            after = replace(after, kind="", reason="")
+        self._note(after)
 
     def _bury(self, rank: int, child: Child) -> None:
         status = after_exit(
@@ -239,14 +418,18 @@ class Supervisor:
             stopped=rank in self._stopped,
         )
         del self._children[rank]
+        self._hangs.forget(rank)
         child.close()
         self._results.add_senders(-1)
         self._note(status)
 
     def _note(self, status: WorkerStatus) -> None:
         with self._changed:
+            former = self._statuses.get(status.rank)
             self._statuses[status.rank] = status
-            self._changed.notify_all()
+            if former is None or former.state is not status.state:
+                self._changes += 1
+                self._changed.notify_all()
 
     def _kill_all(self) -> None:
         """End the children of a supervision that broke down: hears nobody, trusts nothing."""
@@ -258,8 +441,11 @@ class Supervisor:
                 self._bury(rank, child)
 
     def _end(self) -> None:
-        atexit.unregister(self._stop_at_exit)
         with self._changed:
+            if self._over:
+                return
+            atexit.unregister(self._stop_at_exit)
             os.close(self._wake)
             self._over = True
+            self._changes += 1
             self._changed.notify_all()

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +13,24 @@ LENGTHS = st.lists(st.integers(1, 60), max_size=60).map(
 
 @st.composite
 def suspicions(draw, most=70):
-    first = draw(st.integers(0, most))
-    stop = draw(st.integers(first + 1, most + 1))
+    edges = sorted(draw(st.sets(st.integers(0, most), max_size=8)))
+    places = [
+        Place(UNIT, ENCODER, first, stop)
+        for first, stop in zip(edges[::2], edges[1::2], strict=False)
+    ]
+    kinds = [draw(st.sampled_from(["seen", "suspect"])) for _ in places]
     convicted = draw(st.sets(st.integers(0, most), max_size=8))
-    suspect = draw(st.sampled_from([None, Place(UNIT, ENCODER, first, stop)]))
-    return Suspicion(suspect, {(ENCODER, position): "it kills" for position in convicted})
+    return Suspicion(
+        seen=tuple(place for place, kind in zip(places, kinds, strict=True) if kind == "seen"),
+        suspects=tuple(
+            place for place, kind in zip(places, kinds, strict=True) if kind == "suspect"
+        ),
+        convicted={(ENCODER, position): "it kills" for position in convicted},
+    )
+
+
+def positions_in(places):
+    return {position for place in places for position in place}
 
 
 def budget_of(tokens):
@@ -40,19 +52,28 @@ def test_every_position_that_is_not_convicted_is_tried_exactly_once(lengths, tok
 def test_without_a_suspicion_the_pieces_are_the_batches(lengths, tokens):
     expected = [list(batch) for batch in batches(lengths, budget_of(tokens))]
     assert laid_out(lengths, tokens, Suspicion()) == expected
-    elsewhere = Suspicion(Place(UNIT, 0, 0, 5), {(0, 3): "it kills"})
+    place = Place(UNIT, 0, 0, 5)
+    elsewhere = Suspicion((place,), (place,), {(0, 3): "it kills"})
     assert laid_out(lengths, tokens, elsewhere) == expected
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
 def test_suspects_come_last_and_never_beside_others(lengths, tokens, suspicion):
-    suspects = set(suspicion.suspects(ENCODER))
-    kinds = [
-        {position in suspects for position in piece}
-        for piece in laid_out(lengths, tokens, suspicion)
-    ]
+    suspects = positions_in(suspicion.suspects_in(ENCODER))
+    tried = laid_out(lengths, tokens, suspicion)
+    kinds = [{position in suspects for position in piece} for piece in tried]
     assert all(len(kind) == 1 for kind in kinds)
     assert kinds == sorted(kinds, key=lambda kind: True in kind)
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_a_batch_in_which_one_died_once_keeps_its_rows_and_comes_late(lengths, tokens, suspicion):
+    only_seen = Suspicion(seen=suspicion.seen)
+    seen = positions_in(only_seen.seen_in(ENCODER))
+    tried = laid_out(lengths, tokens, only_seen)
+    assert sorted(tried) == sorted(laid_out(lengths, tokens, Suspicion()))
+    late = [bool(seen & set(piece)) for piece in tried]
+    assert late == sorted(late)
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
@@ -64,7 +85,8 @@ def test_no_piece_is_over_the_budget_or_empty_or_out_of_order(lengths, tokens, s
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
 def test_batches_without_suspects_keep_their_composition(lengths, tokens, suspicion):
-    suspects, convicted = set(suspicion.suspects(ENCODER)), suspicion.convicted_in(ENCODER)
+    suspects = positions_in(suspicion.suspects_in(ENCODER))
+    convicted = suspicion.convicted_in(ENCODER)
     tried = laid_out(lengths, tokens, suspicion)
     for batch in batches(lengths, budget_of(tokens)):
         kept = [position for position in batch if position not in convicted]
@@ -74,27 +96,15 @@ def test_batches_without_suspects_keep_their_composition(lengths, tokens, suspic
 
 def test_suspects_are_tried_in_two_halves_and_one_alone_in_one_piece():
     lengths = np.full(16, 10)
-    suspicion = Suspicion(Place(UNIT, ENCODER, 8, 16), {(ENCODER, 12): "it kills"})
+    place = Place(UNIT, ENCODER, 8, 16)
+    suspicion = Suspicion(suspects=(place,), convicted={(ENCODER, 12): "it kills"})
     assert laid_out(lengths, 80, suspicion) == [
         list(range(8)),
         [8, 9, 10, 11],
         [13, 14, 15],
     ]
-    alone = Suspicion(Place(UNIT, ENCODER, 5, 6))
+    alone = Suspicion(suspects=(Place(UNIT, ENCODER, 5, 6),))
     assert laid_out(lengths, 80, alone)[-1] == [5]
-
-
-@pytest.mark.parametrize("n_rows", [1, 2, 3, 64, 100])
-def test_a_row_that_kills_is_alone_after_log2_n_deaths(n_rows):
-    lengths, poison, tokens = np.full(n_rows, 10), n_rows // 3, 10 * n_rows
-    suspicion, deaths = Suspicion(), 0
-    while True:
-        fatal = next(p for p in laid_out(lengths, tokens, suspicion) if poison in p)
-        if len(fatal) == 1:
-            break
-        suspicion = Suspicion(Place(UNIT, ENCODER, fatal[0], fatal[-1] + 1))
-        deaths += 1
-    assert deaths <= np.ceil(np.log2(n_rows))
 
 
 def test_a_budget_that_is_lowered_meanwhile_holds_from_the_next_piece_on():

@@ -1,0 +1,149 @@
+"""What is done about a worker that failed: a table, and workers that die of things, in small."""
+
+import math
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.runtime.policy import (
+    Action,
+    Decision,
+    Findings,
+    Place,
+    RestartPolicy,
+    decide,
+    findings,
+)
+from virnucpro.runtime.status import Fault
+
+A, A1, A2, B = (0, 0, 0, 8), (0, 0, 0, 4), (0, 0, 4, 8), (0, 0, 8, 16)
+ONE = (0, 0, 3, 4)
+POLICY = RestartPolicy(max_restarts=3, first_delay=0.5, longest_delay=1.0)
+
+
+def fault(place=(), *, passed=0, done=0, rank=0, permanent=False):
+    return Fault(rank, 1, "SIGSEGV", "", "killed", "", permanent, place, passed, done)
+
+
+RESTART, NARROW, QUARANTINE, GIVE_UP = Action
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        pytest.param([fault()], (RESTART, 0.5), id="the first failure"),
+        pytest.param([fault()] * 2, (RESTART, 1.0), id="each wait is twice as long"),
+        pytest.param([fault()] * 3, (RESTART, 1.0), id="up to the longest"),
+        pytest.param([fault()] * 4, (GIVE_UP, 0.0), id="no restart without end"),
+        pytest.param([fault(permanent=True)], (GIVE_UP, 0.0), id="it would come again"),
+        pytest.param(
+            [fault()] * 3 + [fault(done=5)], (RESTART, 0.0), id="rows were done: at once, anew"
+        ),
+        pytest.param(
+            [fault(done=5), fault(), fault(done=5)], (RESTART, 1.0), id="rows done again are none"
+        ),
+        pytest.param([fault(A)] * 2, (NARROW, 1.0), id="twice in one place"),
+        pytest.param([fault(A), fault(B)], (RESTART, 1.0), id="once in each of two places"),
+        pytest.param(
+            [fault(A), fault(A, passed=2)], (NARROW, 0.0), id="in one place, others went well"
+        ),
+        pytest.param(
+            [fault(A), fault(A), fault(A1, passed=2)], (NARROW, 0.0), id="in a half of it"
+        ),
+        pytest.param(
+            [fault(A), fault(A), fault(A1, passed=2), fault(ONE, passed=1)],
+            (QUARANTINE, 0.0),
+            id="of one thing alone",
+        ),
+        pytest.param(
+            [fault(ONE)] * 3, (RESTART, 1.0), id="of one thing, and never got through another"
+        ),
+        pytest.param([fault(ONE)] * 4, (GIVE_UP, 0.0), id="which may be a bad device"),
+        pytest.param(
+            [fault(A), fault(B), fault((0, 0, 16, 24)), fault((0, 0, 24, 32))],
+            (GIVE_UP, 0.0),
+            id="wherever it begins",
+        ),
+        pytest.param(
+            [fault(ONE, rank=1)] * 4 + [fault(ONE)], (QUARANTINE, 0.5), id="on two devices"
+        ),
+    ],
+)
+def test_what_is_done(faults, expected):
+    own = [one for one in faults if one.rank == 0]
+    decision = decide(own, findings(faults[:-1]), findings(faults), POLICY)
+    assert decision == Decision(*expected)
+
+
+def test_the_longest_delay_is_never_exceeded():
+    patient = RestartPolicy(max_restarts=2000, first_delay=0.5, longest_delay=30.0)
+    delays = [decide([fault()] * n, Findings(), Findings(), patient).delay for n in range(1, 1500)]
+    assert delays[:7] == [0.5, 1, 2, 4, 8, 16, 30]
+    assert set(delays[6:]) == {30.0}
+
+
+def test_findings_of_one_task_are_its_own():
+    found = findings([fault(A), fault((1, 0, 0, 8)), fault((1, 0, 0, 8)), fault(A)])
+    assert found.suspects == (Place(1, 0, 0, 8), Place(*A))
+    assert found.of(1).suspects == (Place(1, 0, 0, 8),)
+    assert not found.of(2)
+
+
+def attempt(n, batch, poison, found, *, passed):
+    """One process over n things: dies of the first poison that it meets, or ends."""
+    convicted = {place.first for place, _ in found.convicted}
+    batches = [range(start, min(start + batch, n)) for start in range(0, n, batch)]
+    suspects = [range(place.first, place.stop) for place in found.suspects]
+    seen = [range(place.first, place.stop) for place in found.seen]
+    suspected = {thing for place in suspects for thing in place}
+    groups = [[thing for thing in one if thing not in suspected] for one in batches]
+    groups.sort(key=lambda group: any(set(group) & set(place) for place in seen))
+    for place in suspects:
+        middle = (len(place) + 1) // 2
+        groups += [list(place[:middle]), list(place[middle:])]
+    passed -= 1
+    for group in ([thing for thing in one if thing not in convicted] for one in groups):
+        if not group:
+            continue
+        passed += 1
+        if poison & set(group):
+            return fault((0, 0, group[0], group[-1] + 1), passed=passed)
+    return None
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(2, 64), st.integers(1, 64))
+def test_all_poison_is_found_and_nothing_else(data, n, batch):
+    """The innocent are never convicted, and n things cost about log2 n deaths a poison.
+
+    The process has got through something else before it comes to these things.
+    """
+    poison = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(3, n - 1)))
+    faults = []
+    for _ in count():
+        before = findings(faults)
+        died = attempt(n, batch, poison, before, passed=1)
+        if died is None:
+            break
+        faults.append(died)
+        decision = decide(faults, before, findings(faults), POLICY)
+        assert decision.action is not Action.GIVE_UP
+    convicted = {place.first for place, _ in findings(faults).convicted}
+    assert convicted == poison
+    halvings = math.ceil(math.log2(min(batch, n)))
+    # Where several are in one batch, a half that died of one has to be gone into again for another.
+    assert len(faults) <= (3 + halvings if len(poison) == 1 else len(poison) * (3 + 2 * halvings))
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_a_device_that_dies_of_everything_convicts_nothing(n, batch):
+    faults = []
+    while True:
+        before = findings(faults)
+        faults.append(attempt(n, batch, set(range(n)), before, passed=0))
+        if decide(faults, before, findings(faults), POLICY).action is Action.GIVE_UP:
+            break
+    assert len(faults) == POLICY.max_restarts + 1
+    assert not findings(faults).convicted
