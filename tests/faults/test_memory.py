@@ -1,0 +1,83 @@
+"""Row 8: memory runs out. Batches are split, the budget is remembered, what never fits is told."""
+
+import os
+from collections import Counter
+
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+
+ALLOCATOR = """
+import sys
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    import os
+
+    import torch
+    from virnucpro.encoders.module_encoder import ModuleEncoder
+
+    encode = ModuleEncoder.encode
+
+    def limited(self, batch):
+        padded = len(batch) * max(map(len, batch))
+        with open({attempts!r}, "a") as stream:
+            stream.write(f"{{self.name}} {{padded}}\\n")
+        if self.view in {views!r} and padded > {room}:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
+        return encode(self, batch)
+
+    ModuleEncoder.encode = limited
+"""
+"""Makes the encoders of every rank raise above a size, and writes down what was tried."""
+
+
+@pytest.fixture
+def memory_of(tmp_path, monkeypatch):
+    """Give the ranks so much room, in padded tokens; returns a function that tells the attempts."""
+
+    def limit(room, views=("nucleotide", "protein")):
+        attempts = tmp_path / "attempts"
+        (tmp_path / "sitecustomize.py").write_text(
+            ALLOCATOR.format(attempts=str(attempts), views=views, room=room)
+        )
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        return lambda: [
+            (name, int(padded))
+            for name, padded in map(str.split, attempts.read_text().splitlines())
+        ]
+
+    return limit
+
+
+def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
+    few_fasta, virnucpro, memory_of, tmp_path, undisturbed, difference_of
+):
+    attempts = memory_of(512)
+    done = virnucpro("predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, tmp_path / "run") == []
+    failed = Counter(name for name, padded in attempts() if padded > 512)
+    # Of the budget of 2,048: the first batch and its two halves, once for each length class.
+    assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
+
+
+def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
+    few_fasta, virnucpro, memory_of, tmp_path, undisturbed, tables
+):
+    memory_of(150, views=("protein",))
+    run = tmp_path / "run"
+    done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2")
+    assert done.returncode == 2, done.stderr
+    aside = tables(run / "quarantine.tsv")
+    reason = "do not fit into the memory for mini-esm2, even alone: 1.50 GiB more were wanted"
+    assert all(reason in row["reason"] for row in aside)
+    tokens = [int(row["reason"].split()[1]) for row in aside]
+    assert 150 < min(tokens) <= max(tokens) <= 162
+    names = {row["seq_name"] for row in aside}
+    before, after = tables(undisturbed / "predictions.tsv"), tables(run / "predictions.tsv")
+    assert [row["seq_name"] for row in after] == [row["seq_name"] for row in before]
+    for old, new in zip(before, after, strict=True):
+        if old["seq_name"] in names:
+            continue
+        assert (new["status"], new["call"]) == (old["status"], old["call"])
+        assert float(new["score"]) == pytest.approx(float(old["score"]), abs=2e-4)

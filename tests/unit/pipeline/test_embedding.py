@@ -1,0 +1,285 @@
+"""Units of a small index through mini's own encoders, with a memory and weights made to fail."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.pipeline.embedding import RowEmbedder
+from virnucpro.pipeline.encoding import RankEncoder
+from virnucpro.pipeline.poison import Place, Suspicion
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import encode_segment
+
+N_ROWS = 24
+CLOSE = {"rtol": 0, "atol": 2e-5}
+
+
+class Watch:
+    """Notes what it hears."""
+
+    def __init__(self):
+        self.places = []
+        self.rows = []
+
+    def at(self, place):
+        self.places.append(place)
+
+    def through(self, rows):
+        self.rows.append(rows)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """Rows of 20 to 160 residues, every frame of 12 records without a stop."""
+    dice = random.Random(5)
+    folder = tmp_path_factory.mktemp("index")
+    with (folder / "in.fa").open("w") as stream:
+        for number in range(12):
+            bases = "".join(dice.choices("ACG", weights=[1, 2, 2], k=dice.randint(60, 480)))
+            stream.write(f">r{number}\n{bases}\n")
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "even", 11)
+    return build_index(folder / "index", [str(folder / "in.fa")], spec)
+
+
+@pytest.fixture(scope="module")
+def task():
+    bundle = open_bundle("mini")
+    return SimpleNamespace(
+        encoders=bundle.encoders,
+        head=bundle.head,
+        precision="fp32",
+        embeddings="fp32",
+        batch_tokens=512,
+        torch_device="cpu",
+        threads=1,
+        fingerprint="f" * 64,
+    )
+
+
+@pytest.fixture(scope="module")
+def healthy(task, index):
+    return RowEmbedder(task, index).embed(3, 0, N_ROWS, Watch(), Suspicion())
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Give encoders a memory of so many padded tokens; returns all attempts as (name, padded)."""
+
+    def limit(tokens, views=("nucleotide", "protein")):
+        attempts = []
+        encode = ModuleEncoder.encode
+
+        def limited(self, batch):
+            padded = len(batch) * max(map(len, batch))
+            attempts.append((self.name, padded))
+            if self.view in views and padded > tokens:
+                raise torch.OutOfMemoryError(
+                    "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0"
+                )
+            return encode(self, batch)
+
+        monkeypatch.setattr(ModuleEncoder, "encode", limited)
+        return attempts
+
+    return limit
+
+
+def embedded(task, index, suspicion=None, learnt=None):
+    watch, embedder = Watch(), RowEmbedder(task, index, learnt)
+    segment = embedder.embed(3, 0, N_ROWS, watch, suspicion or Suspicion())
+    encode_segment(segment)  # refuses a number that is not finite
+    return segment, watch, embedder
+
+
+def same_but_for(rows, segment, healthy):
+    kept = np.setdiff1d(np.arange(N_ROWS), list(rows))
+    np.testing.assert_allclose(segment.embeddings[kept], healthy.embeddings[kept], **CLOSE)
+    np.testing.assert_allclose(segment.scores[kept], healthy.scores[kept], **CLOSE)
+    assert sorted(segment.reasons) == sorted(rows)
+    assert np.flatnonzero(segment.state == RowState.QUARANTINED).tolist() == sorted(rows)
+    for values in (segment.embeddings, segment.scores):
+        assert not values[sorted(rows)].any()
+
+
+def test_a_watch_hears_of_every_row_before_and_after(task, index):
+    segment, watch, _ = embedded(task, index)
+    for encoder in (0, 1):
+        places = [place for place in watch.places if place.encoder == encoder]
+        positions = [p for place in places for p in range(place.first, place.stop)]
+        assert positions == list(range(N_ROWS))
+    assert {place.unit for place in watch.places} == {3}
+    assert watch.rows == sorted(watch.rows)
+    assert watch.rows[-1] == N_ROWS
+    assert len(watch.rows) == len(watch.places)
+    same_but_for([], segment, segment)
+
+
+def test_batches_that_do_not_fit_are_split_and_smaller_from_then_on(task, index, healthy, memory):
+    attempts = memory(200)
+    segment, watch, embedder = embedded(task, index)
+    same_but_for([], segment, healthy)
+    assert max(embedder.learnt.values()) <= 256
+    assert {key.partition("/")[0] for key in embedder.learnt} == {"mini-dnabert-s", "mini-esm2"}
+    failed = sum(padded > 200 for _, padded in attempts)
+    assert failed >= 2
+    attempts.clear()
+    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion())
+    same_but_for([], segment, healthy)
+    assert sum(padded > 200 for _, padded in attempts) < failed / 2
+
+
+def test_what_was_learnt_is_used_from_the_first_batch_on(task, index, healthy, memory):
+    learnt = {"mini-dnabert-s/2": 190, "mini-esm2/2": 190}
+    attempts = memory(190)
+    segment, _, embedder = embedded(task, index, learnt=learnt)
+    same_but_for([], segment, healthy)
+    assert max(padded for _, padded in attempts) <= 190
+    assert embedder.learnt == learnt
+
+
+def test_a_row_that_does_not_fit_alone_is_set_aside_with_its_tokens(task, index, healthy, memory):
+    lengths = index.row_lengths[:N_ROWS] + 2
+    room = int(lengths[N_ROWS // 2])
+    attempts = memory(room, views=("protein",))
+    segment, watch, _ = embedded(task, index)
+    too_long = np.flatnonzero(lengths > room).tolist()
+    assert 0 < len(too_long) < N_ROWS
+    same_but_for(too_long, segment, healthy)
+    for row in too_long:
+        assert segment.reasons[row] == (
+            f"its {lengths[row]} tokens do not fit into the memory for mini-esm2, even alone: "
+            "1.50 GiB more were wanted"
+        )
+    assert watch.rows[-1] == N_ROWS
+    assert len(attempts) < 6 * N_ROWS
+
+
+def test_a_convicted_row_is_not_tried_and_others_of_its_batch_are(task, index, healthy):
+    suspicion = Suspicion(convicted={(1, 4): "its process dies of it: killed by SIGSEGV"})
+    segment, watch, _ = embedded(task, index, suspicion)
+    tried = [p for place in watch.places if place.encoder == 1 for p in (place.first,)]
+    assert 4 not in tried
+    same_but_for([4], segment, healthy)  # rows stand longest first, as positions of residues do
+    assert segment.reasons[4].endswith("killed by SIGSEGV")
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Put a number into vectors of one length of sequence; by a rule of (encoder, batch)."""
+
+    def plant(view, length, value, when=lambda _encoder, _batch: True):
+        encode = ModuleEncoder.encode
+
+        def changed(self, batch):
+            vectors = encode(self, batch).clone()
+            if self.view == view and when(self, batch):
+                for row, ids in enumerate(batch):
+                    if len(ids) == length:
+                        vectors[row, 1] = value
+            return vectors
+
+        monkeypatch.setattr(ModuleEncoder, "encode", changed)
+
+    return plant
+
+
+def rows_of(index, length):
+    return np.flatnonzero(index.row_lengths[:N_ROWS] + 2 == length).tolist()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_stays_not_finite_is_tried_once_alone_and_set_aside(
+    value, task, index, healthy, planted
+):
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, value)
+    segment, watch, _ = embedded(task, index)
+    bad = rows_of(index, length)
+    same_but_for(bad, segment, healthy)
+    assert set(segment.reasons.values()) == {
+        "mini-esm2 gave a vector with 1 of 128 numbers not finite, in a batch and alone"
+    }
+    again = watch.places[-len(bad) :]
+    assert again == [Place(3, 1, row, row + 1) for row in bad]
+
+
+def test_a_row_that_is_finite_when_alone_is_kept(task, index, healthy, planted):
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("nan"), when=lambda _encoder, batch: len(batch) > 1)
+    segment, _, _ = embedded(task, index)
+    same_but_for([], segment, healthy)
+
+
+def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, healthy, planted):
+    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+
+    def at_half_precision(encoder, _batch):
+        return next(encoder.module.parameters()).dtype == torch.float16
+
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"), when=at_half_precision)
+    segment, _, embedder = embedded(half, index)
+    assert segment.reasons == {}
+    dim = embedder._encoders[0].encoder.dim
+    for row in rows_of(index, length):
+        np.testing.assert_allclose(
+            segment.embeddings[row, dim:], healthy.embeddings[row, dim:], **CLOSE
+        )
+
+
+def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
+    stored = SimpleNamespace(**{**vars(task), "embeddings": "fp16"})
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, 1e6)
+    segment, _, _ = embedded(stored, index)
+    (reason,) = set(segment.reasons.values())
+    assert reason == (
+        "its vector overflows the float16 that it is stored in: the largest number is 1e+06, "
+        "in a batch and alone"
+    )
+
+
+def test_a_twin_that_does_not_fit_is_a_reason_and_no_end(task, index, planted, monkeypatch):
+    half = SimpleNamespace(**{**vars(task), "precision": "bf16"})
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("nan"))
+
+    def too_large(*_arguments):
+        raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
+
+    embedder = RowEmbedder(half, index)
+    monkeypatch.setattr("virnucpro.pipeline.encoding.load_encoder", too_large)
+    segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
+    assert sorted(segment.reasons) == rows_of(index, length)
+    assert all(
+        reason.endswith("11.00 GiB more were wanted, tried again alone at fp32")
+        for reason in segment.reasons.values()
+    )
+
+
+def test_on_a_gpu_a_budget_is_found_by_trial_once(task, index, memory):
+    attempts = memory(3000)
+    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, {})
+    (longest,) = index.sequences(np.zeros(1, np.int64), "protein")
+    encoder.find_budget(longest, 1024)
+    assert encoder.budget(5) == 2048
+    assert len(attempts) == 3
+    again = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, encoder.budget.learnt)
+    again.find_budget(longest, 1024)
+    assert again.budget(5) == 2048
+    assert len(attempts) == 3
