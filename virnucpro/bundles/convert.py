@@ -33,10 +33,10 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     BundleError
         When it is no such checkpoint, lacks a tensor or has one too many; nothing of it has run.
     """
+    tensors = without(read_fair_esm(checkpoint), _UNUSED["esm2"])
     spec = open_spec(checkpoint)
     if spec.architecture != "esm2":
         raise BundleError(f"{checkpoint}: is no ESM-2 checkpoint. Give an esm2_*.pt file.")
-    tensors = without(read_fair_esm(checkpoint), _UNUSED["esm2"])
     write_tensors(folder / _PROTEIN, tensors)
     return _entry(
         EncoderSpec(

@@ -1,0 +1,137 @@
+"""Small files in the very formats of the published ones, and the recipe that they make up."""
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import torch
+from esm.model.esm2 import ESM2
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from torch import nn
+
+from virnucpro.bundles.checksums import Checksum
+from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
+from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+
+ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
+SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+
+
+class MLPClassifier(nn.Module):
+    """The published classifier's shape; what is pickled is its class in __main__."""
+
+    def __init__(self, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> None:
+        super().__init__()
+        self.hidden_layer = nn.Linear(wide, HIDDEN)
+        self.bn1 = nn.BatchNorm1d(HIDDEN)
+        self.output_layer = nn.Linear(HIDDEN, 2)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.output_layer(self.dropout(torch.relu(self.bn1(self.hidden_layer(x)))))
+
+
+def roughen(module: nn.Module) -> nn.Module:
+    """Make every number of a module matter, the running means too."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                tensor.add_(0.3 * torch.rand(tensor.shape, generator=generator))
+    return module.eval()
+
+
+def save_as_published(module: nn.Module, path: Path) -> None:
+    """Pickle a whole module whose class is __main__.MLPClassifier, as the published script did."""
+    main = sys.modules["__main__"]
+    MLPClassifier.__module__, MLPClassifier.__qualname__ = "__main__", "MLPClassifier"
+    main.MLPClassifier = MLPClassifier
+    try:
+        torch.save(module, path)
+    finally:
+        del main.MLPClassifier
+
+
+def write_classifier(path: Path, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> MLPClassifier:
+    torch.manual_seed(11)
+    module = roughen(MLPClassifier(wide))
+    save_as_published(module, path)
+    return module
+
+
+def write_esm2(path: Path) -> ESM2:
+    """A fair-esm checkpoint."""
+    torch.manual_seed(7)
+    model = roughen(ESM2(2, ESM2_WIDTH, 4))
+    settings = Namespace(
+        arch="esm2",
+        encoder_layers=2,
+        encoder_embed_dim=ESM2_WIDTH,
+        encoder_attention_heads=4,
+        token_dropout=True,
+    )
+    state = {
+        ("encoder." if key.startswith("lm_head") else "encoder.sentence_encoder.") + key: tensor
+        for key, tensor in model.state_dict().items()
+        if not key.startswith("contact_head")
+    }
+    torch.save({"cfg": {"model": settings}, "model": state}, path)
+    return model
+
+
+def write_dnabert_s(folder: Path) -> DnabertS:
+    """config.json, tokenizer.json and pytorch_model.bin."""
+    letters = np.random.default_rng(7).choice(np.frombuffer(b"ACGT", dtype=np.uint8), (40, 200))
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=64, special_tokens=SPECIALS, show_progress=False)
+    tokenizer.train_from_iterator((row.tobytes().decode() for row in letters), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.enable_truncation(max_length=12)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(5)
+    config = DnabertSConfig(64, DNABERT_WIDTH, 2, 3, 2 * DNABERT_WIDTH)
+    module = roughen(DnabertS(config))
+    settings = {name: getattr(config, name) for name in DnabertSConfig.__dataclass_fields__}
+    (folder / "config.json").write_text(json.dumps(settings | {"pad_token_id": 0}))
+    pooler = {"pooler.dense.weight": torch.zeros(DNABERT_WIDTH, DNABERT_WIDTH)}
+    torch.save(
+        {f"bert.{key}": value for key, value in (module.state_dict() | pooler).items()},
+        folder / "pytorch_model.bin",
+    )
+    return module
+
+
+def publish(folder: Path) -> None:
+    """Write all files of a published bundle into a folder."""
+    write_dnabert_s(folder)
+    write_esm2(folder / "esm2_tiny.pt")
+    write_classifier(folder / "500_model.pth")
+
+
+def recipe_of_files(folder: Path, name: str = "virnucpro-500", window: int = 500) -> Recipe:
+    """The recipe of what `publish` wrote, with the files' true digests."""
+
+    def file(home: str, path: str, kind: str) -> PublishedFile:
+        local = folder / Path(path).name
+        digest = Checksum(kind, Checksum(kind, "").of(local))
+        return PublishedFile(home, path, local.name, digest)
+
+    nucleotide = tuple(
+        file("hub", f"zhihan1996/DNABERT-S/resolve/abc/{one}", "sha256")
+        for one in ("config.json", "tokenizer.json", "pytorch_model.bin")
+    )
+    return Recipe(
+        name,
+        "stand-in",
+        (
+            EncoderSource("DNABERT-S", "dnabert_s", nucleotide),
+            EncoderSource("esm2_tiny", "esm2", (file("esm2", "esm2_tiny.pt", "md5"),)),
+        ),
+        file("heads", "Li-Jing-1997/VirNucPro/main/500_model.pth", "git-blob"),
+        window,
+    )

@@ -1,0 +1,434 @@
+"""Published bundles over HTTP, from a server on this machine that fails in every way it can."""
+
+import errno
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from virnucpro.bundles import published
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.download import Patience
+from virnucpro.bundles.fetch import Listener, fetch_bundle
+from virnucpro.cli.main import main
+from virnucpro.errors import BundleError
+
+pytestmark = pytest.mark.timeout(60)
+
+HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
+DATA = str(Path(__file__).parents[1] / "data")
+
+
+@pytest.fixture(scope="module")
+def stand_ins():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DATA)
+        return importlib.import_module("stand_ins")
+
+
+@pytest.fixture(scope="module")
+def published_files(stand_ins, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    stand_ins.publish(folder)
+    return folder
+
+
+@pytest.fixture
+def server(published_files, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(DATA)
+    faulty_server = importlib.import_module("faulty_server")
+    folder = tmp_path / "served"
+    folder.mkdir()
+    for path in published_files.iterdir():
+        (folder / path.name).hardlink_to(path)
+    for home in published.HOMES.values():
+        monkeypatch.delenv(home.mirror_variable, raising=False)
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with faulty_server.FaultyServer(folder) as running:
+        for home in published.HOMES.values():
+            monkeypatch.setenv(home.mirror_variable, running.url)
+        yield running
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    return DataFolder(tmp_path / "data")
+
+
+@pytest.fixture
+def recipe(stand_ins, published_files, monkeypatch):
+    made = stand_ins.recipe_of_files(published_files)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made
+
+
+@pytest.fixture
+def fetch(recipe, data, server):
+    """Fetch with little patience; gives the bundle, and what was told."""
+    told = []
+
+    def run(**options):
+        listener = Listener(told.append, lambda *progress: told.append(progress))
+        return fetch_bundle(
+            options.pop("recipe", recipe), data, listener, patience=HASTE, **options
+        )
+
+    run.told = told
+    return run
+
+
+def entries(data):
+    return sorted(path.name for path in data.bundles.iterdir())
+
+
+def test_fetched_verified_converted_and_predicted_with(
+    recipe, data, server, tmp_path, small_fasta, tables, capsys
+):
+    assert main(["bundle", "fetch", "virnucpro-500"]) == 0
+    assert entries(data) == ["virnucpro-500"]
+    assert list(data.downloads.iterdir()) == []
+    assert main(["bundle", "verify", "virnucpro-500"]) == 0
+    assert main(["bundle", "list"]) == 0
+    assert "virnucpro-500\t1\twindow 500, published" in capsys.readouterr().out
+    run = tmp_path / "run"
+    arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "-q"]
+    assert main(["predict", str(small_fasta), "-o", str(run), *arguments]) == 0
+    rows = tables(run / "predictions.tsv")
+    assert len(rows) == 55
+    assert {row["status"] for row in rows if row["seq_name"].startswith("open")} == {"scored"}
+    windows = tables(run / "windows.tsv")
+    assert max(int(row["end"]) - int(row["start"]) + 1 for row in windows) == 500
+    first = (run / "prediction_results.txt").read_text().splitlines()[1]
+    assert first.startswith("open_0_chunk_1")
+
+
+def test_the_numbers_are_those_of_the_published_modules(
+    fetch, stand_ins, published_files, tmp_path
+):
+    import torch
+
+    from virnucpro.classify.head import load_head
+    from virnucpro.encoders.registry import load_encoder, open_spec
+
+    bundle = fetch()
+    assert (bundle.window, bundle.tiling, bundle.genetic_code) == (500, "published", 1)
+    assert [spec.view for spec in bundle.encoders] == ["nucleotide", "protein"]
+    peptides = [b"MKTAYIAKQRQISFVKSH", b"GAVLI"]
+    own = load_encoder(bundle.encoders[1])
+    theirs = load_encoder(open_spec(published_files / "esm2_tiny.pt"))
+    assert torch.equal(own.encode(own.tokenise(peptides)), theirs.encode(theirs.tokenise(peptides)))
+    module = stand_ins.write_dnabert_s(tmp_path)
+    encoder = load_encoder(bundle.encoders[0])
+    tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
+    with torch.inference_mode():
+        expected = module(torch.from_numpy(tokens[0])[None], torch.tensor([len(tokens[0])]))
+    assert torch.allclose(encoder.encode(tokens), expected, atol=1e-6)
+    classifier = stand_ins.write_classifier(tmp_path / "again.pth")
+    vectors = torch.randn(5, stand_ins.ESM2_WIDTH + stand_ins.DNABERT_WIDTH)
+    with torch.inference_mode():
+        expected = torch.softmax(classifier(vectors), dim=1)
+    assert torch.allclose(load_head(bundle.head).scores(vectors), expected, atol=1e-6)
+
+
+PASSING = [
+    "break_off",
+    "stalls",
+    "hangs_up",
+    "talks_nonsense",
+    "chunked_and_breaks_off",
+    500,
+    502,
+    503,
+    429,
+    "asks_to_wait",
+]
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_fails_once_or_twice_is_asked_for_again(fetch, server, fault):
+    server.faults["esm2_tiny.pt"] = [fault, fault]
+    assert fetch().name == "virnucpro-500"
+    assert server.faults["esm2_tiny.pt"] == []
+
+
+@pytest.mark.parametrize("fault", ["trickles", "redirects", "says_no_length", "chunked"])
+def test_what_is_odd_but_right_is_taken(fetch, server, fault):
+    server.faults["esm2_tiny.pt"] = [fault]
+    assert fetch().name == "virnucpro-500"
+    assert len(server.asked("esm2_tiny.pt")) <= 2
+
+
+LASTING = [
+    *((fault, "times in a row") for fault in PASSING if fault != "asks_to_wait"),
+    ("says_longer", r"ended after [\d,]+ of [\d,]+ bytes"),
+    ("says_shorter", "is not the published file"),
+    ("no_length_and_breaks_off", "is not the published file"),
+    (lambda content: bytes(len(content)), "is not the published file"),
+    (lambda _: b"<html>please log in</html>", "begins like a web page"),
+    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
+    (404, r"no such file on the server \(404"),
+    (410, r"taken away .*\(410"),
+    (403, r"refuses to give it \(403"),
+    (401, r"who asks \(401"),
+    (407, r"proxy wants to know who asks \(407"),
+    (400, r"the server refuses \(400"),
+    ("redirects_for_ever", "refuses"),
+    ("redirects_to_a_file", "refuses"),
+    ("encodes", r"encoded \(gzip\)"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), LASTING, ids=lambda one: str(one)[:24])
+def test_what_fails_for_good_is_a_clear_error_and_a_repeat_gets_it(
+    fetch, server, data, fault, message
+):
+    server.head_faults["esm2_tiny.pt"] = (
+        None if callable(fault) or isinstance(fault, str) else fault
+    )
+    server.always["esm2_tiny.pt"] = fault
+    with pytest.raises(BundleError, match=message) as caught:
+        fetch()
+    assert f"{server.url}/esm2_tiny.pt" in str(caught.value)
+    assert "esm2_tiny.pt" in str(caught.value)
+    assert any(word in str(caught.value) for word in ("VIRNUCPRO_MIRROR_ESM2", "Get the file"))
+    assert entries(data) == []
+    del server.always["esm2_tiny.pt"], server.head_faults["esm2_tiny.pt"]
+    assert fetch().name == "virnucpro-500"
+
+
+def test_a_repeated_fetch_goes_on_where_the_last_one_stopped(fetch, server, data):
+    server.always["esm2_tiny.pt"] = "break_off"
+    with pytest.raises(BundleError, match=r"bytes have arrived and are kept"):
+        fetch()
+    kept = (data.downloads / "esm2_tiny.pt.part").stat().st_size
+    del server.always["esm2_tiny.pt"]
+    server.requests.clear()
+    fetch()
+    assert server.asked("esm2_tiny.pt") == [f"bytes={kept}-"]
+    assert server.asked("pytorch_model.bin") == []
+
+
+@pytest.mark.parametrize(
+    "fault", ["ignores_ranges", "wrong_range", "other_size", "not_that_range", 416]
+)
+def test_a_range_that_is_not_given_as_asked_costs_time_alone(fetch, server, fault):
+    server.faults["esm2_tiny.pt"] = ["break_off", fault]
+    assert fetch().name == "virnucpro-500"
+    assert server.asked("esm2_tiny.pt")[1] is not None
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(fetch, server, data):
+    old = (server.folder / "esm2_tiny.pt").read_bytes()
+    (server.folder / "esm2_tiny.pt").unlink()
+    (server.folder / "esm2_tiny.pt").write_bytes(old[::-1])
+    server.always["esm2_tiny.pt"] = "break_off"
+    with pytest.raises(BundleError):
+        fetch()
+    del server.always["esm2_tiny.pt"]
+    (server.folder / "esm2_tiny.pt").write_bytes(old)
+    server.etag = '"two"'
+    assert fetch().name == "virnucpro-500"
+
+
+def test_a_part_that_arrived_whole_is_not_fetched_again(fetch, server, data, published_files):
+    server.always["500_model.pth"] = 404
+    server.head_faults["500_model.pth"] = None
+    with pytest.raises(BundleError, match=r"500_model\.pth"):
+        fetch()
+    whole = data.downloads / "esm2_tiny.pt"
+    whole.rename(data.downloads / "esm2_tiny.pt.part")
+    server.always.clear()
+    fetch()
+    assert server.asked("esm2_tiny.pt") == [None, None] or server.asked("esm2_tiny.pt") == [None]
+
+
+def test_a_missing_file_is_known_before_gigabytes_are_fetched(fetch, server):
+    server.always["500_model.pth"] = 404
+    with pytest.raises(BundleError, match=r"500_model\.pth: there is no such file"):
+        fetch()
+    assert [method for method, *_ in server.requests if method == "GET"] == []
+
+
+def test_a_server_that_does_not_tell_sizes_is_no_obstacle(fetch, server):
+    server.head_faults |= dict.fromkeys(("esm2_tiny.pt", "config.json"), 405)
+    assert fetch().name == "virnucpro-500"
+
+
+def test_a_disk_too_small_is_known_before_anything_is_fetched(fetch, server, monkeypatch):
+    import shutil
+
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16_100_000))
+    with pytest.raises(BundleError, match=r"GB of disk are needed there, and 0\.02 GB are free"):
+        fetch()
+    assert [method for method, *_ in server.requests if method == "GET"] == []
+
+
+def test_a_disk_that_fills_up_meanwhile_is_a_clear_error(fetch, server, data, monkeypatch):
+    import virnucpro.bundles.download as module
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(data.downloads / "x.part"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fsync", full)
+        with pytest.raises(BundleError, match=r"No space left on device\. See to the disk"):
+            fetch()
+    assert fetch().name == "virnucpro-500"
+
+
+def test_two_fetches_at_once(fetch, data, server):
+    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) is installing"):
+        fetch()
+    assert fetch().name == "virnucpro-500"
+
+
+def test_what_is_installed_is_not_fetched_again_and_what_is_damaged_is_replaced(
+    fetch, server, data
+):
+    bundle = fetch()
+    server.requests.clear()
+    assert fetch().fingerprint == bundle.fingerprint
+    assert server.requests == []
+    weights = data.bundle(bundle.name) / "protein.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert fetch().fingerprint == bundle.fingerprint
+    assert server.asked("esm2_tiny.pt") == [None]
+    assert server.asked("pytorch_model.bin") == []
+    assert entries(data) == [bundle.name]
+
+
+def test_bundles_share_the_encoders_that_they_have_in_common(
+    fetch, server, data, stand_ins, published_files
+):
+    first = fetch()
+    server.requests.clear()
+    second = fetch(recipe=stand_ins.recipe_of_files(published_files, "virnucpro-300", 300))
+    assert {target.rpartition("/")[2] for _, target, _ in server.requests} == {"500_model.pth"}
+    assert (second.window, second.encoders[1].dim) == (300, first.encoders[1].dim)
+    weights = [data.bundle(name) / "protein.safetensors" for name in ("virnucpro-500", second.name)]
+    assert weights[0].stat().st_ino == weights[1].stat().st_ino
+
+
+def test_a_proxy_of_the_environment_is_used(fetch, server, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("VIRNUCPRO_MIRROR_ESM2", "http://weights.invalid/models/")
+    assert fetch().name == "virnucpro-500"
+    assert ("GET", "http://weights.invalid/models/esm2_tiny.pt", None) in server.requests
+
+
+def test_a_mirror_that_is_no_address_is_refused(fetch, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_MIRROR_ESM2", "file:///etc")
+    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is no address"):
+        fetch()
+
+
+def test_nobody_at_home(fetch, server, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_MIRROR_HUB", "http://127.0.0.1:1")
+    with pytest.raises(BundleError, match=r"127\.0\.0\.1:1/.*cannot be reached.*--from DIR"):
+        fetch()
+
+
+def test_from_a_folder_without_a_network(fetch, server, published_files):
+    assert fetch(source=published_files).name == "virnucpro-500"
+    assert server.requests == []
+    assert (published_files / "esm2_tiny.pt").exists()
+
+
+def test_a_folder_that_lacks_files_says_where_to_get_them(fetch, server, tmp_path):
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "config.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"lacks 4 of the 5 files") as caught:
+        fetch(source=tmp_path / "some")
+    assert f"esm2_tiny.pt from {server.url}/esm2_tiny.pt" in str(caught.value)
+
+
+def test_a_folder_with_a_wrong_file_is_left_as_it_is(fetch, published_files, tmp_path):
+    folder = tmp_path / "some"
+    folder.mkdir()
+    for path in published_files.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"config\.json: is not the published file"):
+        fetch(source=folder)
+    assert (folder / "config.json").exists()
+
+
+POISON = """
+import pathlib, pickle, sys, zipfile
+class Poison:
+    def __reduce__(self):
+        return (pathlib.Path(sys.argv[2]).touch, ())
+class Direct:
+    def __reduce__(self):
+        import os
+        return (os.system, ("touch " + sys.argv[2],))
+with zipfile.ZipFile(sys.argv[1], "w") as archive:
+    archive.writestr("archive/data.pkl", pickle.dumps(Direct(), 2))
+    archive.writestr("archive/version", "3")
+    archive.writestr("archive/byteorder", "little")
+"""
+
+
+@pytest.mark.parametrize("name", ["esm2_tiny.pt", "pytorch_model.bin", "500_model.pth"])
+def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
+    fetch, server, data, stand_ins, tmp_path, name
+):
+    victim = tmp_path / "victim"
+    poisoned = server.folder / name
+    poisoned.unlink()
+    subprocess.run([sys.executable, "-c", POISON, poisoned, victim], check=True)
+    poisoned_recipe = stand_ins.recipe_of_files(server.folder)
+    with pytest.raises(BundleError, match=rf"{name}: .*[Nn]othing of it was run"):
+        fetch(recipe=poisoned_recipe)
+    assert not victim.exists()
+    assert entries(data) == []
+    import torch
+
+    with pytest.raises(AttributeError):
+        torch.load(poisoned, weights_only=False).eval()
+    assert victim.exists(), "the poison is one: read in the common way it does run"
+
+
+def test_killed_at_any_moment_leaves_nothing_half_installed(
+    recipe, data, server, stand_ins, published_files
+):
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import stand_ins, pathlib\n"
+        "from virnucpro.bundles import published\n"
+        "from virnucpro.cli.main import main\n"
+        "made = stand_ins.recipe_of_files(pathlib.Path(sys.argv[2]))\n"
+        "published._RECIPES[made.name] = made\n"
+        "sys.exit(main(['bundle', 'fetch', made.name]))\n"
+    )
+    server.always["pytorch_model.bin"] = "stalls"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, DATA, published_files], stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while not server.asked("pytorch_model.bin") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert entries(data) == []
+    server.always.clear()
+    assert main(["bundle", "fetch", "virnucpro-500", "-q"]) == 0
+    assert entries(data) == ["virnucpro-500"]
+
+
+def test_the_command_line_says_what_went_wrong(recipe, data, server, capsys):
+    server.always["esm2_tiny.pt"] = 403
+    assert main(["bundle", "fetch", "virnucpro-500"]) == 1
+    told = capsys.readouterr().err
+    assert f"virnucpro: error: {server.url}/esm2_tiny.pt: the server, or a proxy" in told
+    assert "--resume" not in told
+    assert main(["bundle", "fetch", "no-such-bundle"]) == 1
+    assert "Choose one of virnucpro-500" in capsys.readouterr().err
+    assert main(["predict", "x.fa", "-o", "out", "--bundle", "virnucpro-500"]) == 1
+    assert "virnucpro bundle fetch virnucpro-500" in capsys.readouterr().err
