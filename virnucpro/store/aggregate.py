@@ -1,6 +1,6 @@
 """From segments in the order of their making to one embeddings.h5 in the order of the input."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
@@ -15,7 +15,18 @@ from virnucpro.store.schema import FINGERPRINT, RowState
 from virnucpro.store.segment import Segment, read_segment
 from virnucpro.store.sources import Sources, read_ahead
 
-__all__ = ["ItemIndex", "gathered", "lay_out", "layout_of", "scattered", "write_embeddings"]
+__all__ = [
+    "ItemIndex",
+    "copy_vectors",
+    "describe",
+    "gathered",
+    "lay_out",
+    "layout_of",
+    "placed",
+    "scattered",
+    "vectors_of",
+    "write_embeddings",
+]
 
 _GATHERED_BYTES = 128 << 20
 """Vectors held in memory, twice: one part is written while the next is read. More of them make
@@ -73,7 +84,7 @@ def write_embeddings(
     """
     layout = layout_of(coverage, index, views)
     with write_file(path) as stream:
-        file = lay_out(stream, layout, coverage, index)
+        file = lay_out(stream, layout, coverage.row_state, index)
         for origin, vectors in gathered(coverage, layout):
             for items, rows in scattered(index.item_row, origin, len(vectors), layout):
                 file.write(items, vectors[rows])
@@ -81,13 +92,16 @@ def write_embeddings(
 
 def layout_of(coverage: Sources, index: ItemIndex, views: Mapping[str, int]) -> Layout:
     """Say what the file of a coverage holds; see `write_embeddings` for errors."""
-    return Layout(index.n_items, views, _stored_type(coverage), _attributes(coverage, index))
+    attributes = describe(
+        coverage.row_state, coverage.fingerprint, index, complete=coverage.complete
+    )
+    return Layout(index.n_items, views, _stored_type(coverage), attributes)
 
 
 def lay_out(
     stream: IO[bytes],
     layout: Layout,
-    coverage: Sources,
+    row_state: npt.NDArray[np.uint8],
     index: ItemIndex,
     *,
     reserve: bool = True,
@@ -101,7 +115,7 @@ def lay_out(
     """
     blocks = list(_blocks(index.n_items))
     names = ([_storable(index.item_name(item)) for item in range(*block)] for block in blocks)
-    status = (coverage.row_state[index.item_row[slice(*block)]] for block in blocks)
+    status = (row_state[index.item_row[slice(*block)]] for block in blocks)
     return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
 
 
@@ -144,13 +158,40 @@ def scattered(
     numpy.ndarray, numpy.ndarray
         int64 (n,), items in ascending order, and (n,) the row of each, counted from `origin`.
     """
+
+    def place(rows: IntArray) -> IntArray:
+        inside = (rows >= origin) & (rows < origin + n_rows)
+        return np.where(inside, rows - origin, -1)
+
+    return placed(item_row, place, layout)
+
+
+def placed(
+    item_row: IntArray, place: Callable[[IntArray], IntArray], layout: Layout
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Find the items whose rows are at hand, some at a time.
+
+    Parameters
+    ----------
+    item_row : numpy.ndarray
+        int64 (n_items,), the row of each item.
+    place : callable
+        Rows (n,) -> int64 (n,), where each one's vector is; -1 where it is not at hand.
+    layout : Layout
+        Tells how large a vector is.
+
+    Yields
+    ------
+    numpy.ndarray, numpy.ndarray
+        int64 (n,), items in ascending order, and (n,) the place of each one's vector.
+    """
     at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
     for first, last in _blocks(len(item_row)):
-        rows = item_row[first:last] - origin
-        here = np.flatnonzero((rows >= 0) & (rows < n_rows))
+        places = place(item_row[first:last])
+        here = np.flatnonzero(places >= 0)
         for start in range(0, len(here), at_once):
             part = here[start : start + at_once]
-            yield first + part, rows[part]
+            yield first + part, places[part]
 
 
 def _storable(name: str) -> str:
@@ -161,11 +202,18 @@ def _storable(name: str) -> str:
 def _stored_type(coverage: Sources) -> np.dtype[np.floating]:
     """Tell the type of the segments' vectors; float32 where there are no segments."""
     for path in coverage.done.values():
-        return _vectors(path, read_segment(path, any_name=True)).dtype
+        return vectors_of(path, read_segment(path, any_name=True)).dtype
     return np.dtype(np.float32)
 
 
-def _vectors(path: Path, segment: Segment) -> FloatArray:
+def vectors_of(path: Path, segment: Segment) -> FloatArray:
+    """Give the vectors of a segment.
+
+    Raises
+    ------
+    StoreError
+        When it has none.
+    """
     if segment.embeddings is None:
         raise StoreError(
             f"{path}: this run keeps no embeddings; start a new run that does (--embeddings fp16)"
@@ -173,14 +221,17 @@ def _vectors(path: Path, segment: Segment) -> FloatArray:
     return segment.embeddings
 
 
-def _attributes(coverage: Sources, index: ItemIndex) -> dict[str, object]:
+def describe(
+    row_state: npt.NDArray[np.uint8], fingerprint: str, index: ItemIndex, *, complete: bool
+) -> dict[str, object]:
+    """Make the file's attributes; the same number of bytes whatever the rows' states are."""
     counts = np.zeros(len(RowState), np.int64)
     for first, last in _blocks(index.n_items):
-        states = coverage.row_state[index.item_row[first:last]]
+        states = row_state[index.item_row[first:last]]
         counts += np.bincount(states, minlength=len(RowState))
     return {
-        FINGERPRINT: coverage.fingerprint,
-        "complete": coverage.complete,
+        FINGERPRINT: fingerprint,
+        "complete": complete,
         "n_missing": counts[RowState.MISSING],
         "n_quarantined": counts[RowState.QUARANTINED],
     }
@@ -213,11 +264,18 @@ def _gather(coverage: Sources, units: range, vectors: FloatArray) -> None:
     for unit, (path, segment) in zip(done, segments, strict=True):
         if isinstance(segment, DamagedSegmentError):
             raise segment
-        _copy_into(vectors[slice(*places[unit])], path, segment)
+        copy_vectors(vectors[slice(*places[unit])], path, segment)
 
 
-def _copy_into(place: FloatArray, path: Path, segment: Segment) -> None:
-    values = _vectors(path, segment)
+def copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
+    """Put a segment's vectors into `place`; NaN where a row is not done.
+
+    Raises
+    ------
+    StoreError
+        When it has none, or they are of another shape or type.
+    """
+    values = vectors_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(
             f"{path}: has vectors {values.shape} of {values.dtype}, not {place.shape} of "

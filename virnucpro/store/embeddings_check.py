@@ -35,7 +35,7 @@ def embeddings_problem(
     """
     layout = layout_of(coverage, index, views)
     with path.open("rb", buffering=0) as found, tempfile.TemporaryFile() as wanted:
-        offset = lay_out(wanted, layout, coverage, index, reserve=False).offset
+        offset = lay_out(wanted, layout, coverage.row_state, index, reserve=False).offset
         sizes = [os.fstat(stream.fileno()).st_size for stream in (found, wanted)]
         if sizes[0] != sizes[1]:
             return f"has {sizes[0]:,} bytes, not {sizes[1]:,}"

@@ -24,7 +24,7 @@ from virnucpro.store.schema import SCHEMA_VERSION, RowState
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["EmbeddingsFile", "Layout", "neighbours"]
+__all__ = ["EmbeddingsFile", "Layout", "neighbours", "write_all"]
 
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -125,7 +125,7 @@ class EmbeddingsFile:
         data = np.ascontiguousarray(vectors, self._layout.dtype).reshape(-1).view(np.uint8).data
         size = self._layout.item_bytes
         for item, first, last in neighbours(items):
-            _write_all(self._handle, data[first * size : last * size], self.offset + item * size)
+            write_all(self._handle, data[first * size : last * size], self.offset + item * size)
 
 
 def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
@@ -163,7 +163,7 @@ class _UnfailingFile(io.RawIOBase):
     def write(self, data: "ReadableBuffer") -> int:
         view = memoryview(data)
         if self._error is None:
-            self._try(_write_all, self._handle, view, self._position)
+            self._try(write_all, self._handle, view, self._position)
         if self._error is not None:
             self._kept.append((self._position, bytes(view)))
         self._position += view.nbytes
@@ -278,7 +278,7 @@ def _space_note(handle: int, layout: Layout) -> str:
     )
 
 
-def _write_all(handle: int, data: memoryview, offset: int) -> None:
+def write_all(handle: int, data: memoryview, offset: int) -> None:
     """Write all of `data`: near the end of a disk a write may stop short before one fails."""
     while data:
         written = os.pwrite(handle, data, offset)

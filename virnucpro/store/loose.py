@@ -2,7 +2,7 @@
 
 import filecmp
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -124,7 +124,11 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCoverage:
+def survey_loose(
+    paths: Sequence[Path],
+    n_rows: int | None = None,
+    taken: Callable[[Path, Segment], None] | None = None,
+) -> LooseCoverage:
     """Read and verify segments, and find out which rows they cover.
 
     A segment found more than once counts once, the first by path, where copies differ by no more
@@ -136,6 +140,9 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
         Files, as `find_segments` lists them.
     n_rows : int, optional
         Rows of the whole run, where that is known.
+    taken : callable, optional
+        Gets every whole segment at the moment when it is read, in the order of `paths`: also copies
+        that will not count, and whatever is refused in the end.
 
     Raises
     ------
@@ -152,6 +159,8 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
             rejected.append(RejectedFile(path, str(segment), damaged=True))
         else:
             spans.append(_span(path, segment, n_rows))
+            if taken is not None:
+                taken(path, segment)
     if not spans:
         raise StoreError(f"none of {len(paths):,} files is a whole segment; name others")
     _refuse_strangers(spans)

@@ -1,0 +1,133 @@
+"""One reading of loose segments gives what a survey and a second reading give."""
+
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.errors import SegmentError, StoreError
+from virnucpro.store import interleave
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.interleave import write_interleaved
+from virnucpro.store.loose import survey_loose
+from virnucpro.store.segment import commit_segment
+
+VIEWS = {"joined": 8}
+
+
+def index_of(item_row) -> SimpleNamespace:
+    item_row = np.asarray(item_row, np.int64)
+    return SimpleNamespace(
+        n_items=len(item_row), item_row=item_row, item_name=lambda item: f"r_chunk_{item}F1"
+    )
+
+
+@pytest.fixture
+def put(tmp_path, make_segment):
+    """Commit a segment of a unit of five rows; returns its path."""
+
+    def commit(unit, folder="a", **changes):
+        path = tmp_path / folder / f"unit-{unit:06d}.h5"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit_segment(path, make_segment(unit, unit * 5, unit * 5 + 5, **changes))
+        return path
+
+    return commit
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7),
+    dtype=st.sampled_from(["f2", "f4"]),
+    data=st.data(),
+)
+def test_the_same_bytes_as_in_two_readings(sizes, dtype, data, make_segment, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loose")
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    units = st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=12)
+    for number, unit in enumerate(data.draw(units, label="units, copies among them")):
+        first, last = bounds[unit], bounds[unit + 1]
+        segment = make_segment(
+            unit, first, last, dtype=dtype, quarantined=[last - 1] if unit % 3 == 2 else []
+        )
+        rounded = segment.embeddings * np.array(1 + number / 4096, dtype)
+        commit_segment(folder / f"{number}.h5", replace(segment, embeddings=rounded))
+    paths = data.draw(st.permutations(list(folder.iterdir())))
+    torn = data.draw(st.sampled_from([None, *paths[1:]]), label="torn")
+    if torn is not None:
+        torn.write_bytes(torn.read_bytes()[:-1])
+    index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interleave, "_GATHERED_BYTES", data.draw(st.integers(1, 300)))
+        coverage = write_interleaved(folder / "once", paths, index, bounds[-1])
+    twice = survey_loose(paths, bounds[-1])
+    write_embeddings(folder / "twice", twice, index, VIEWS)
+    assert coverage.done == twice.done
+    assert (folder / "once").read_bytes() == (folder / "twice").read_bytes()
+    shutil.rmtree(folder)
+
+
+def test_what_no_segment_holds_is_nan(put, tmp_path):
+    index = index_of([12, 7, 3, 6, 0])
+    coverage = write_interleaved(tmp_path / "out", [put(2), put(0)], index, 15)
+    assert coverage.gaps == ((5, 10),)
+    with h5py.File(tmp_path / "out") as file:
+        assert file["status"][:].tolist() == [0, 2, 0, 2, 0]
+        assert np.isnan(file["embeddings"][:]).all(axis=1).tolist() == [False, True] * 2 + [False]
+        assert file.attrs["n_missing"] == 2
+        assert not file.attrs["complete"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000001\.h5; name"),
+        ({"dim": 7}, StoreError, r"b/unit-000001\.h5: has vectors \(5, 7\) of float32, not"),
+        ({"dim": None}, StoreError, r"b/unit-000001\.h5: this run keeps no embeddings"),
+    ],
+)
+def test_what_is_refused_leaves_the_former_file(put, tmp_path, changes, error, message):
+    out = tmp_path / "out"
+    out.write_bytes(b"former")
+    paths = [put(0), put(2), put(1, "b", **changes)]
+    with pytest.raises(error, match=message):
+        write_interleaved(out, paths, index_of(range(15)), 15)
+    assert out.read_bytes() == b"former"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
+
+
+def test_a_stranger_at_the_head_is_refused_by_name(put, tmp_path):
+    paths = [put(1, "b", fingerprint="e", dim=7), put(0), put(2)]
+    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000001\.h5; name"):
+        write_interleaved(tmp_path / "out", paths, index_of(range(15)), 15)
+
+
+def test_a_coverage_that_is_not_accepted_leaves_the_former_file(put, tmp_path):
+    def refuse(coverage):
+        raise SegmentError(f"{len(coverage.done)} segments of another run")
+
+    with pytest.raises(SegmentError, match="2 segments"):
+        write_interleaved(
+            tmp_path / "out", [put(0), put(1)], index_of(range(10)), 10, accept=refuse
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
+    from virnucpro.store import segment, sources
+
+    read = []
+
+    def counted(path, **options):
+        read.append(path)
+        return segment.read_segment(path, **options)
+
+    monkeypatch.setattr(sources, "read_segment", counted)
+    paths = [put(unit) for unit in range(4)]
+    write_interleaved(tmp_path / "out", paths, index_of(range(20)), 20)
+    assert sorted(read) == paths
