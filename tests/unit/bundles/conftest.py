@@ -1,6 +1,8 @@
 """A tiny whole bundle, and a way to change what its manifest says."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,3 +75,11 @@ def edit(bundle_folder):
         return str(bundle_folder)
 
     return apply
+
+
+@pytest.fixture(scope="session")
+def stand_ins():
+    """What makes small files in the published formats."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "data"))
+        return importlib.import_module("stand_ins")

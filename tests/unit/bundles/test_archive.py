@@ -1,0 +1,186 @@
+import io
+import json
+import shutil
+import tarfile
+
+import pytest
+
+from virnucpro.bundles.archive import pack_bundle, unpack_bundle
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.errors import BundleError
+
+
+@pytest.fixture
+def data(tmp_path):
+    return DataFolder(tmp_path / "data")
+
+
+@pytest.fixture
+def packed(bundle_folder, tmp_path):
+    pack_bundle(open_bundle(str(bundle_folder)), tmp_path / "tiny.tar")
+    return tmp_path / "tiny.tar"
+
+
+def members_of(path):
+    with tarfile.open(path) as archive:
+        return [(member, archive.extractfile(member).read()) for member in archive.getmembers()]
+
+
+@pytest.fixture
+def repack(packed):
+    """Write the archive anew with its members changed by a function of them."""
+
+    def apply(change):
+        members = members_of(packed)
+        with tarfile.open(packed, "w") as archive:
+            for member, content in change(members):
+                plain = member.isreg()
+                archive.addfile(member, io.BytesIO(content) if plain else None)
+        return packed
+
+    return apply
+
+
+def test_what_was_packed_comes_out_the_same(bundle_folder, packed, data):
+    bundle = unpack_bundle(packed, data)
+    assert bundle.path == data.root / "bundles" / "tiny"
+    assert bundle.fingerprint == open_bundle(str(bundle_folder)).fingerprint
+    for path in bundle_folder.iterdir():
+        assert (bundle.path / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_same_bundle_is_packed_into_the_same_bytes(bundle_folder, packed, tmp_path):
+    copy = shutil.copytree(bundle_folder, tmp_path / "copy")
+    (copy / "tokenizer.json").touch()
+    size = pack_bundle(open_bundle(str(copy)), tmp_path / "again.tar")
+    assert (tmp_path / "again.tar").read_bytes() == packed.read_bytes()
+    assert size == packed.stat().st_size
+
+
+def test_a_flip_of_any_byte_is_found_or_changes_nothing(packed, data, bundle_folder):
+    content = packed.read_bytes()
+    expected = open_bundle(str(bundle_folder)).fingerprint
+    for position in range(0, len(content), 397):
+        flipped = bytearray(content)
+        flipped[position] ^= 0x41
+        packed.write_bytes(flipped)
+        try:
+            bundle = unpack_bundle(packed, data)
+        except BundleError:
+            assert list(data.bundles.iterdir()) == []
+            continue
+        assert bundle.fingerprint == expected
+        shutil.rmtree(bundle.path)
+
+
+def test_a_lost_end_is_found(packed, data):
+    content = packed.read_bytes()
+    end = content.rstrip(b"\0")
+    for size in (0, 100, 511, 512, 1000, len(content) // 2, len(end) - 1):
+        packed.write_bytes(content[:size])
+        with pytest.raises(BundleError, match=r"tiny\.tar"):
+            unpack_bundle(packed, data)
+    assert list(data.bundles.iterdir()) == []
+
+
+def member(name, content=b"x", kind=tarfile.REGTYPE, link=""):
+    made = tarfile.TarInfo(name)
+    made.size, made.type, made.linkname = len(content) * (kind == tarfile.REGTYPE), kind, link
+    return made, content
+
+
+HOSTILE = {
+    "above": member("../outside"),
+    "absolute": member("/tmp/outside-of-virnucpro"),
+    "below": member("sub/file"),
+    "surplus": member("surplus"),
+    "symbolic link": member("protein.safetensors", b"", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard link": member("protein.safetensors", b"", tarfile.LNKTYPE, "head.safetensors"),
+    "folder": member("protein.safetensors", b"", tarfile.DIRTYPE),
+    "fifo": member("protein.safetensors", b"", tarfile.FIFOTYPE),
+    "device": member("protein.safetensors", b"", tarfile.CHRTYPE),
+    "other size": member("protein.safetensors", b"xyz"),
+    "twice": None,
+    "second manifest": member("bundle.json", b"{}"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_only_what_the_manifest_lists_is_taken(repack, data, tmp_path, what):
+    def change(members):
+        extra = HOSTILE[what] or members[2]
+        kept = [one for one in members if one[0].name != extra[0].name or what == "twice"]
+        first = members[0]
+        return [first, extra, *(one for one in kept if one[0].name != "bundle.json")]
+
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(BundleError, match=r"holds '.*', which is not what its bundle\.json lists"):
+        unpack_bundle(repack(change), data)
+    assert list(data.bundles.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "data"})
+
+
+def test_a_member_that_is_lacking_is_named(repack, data):
+    with pytest.raises(BundleError, match=r"lacks tokenizer\.json"):
+        unpack_bundle(repack(lambda m: [one for one in m if one[0].name != "tokenizer.json"]), data)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../x", "/x", "", ".hidden", "a/b", "x" * 101, "x.1-01234567.tmp", "a b", "ä"]
+)
+def test_a_name_that_would_lead_elsewhere_is_refused(repack, data, name):
+    def change(members):
+        manifest = json.dumps(json.loads(members[0][1]) | {"name": name}).encode()
+        return [member("bundle.json", manifest), *members[1:]]
+
+    with pytest.raises(BundleError, match="cannot be a bundle's name"):
+        unpack_bundle(repack(change), data)
+    assert list(data.bundles.iterdir()) == []
+
+
+def test_the_name_of_an_embedded_bundle_is_refused(repack, data):
+    def change(members):
+        manifest = json.dumps(json.loads(members[0][1]) | {"name": "mini"}).encode()
+        return [member("bundle.json", manifest), *members[1:]]
+
+    with pytest.raises(BundleError, match="name of an embedded bundle"):
+        unpack_bundle(repack(change), data)
+
+
+def test_a_manifest_that_promises_more_than_the_archive_has_is_refused(repack, data):
+    def change(members):
+        manifest = json.loads(members[0][1])
+        manifest["files"]["tokenizer.json"]["bytes"] = 10**15
+        return [member("bundle.json", json.dumps(manifest).encode()), *members[1:]]
+
+    with pytest.raises(BundleError, match="shorter than the files that it lists"):
+        unpack_bundle(repack(change), data)
+
+
+def test_a_bundle_that_is_installed_is_not_overwritten(packed, data):
+    bundle = unpack_bundle(packed, data)
+    with pytest.raises(BundleError, match=rf"{bundle.path}\)\. Remove that folder first"):
+        unpack_bundle(packed, data)
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
+def test_a_compressed_archive_is_refused(packed, data, mode):
+    members = members_of(packed)
+    with tarfile.open(packed, mode) as archive:
+        for one, content in members:
+            archive.addfile(one, io.BytesIO(content))
+    with pytest.raises(BundleError, match="cannot be read"):
+        unpack_bundle(packed, data)
+
+
+def test_another_file_is_no_packed_bundle(tmp_path, data):
+    (tmp_path / "other.tar").write_bytes(b"hello" * 1000)
+    with pytest.raises(BundleError, match=r"other\.tar: cannot be read"):
+        unpack_bundle(tmp_path / "other.tar", data)
+    with tarfile.open(tmp_path / "other.tar", "w") as archive:
+        archive.addfile(*[member("readme")[0], io.BytesIO(b"x")])
+    with pytest.raises(BundleError, match=r"is no packed bundle.*bundle pack"):
+        unpack_bundle(tmp_path / "other.tar", data)
+    with pytest.raises(BundleError, match=r"none\.tar: No such file"):
+        unpack_bundle(tmp_path / "none.tar", data)
