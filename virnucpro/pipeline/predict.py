@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Precision
+from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
@@ -34,8 +35,15 @@ def predict_job(
     ------
     BundleError
         When the bundle is missing or damaged: every file of it is verified.
+    UsageError
+        When the bundle has no classifier.
     """
     opened = open_bundle(bundle)
+    if opened.head is None:
+        raise UsageError(
+            f"{bundle}: holds encoders and no classifier. Take its vectors by virnucpro embed "
+            f"(-e {bundle}/{opened.encoders[0].view}), or give a bundle with a classifier."
+        )
     return Job(
         command="predict",
         inputs=tuple(inputs),

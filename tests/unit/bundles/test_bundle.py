@@ -208,3 +208,36 @@ def test_the_description_tells_what_a_user_asks_for(bundle_folder):
 
 def test_the_embedded_bundles_are_listed():
     assert "mini" in [bundle.name for bundle in list_bundles()]
+
+
+@pytest.fixture
+def encoders_alone(edit):
+    def change(content):
+        content.update(head=None, labels=[], thresholds={})
+
+    return edit(change)
+
+
+def test_a_bundle_may_be_encoders_alone(encoders_alone):
+    bundle = open_bundle(encoders_alone)
+    assert (bundle.head, bundle.labels, bundle.thresholds) == (None, (), {})
+    assert "encoders alone: no classifier" in describe_bundle(bundle)
+
+
+def test_nothing_can_be_predicted_with_encoders_alone(encoders_alone, capsys, tmp_path):
+    from virnucpro.cli.main import main
+
+    code = main(["predict", "x.fa", "-o", str(tmp_path / "out"), "--bundle", encoders_alone])
+    assert code == 64
+    assert "virnucpro embed" in capsys.readouterr().err
+
+
+def test_an_installed_bundle_is_found_by_its_name_and_an_embedded_one_goes_first(
+    bundle_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    for name in ("own", "mini"):
+        shutil.copytree(bundle_folder, tmp_path / "data" / "bundles" / name)
+    assert open_bundle("own").path == tmp_path / "data" / "bundles" / "own"
+    assert open_bundle("mini").name == "mini"
+    assert sorted(bundle.name for bundle in list_bundles()) == ["mini", "tiny"]

@@ -1,0 +1,84 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from virnucpro.bundles.data_folder import DataFolder, check_name, data_folder, require_space
+from virnucpro.errors import BundleError
+
+
+def test_the_folder_is_where_the_environment_says():
+    assert data_folder({"VIRNUCPRO_DATA": "/a"}).root == Path("/a")
+    assert data_folder({"VIRNUCPRO_DATA": "a"}).root == Path("a").absolute()
+    assert data_folder({"XDG_DATA_HOME": "/x"}).root == Path("/x/virnucpro")
+    home = Path.home() / ".local" / "share" / "virnucpro"
+    assert data_folder({}).root == home
+    assert data_folder({"XDG_DATA_HOME": "relative", "VIRNUCPRO_DATA": ""}).root == home
+
+
+@pytest.mark.parametrize("name", ["virnucpro-500", "a", "esm2_t6_8M_UR50D", "1.2-b"])
+def test_plain_names_are_taken(name):
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".a", "-a", "a/b", "a\\b", "a\n", "a" * 101])
+def test_other_names_are_refused(name):
+    with pytest.raises(BundleError, match="cannot be a bundle's name"):
+        check_name(name)
+
+
+def test_a_bundle_appears_whole_or_not_at_all(tmp_path):
+    data = DataFolder(tmp_path)
+    with data.lock():
+        with pytest.raises(IsADirectoryError), data.staging("one") as folder:
+            folder.write_text("half")
+        assert list(data.bundles.iterdir()) == []
+        with data.staging("one") as folder:
+            (folder / "bundle.json").write_text("whole")
+            assert not data.bundle("one").exists()
+        with data.staging("one") as folder:
+            (folder / "bundle.json").write_text("better")
+            assert (data.bundle("one") / "bundle.json").read_text() == "whole"
+    assert (data.bundle("one") / "bundle.json").read_text() == "better"
+    assert [path.name for path in data.bundles.iterdir()] == ["one"]
+
+
+def test_what_is_half_made_is_not_installed(tmp_path):
+    data = DataFolder(tmp_path)
+    with data.lock(), data.staging("one") as folder:
+        (folder / "bundle.json").write_text("{}")
+        assert data.installed() == {}
+    assert data.installed() == {"one": data.bundle("one")}
+
+
+def test_the_lock_is_let_go_whatever_happens(tmp_path):
+    data = DataFolder(tmp_path)
+    with pytest.raises(KeyError), data.lock():
+        raise KeyError
+    with data.lock(), pytest.raises(BundleError, match=f"pid {os.getpid()}"), data.lock():
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere: run as another user")
+def test_a_folder_without_permission_is_named(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(BundleError, match="Permission denied"), DataFolder(tmp_path).lock():
+            pass
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "bundles").write_text("")
+    with (
+        pytest.raises(BundleError, match=r"bundles: .*VIRNUCPRO_DATA"),
+        DataFolder(tmp_path).lock(),
+    ):
+        pass
+
+
+def test_what_cannot_fit_is_refused(tmp_path):
+    require_space(tmp_path, 1)
+    with pytest.raises(BundleError, match=r"1000000\.02 GB of disk are needed"):
+        require_space(tmp_path, 10**15)

@@ -1,0 +1,164 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.bundles import published
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.fetch import Listener, fetch_bundle
+from virnucpro.bundles.import_head import OwnFiles, import_classifier
+from virnucpro.cli.main import main
+from virnucpro.errors import BundleError, UsageError
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    return DataFolder(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def files(stand_ins, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("DNABERT-S")
+    stand_ins.publish(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(stand_ins, files, monkeypatch):
+    made = stand_ins.recipe_of_files(files)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made
+
+
+@pytest.fixture
+def own(files):
+    return OwnFiles(files, files / "esm2_tiny.pt")
+
+
+def test_with_encoders_from_files(data, files, own):
+    bundle = import_classifier(files / "500_model.pth", data, encoders=own)
+    assert (bundle.name, bundle.window, bundle.tiling) == ("500_model", 500, "published")
+    assert [spec.name for spec in bundle.encoders] == [files.name, "esm2_tiny"]
+    assert bundle.path == data.bundle("500_model")
+    sources = bundle.provenance["sources"]
+    assert list(sources["head"]) == ["500_model.pth"]
+
+
+def test_weights_as_safetensors_do_as_well(data, files, own, tmp_path, stand_ins):
+    import torch
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "DNABERT-S"
+    folder.mkdir()
+    stand_ins.write_dnabert_s(folder)
+    save_file(
+        torch.load(folder / "pytorch_model.bin", weights_only=True), folder / "model.safetensors"
+    )
+    (folder / "pytorch_model.bin").unlink()
+    from_bin = import_classifier(files / "500_model.pth", data, name="one", encoders=own)
+    other = OwnFiles(folder, own.protein)
+    from_safe = import_classifier(files / "500_model.pth", data, name="two", encoders=other)
+    assert from_bin.fingerprint == from_safe.fingerprint
+
+
+def test_alone_with_the_encoders_of_an_installed_bundle(data, files, recipe, stand_ins, tmp_path):
+    silent = Listener(lambda _: None, lambda *_: None)
+    fetched = fetch_bundle(recipe, data, silent, source=files)
+    stand_ins.save_as_published(
+        stand_ins.roughen(stand_ins.MLPClassifier()), tmp_path / "300_model.pth"
+    )
+    bundle = import_classifier(tmp_path / "300_model.pth", data)
+    assert bundle.window == 300
+    assert bundle.encoders[0].config == fetched.encoders[0].config
+    named = import_classifier(
+        tmp_path / "300_model.pth", data, name="named", encoders=fetched.name, window=77
+    )
+    assert (named.name, named.window) == ("named", 77)
+    assert named.encoders[1].config == fetched.encoders[1].config
+
+
+def test_a_published_classifier_is_known_by_its_content(data, files, recipe, own, tmp_path):
+    (tmp_path / "renamed.pth").write_bytes((files / "500_model.pth").read_bytes())
+    bundle = import_classifier(tmp_path / "renamed.pth", data, encoders=own)
+    assert (bundle.name, bundle.window) == (recipe.name, recipe.window)
+
+
+def test_without_encoders_it_says_where_to_get_them(data, files):
+    with pytest.raises(UsageError, match=r"bundle fetch virnucpro-500.*--nucleotide and --protein"):
+        import_classifier(files / "500_model.pth", data)
+    with pytest.raises(UsageError, match="no bundle 'other' is installed"):
+        import_classifier(files / "500_model.pth", data, encoders="other")
+
+
+def test_a_window_that_no_name_tells_is_asked_for(data, files, own, tmp_path):
+    (tmp_path / "best.pth").write_bytes((files / "500_model.pth").read_bytes())
+    with pytest.raises(UsageError, match="give --window"):
+        import_classifier(tmp_path / "best.pth", data, encoders=own)
+
+
+def test_a_classifier_of_other_vectors_is_refused_and_nothing_is_installed(
+    data, own, tmp_path, stand_ins
+):
+    stand_ins.write_classifier(tmp_path / "500_model.pth", wide=57)
+    with pytest.raises(BundleError, match=r"reads vectors of 57 numbers.* give 56 together"):
+        import_classifier(tmp_path / "500_model.pth", data, encoders=own)
+    assert list(data.bundles.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["mini", "../x", "taken"])
+def test_a_name_that_cannot_be_is_refused(data, files, own, name):
+    import_classifier(files / "500_model.pth", data, name="taken", encoders=own)
+    with pytest.raises(BundleError, match="name"):
+        import_classifier(files / "500_model.pth", data, name=name, encoders=own)
+
+
+def test_swapped_files_are_refused(data, files, own):
+    with pytest.raises(BundleError, match=r"names argparse\.Namespace, which is no part"):
+        import_classifier(files / "esm2_tiny.pt", data, window=500, encoders=own)
+    swapped = OwnFiles(files, files / "500_model.pth")
+    with pytest.raises(BundleError, match=r"500_model\.pth: is refused, and nothing of it was run"):
+        import_classifier(files / "500_model.pth", data, encoders=swapped)
+    nowhere = OwnFiles(files.parent, files / "esm2_tiny.pt")
+    with pytest.raises(BundleError, match=r"holds no model\.safetensors nor pytorch_model\.bin"):
+        import_classifier(files / "500_model.pth", data, encoders=nowhere)
+
+
+def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monkeypatch):
+    classifier, packed = str(files / "500_model.pth"), str(tmp_path / "one.tar")
+    own = ["--nucleotide", str(files), "--protein", str(files / "esm2_tiny.pt")]
+    assert main(["bundle", "import", classifier, "--name", "one", *own]) == 0
+    assert main(["bundle", "pack", "one", "-o", packed]) == 0
+    assert main(["bundle", "unpack", packed]) == 1
+    assert "Remove that folder first" in capsys.readouterr().err
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "elsewhere"))
+    assert main(["bundle", "unpack", packed]) == 0
+    assert capsys.readouterr().out.startswith(f"one\t{tmp_path / 'elsewhere'}")
+    assert main(["bundle", "verify", "one"]) == 0
+    assert main(["bundle", "verify", "one", "--golden"]) == 1
+    assert "no reference figures are recorded" in capsys.readouterr().err
+    assert main(["bundle", "import", classifier, *own[:2]]) == 64
+    assert main(["bundle", "import", classifier, *own, "--encoders", "one"]) == 64
+
+
+def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_up(
+    data, files, own, tmp_path
+):
+    script = (
+        "import os, sys, pathlib, virnucpro.bundles.assemble as a\n"
+        "from virnucpro.bundles.data_folder import data_folder\n"
+        "from virnucpro.bundles.import_head import OwnFiles, import_classifier\n"
+        "a._write_card = lambda *_: os._exit(9)\n"
+        "files = pathlib.Path(sys.argv[1])\n"
+        "own = OwnFiles(files, files / 'esm2_tiny.pt')\n"
+        "import_classifier(files / '500_model.pth', data_folder(), encoders=own)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, files], env=os.environ, check=False)
+    assert done.returncode == 9
+    left = [path.name for path in data.bundles.iterdir()]
+    assert len(left) == 1
+    assert left[0].endswith(".tmp")
+    assert data.installed() == {}
+    import_classifier(files / "500_model.pth", data, encoders=own)
+    assert [path.name for path in data.bundles.iterdir()] == ["500_model"]

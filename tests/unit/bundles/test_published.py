@@ -1,0 +1,77 @@
+import re
+import subprocess
+
+import pytest
+
+from virnucpro.bundles.checksums import Checksum, git_blob_id, require_content
+from virnucpro.bundles.published import HOMES, published_names, recipe_of
+from virnucpro.errors import BundleError
+
+LENGTHS = {"sha256": 64, "md5": 32, "git-blob": 40}
+
+
+@pytest.mark.parametrize("name", published_names())
+def test_every_file_has_an_encrypted_address_and_a_digest(name):
+    for file in recipe_of(name).files:
+        assert file.url({}).startswith("https://")
+        assert re.fullmatch(rf"[0-9a-f]{{{LENGTHS[file.checksum.kind]}}}", file.checksum.value)
+        assert file.name == file.path.rpartition("/")[2]
+
+
+def test_the_classifiers_stand_on_dnabert_s_and_esm2_3b():
+    for window in (300, 500):
+        recipe = recipe_of(f"virnucpro-{window}")
+        assert recipe.window == window
+        assert [one.name for one in recipe.encoders] == ["DNABERT-S", "esm2_t36_3B_UR50D"]
+        assert recipe.head.name == f"{window}_model.pth"
+
+
+def test_the_hub_is_asked_for_one_revision():
+    urls = [file.url({}) for file in recipe_of("virnucpro-500").encoders[0].files]
+    assert all(re.search(r"/resolve/[0-9a-f]{40}/[\w.]+$", url) for url in urls)
+
+
+def test_a_mirror_takes_the_place_of_its_home():
+    file = recipe_of("esm2_t6_8M_UR50D").files[0]
+    mirrored = file.url({HOMES["esm2"].mirror_variable: "https://mirror.example/esm/"})
+    assert mirrored == "https://mirror.example/esm/esm2_t6_8M_UR50D.pt"
+
+
+@pytest.mark.parametrize("mirror", ["ftp://x", "/local/folder", "file:///x", "mirror.example"])
+def test_a_mirror_is_an_address_of_the_web(mirror):
+    with pytest.raises(BundleError, match=r"VIRNUCPRO_MIRROR_ESM2=.*https://.*--from"):
+        recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(BundleError, match=r"esm3: no such bundle .*virnucpro-500, virnucpro-300"):
+        recipe_of("esm3")
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, 1 << 20, (1 << 20) + 1])
+def test_digests_are_those_of_the_common_tools(tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(i % 251 for i in range(size)))
+    for kind, command in {
+        "sha256": ["sha256sum", path],
+        "md5": ["md5sum", path],
+        "git-blob": ["git", "hash-object", "--no-filters", path],
+    }.items():
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+        assert Checksum(kind, "").of(path) == told
+        require_content(path, Checksum(kind, told), "here")
+    assert git_blob_id(path) == told
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_the_pinned_digests_are_those_of_the_files_beside_the_checkout(shared, name):
+    files = {file.name: file for file in recipe_of("virnucpro-500").files}
+    require_content(shared / "reference" / "dnabert-s" / name, files[name].checksum, "shared")
+
+
+@pytest.mark.shared
+def test_the_pinned_classifiers_are_those_of_the_reference(shared):
+    told = (shared / "reference" / "README.md").read_text()
+    for window in (300, 500):
+        assert recipe_of(f"virnucpro-{window}").head.checksum.value in told

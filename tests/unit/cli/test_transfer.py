@@ -1,0 +1,57 @@
+import io
+
+from virnucpro.cli.transfer import TransferReporter
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_log_gets_a_line_every_ten_seconds():
+    clock, log = Clock(), io.StringIO()
+    with TransferReporter(quiet=False, stream=log, clock=clock) as reporter:
+        reporter.stage("fetching x")
+        for second in range(25):
+            clock.now = float(second)
+            reporter.progress("x.pt", second * 1_000_000, 100_000_000)
+    assert log.getvalue().splitlines() == [
+        "[virnucpro] fetching x",
+        "[virnucpro] x.pt: 10.0 of 100.0 MB (10%)",
+        "[virnucpro] x.pt: 20.0 of 100.0 MB (20%)",
+    ]
+
+
+def test_a_size_that_nobody_told_is_left_out():
+    clock, log = Clock(), io.StringIO()
+    reporter = TransferReporter(quiet=False, stream=log, clock=clock)
+    clock.now = 11.0
+    reporter.progress("x.pt", 5_000_000, None)
+    assert log.getvalue() == "[virnucpro] x.pt: 5.0 MB\n"
+
+
+def test_a_terminal_gets_one_moving_line_that_ends():
+    clock, screen = Clock(), Terminal()
+    with TransferReporter(quiet=False, stream=screen, clock=clock) as reporter:
+        for second in (1, 2):
+            clock.now = float(second)
+            reporter.progress("x.pt", second * 1_000_000, 4_000_000)
+        reporter.stage("converting")
+    assert screen.getvalue().count("\r") == 2
+    assert screen.getvalue().endswith("(50%)\x1b[K\n[virnucpro] converting\n")
+
+
+def test_quiet_is_quiet():
+    clock, log = Clock(), io.StringIO()
+    with TransferReporter(quiet=True, stream=log, clock=clock) as reporter:
+        reporter.stage("fetching")
+        clock.now = 100.0
+        reporter.progress("x", 1, 2)
+    assert log.getvalue() == ""

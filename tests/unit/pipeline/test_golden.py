@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import torch
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, SCORES
+from virnucpro.pipeline import golden
+from virnucpro.pipeline.golden import compare_golden, golden_items, project
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return open_bundle("mini")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_mini_gives_the_recorded_figures(mini, precision):
+    rows = compare_golden(mini, "cpu", precision)
+    assert len(rows) == 12
+    assert [row for row in rows if not row.agrees] == []
+    if precision == "fp32":
+        assert min(row.found for row in rows if row.what != "score") > 0.999999
+
+
+def test_other_weights_do_not_agree(mini, monkeypatch):
+    real = golden.golden_vectors
+
+    def spoilt(*arguments):
+        vectors = real(*arguments)
+        noise = torch.randn(vectors.shape, generator=torch.Generator().manual_seed(1))
+        return (
+            vectors + 0.1 * noise * vectors.norm(dim=1, keepdim=True) / noise.norm(dim=1)[:, None]
+        )
+
+    monkeypatch.setattr(golden, "golden_vectors", spoilt)
+    rows = compare_golden(mini)
+    assert [row.agrees for row in rows if row.what != "score"] == [False] * 8
+
+
+def test_a_projection_keeps_a_cosine():
+    generator = np.random.default_rng(2)
+    one = generator.normal(size=(200, 2560)).astype(np.float32)
+    other = one + 0.1 * generator.normal(size=one.shape).astype(np.float32)
+
+    def cosines(left, right):
+        lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+        return (left * right).sum(axis=1) / lengths
+
+    truth = cosines(one, other)
+    seen = cosines(project(one), project(other))
+    assert abs(truth.mean() - seen.mean()) < 0.001
+    assert np.abs(truth - seen).max() < 0.02
+
+
+@pytest.mark.shared
+def test_the_recorded_figures_are_those_of_the_published_output(shared):
+    folder = shared / "reference" / "published-tool"
+    merged = torch.load(folder / "test_with_orfs_merged" / "output_1_merged.pt", weights_only=True)
+    for name, first, last in (("DNABERT-S", 0, 768), ("esm2_t36_3B_UR50D", 768, 3328)):
+        expected = project(merged["data"][:, first:last].numpy())
+        found = np.array(PROJECTIONS[name, last - first].split(), float)
+        assert np.allclose(found.reshape(-1, DIRECTIONS), expected, rtol=1e-4, atol=1e-9)
+    lines = (folder / "test_with_orfs_merged" / "prediction_results.txt").read_text().splitlines()
+    assert [float(line.split("\t")[3]) for line in lines[1:]] == list(SCORES["virnucpro-500"])
+
+
+@pytest.mark.shared
+def test_the_reference_items_are_the_published_ones_in_order(shared):
+    folder = shared / "reference" / "published-tool"
+    for column, file in enumerate(("nucleotide.fa", "protein.faa"), start=1):
+        lines = (folder / f"test_with_orfs_identified_{file}").read_bytes().split()
+        assert [item[column] for item in golden_items()] == lines[1::2]
+        names = [name.decode().replace("_chunk_1", "_") for name in lines[::2]]
+        assert names == [">" + item[0] for item in golden_items()]
