@@ -10,7 +10,7 @@ import torch
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.pipeline.embedding import RowEmbedder
-from virnucpro.pipeline.encoding import RankEncoder
+from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
 from virnucpro.pipeline.poison import Place, Suspicion
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -283,3 +283,27 @@ def test_on_a_gpu_a_budget_is_found_by_trial_once(task, index, memory):
     again.find_budget(longest, 1024)
     assert again.budget(5) == 2048
     assert len(attempts) == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_that_runs_out_of_memory_for_real(task):
+    encoders = {
+        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
+        for device in ("cpu", "cuda")
+    }
+    dice = np.random.default_rng(4)
+    residues = np.frombuffer(b"LAGVSERTIDPKQNFYMHWC", np.uint8)
+    sequences = [dice.choice(residues, 500).tobytes() for _ in range(2_000)]
+    tokens = UnitTokens(3, encoders["cpu"].encoder.tokenise(sequences))
+    encoders["cpu"].budget.lower(500, 8)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
+    try:
+        found, reasons = encoders["cuda"].vectors(tokens, Suspicion(), print, print)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    expected, _ = encoders["cpu"].vectors(tokens, Suspicion(), print, print)
+    assert reasons == {}
+    assert encoders["cuda"].budget(500) < 1 << 20
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
