@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Kills random processes of runs at random moments, resumes them, and checks that nothing is lost, doubled or wrong.
+# Usage: bash scripts/soak.sh [--campaigns N] [--minutes M] [--seed S] [--keep]   (more: --help)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/setup.sh
+set_up ui,test,lint,bench
+exec .venv/bin/python scripts/soak.py "$@"

@@ -1,0 +1,139 @@
+"""What must be true of a run's folder, told from its files and not by the code that wrote them."""
+
+import csv
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+
+from virnucpro.pipeline.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+
+__all__ = ["Ledger", "Rows", "count_rows", "folder_problems", "table_problems"]
+
+_SCORE = 2e-4
+"""Scores are printed with four decimals: the last one may differ by rounding."""
+
+_VECTOR = 2e-3
+"""Share of a vector's length by which float16 may round otherwise; rows differ by 0.18 and more."""
+
+_SCORES = {"score", "score1", "score2", "max_score_0", "max_score_1"}
+
+
+class Rows(NamedTuple):
+    """How often the rows of the index are in the segments that count."""
+
+    n: int
+    lost: int
+    doubled: int
+    not_finite: int
+    spare_segments: int
+
+
+class Ledger:
+    """Remembers every committed segment, and notices when one is lost or written again."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._seen: dict[Path, tuple[int, int, str]] = {}
+
+    def problems(self) -> Iterator[str]:
+        """Compare with what was seen before, and remember what is there now."""
+        now = {path: _identity(path) for _, path in self._run.segments()}
+        for path, identity in self._seen.items():
+            if path not in now:
+                yield f"{path}: was committed, and is gone"
+            elif now[path] != identity:
+                yield f"{path}: was committed, and has been written again"
+        self._seen = now
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+def _identity(path: Path) -> tuple[int, int, str]:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def count_rows(run: RunDirectory) -> Rows:
+    """Count each row of the index in the first segment, by path, of every unit."""
+    n_rows = SequenceIndex.open(run.index).n_rows
+    paths = run.segments()
+    first = dict(reversed(paths))
+    times = np.zeros(n_rows, np.int64)
+    not_finite = 0
+    for path in first.values():
+        with h5py.File(path) as file:
+            np.add.at(times, file["rows"][:], 1)
+            for name in ("embeddings", "scores"):
+                not_finite += int((~np.isfinite(file[name][:])).any(axis=1).sum())
+            not_finite += int((file["state"][:] != 0).sum())
+    lost, doubled = int((times == 0).sum()), int((times > 1).sum())
+    return Rows(n_rows, lost, doubled, not_finite, len(paths) - len(first))
+
+
+def folder_problems(run: RunDirectory) -> Iterator[str]:
+    """Name what a complete run must not have, and what the program itself finds wrong."""
+    for path in sorted(run.root.rglob("*.tmp")):
+        yield f"{path}: left half-written"
+    for path in (run.missing, run.quarantine):
+        if path.exists():
+            yield f"{path}: the run is complete, and yet there is this list"
+    for problem in verify_run(run).problems:
+        yield f"{problem.path}: {problem.reason}"
+
+
+def table_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str]:
+    """Compare all outputs with those of the run that nothing happened to."""
+    for wanted in (
+        undisturbed.predictions,
+        undisturbed.windows,
+        undisturbed.published_results,
+        undisturbed.published_consensus,
+    ):
+        for difference in _differences(wanted, run.root / wanted.name):
+            yield f"{run.root / wanted.name}: {difference}"
+    yield from _vector_problems(undisturbed.embeddings, run.embeddings)
+
+
+def _differences(wanted: Path, found: Path) -> Iterator[str]:
+    ours, theirs = _table(found), _table(wanted)
+    if len(ours) != len(theirs):
+        yield f"{len(ours)} rows instead of {len(theirs)}"
+    columns: Counter[str] = Counter()
+    for number, (mine, other) in enumerate(zip(ours, theirs, strict=False), 1):
+        for column, value in other.items():
+            if not _agree(column, mine[column], value):
+                columns[column] += 1
+                if columns[column] == 1:
+                    yield f"row {number}, {column}: {mine[column]!r} instead of {value!r}"
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _agree(column: str, mine: str, other: str) -> bool:
+    if mine == other or column.startswith("best_"):  # a best window may change among equals
+        return True
+    numbers = column in _SCORES and "NA" not in {mine, other}
+    return numbers and abs(float(mine) - float(other)) <= _SCORE
+
+
+def _vector_problems(wanted: Path, found: Path) -> Iterator[str]:
+    with h5py.File(wanted) as one, h5py.File(found) as other:
+        if not np.array_equal(one["sequence_ids"][:], other["sequence_ids"][:]):
+            yield f"{found}: other names, or in another order"
+            return
+        left = one["embeddings"][:].astype(np.float64)
+        right = other["embeddings"][:].astype(np.float64)
+        apart = np.linalg.norm(left - right, axis=1) / np.linalg.norm(left, axis=1)
+        if not (apart <= _VECTOR).all():
+            yield f"{found}: {np.sum(~(apart <= _VECTOR))} vectors differ, at most by {apart.max()}"

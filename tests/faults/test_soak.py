@@ -1,0 +1,157 @@
+"""Row 25: a campaign of random kills; the long soak is scripts/soak.sh. What it checks can fail."""
+
+import importlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def test_a_run_of_two_ranks_that_is_struck_ends_complete(tmp_path):
+    """Another seed each time: a failure prints it."""
+    seed = random.SystemRandom().randrange(10**6)
+    done = subprocess.run(
+        [
+            *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
+            *("--max-ranks", "2", "--records", "200", "--blows", "2", "--folder", tmp_path),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 lost, 0 doubled, 0 without numbers" in done.stdout
+    assert "every campaign ended complete" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    yield importlib.import_module("soaking.checks")
+    for name in [name for name in sys.modules if name.startswith("soaking")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def campaign(checks):
+    return importlib.import_module("soaking.campaign")
+
+
+@pytest.fixture
+def strikes(checks):
+    return importlib.import_module("soaking.strikes")
+
+
+def test_a_good_run_passes_all_checks(checks, copy_of_run, undisturbed):
+    run = RunDirectory(copy_of_run)
+    assert checks.count_rows(run)[1:] == (0, 0, 0, 0)
+    assert not list(checks.folder_problems(run))
+    assert not list(checks.table_problems(RunDirectory(undisturbed), run))
+
+
+def test_rows_that_are_lost_or_doubled_are_counted(checks, copy_of_run):
+    run = RunDirectory(copy_of_run)
+    (_, first), (unit, second), *_ = run.segments()
+    with h5py.File(first) as file:
+        n_rows = len(file["rows"])
+    first.unlink()
+    assert checks.count_rows(run)[1:3] == (n_rows, 0)
+    with h5py.File(second) as file:
+        n_twice = len(file["rows"])
+    run.segment(0, 900).write_bytes(second.read_bytes())  # rows that another unit has, too
+    assert checks.count_rows(run)[1:3] == (n_rows, n_twice)
+    run.shard(1).mkdir()
+    run.segment(1, unit).write_bytes(second.read_bytes())  # another copy of a unit is none
+    assert checks.count_rows(run)[1:] == (n_rows, n_twice, 0, 1)
+
+
+def test_numbers_that_are_not_finite_are_counted(checks, copy_of_run):
+    run = RunDirectory(copy_of_run)
+    with h5py.File(run.segments()[0][1], "r+") as file:
+        file["scores"][2, 1] = np.nan
+        file["state"][3] = 1
+    assert checks.count_rows(run).not_finite == 2
+
+
+def test_segments_that_are_written_again_or_gone_are_noticed(checks, copy_of_run):
+    run = RunDirectory(copy_of_run)
+    ledger = checks.Ledger(run)
+    assert not list(ledger.problems())
+    (_, same), (_, gone), *_ = run.segments()
+    content = same.read_bytes()
+    same.unlink()
+    same.write_bytes(content)
+    gone.unlink()
+    told = list(ledger.problems())
+    assert [str(same) in told[0], "written again" in told[0]] == [True, True]
+    assert [str(gone) in told[1], "is gone" in told[1]] == [True, True]
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("name", ["predictions.tsv", "windows.tsv", "prediction_results.txt"])
+def test_another_score_is_noticed_and_rounding_is_not(name, checks, copy_of_run, undisturbed):
+    table = copy_of_run / name
+    header, first, *rest = table.read_text().splitlines()
+    column = header.split("\t").index("score2" if name.endswith(".txt") else "score")
+    for step, n_problems in ((0.0001, 0), (0.01, 1)):
+        cells = first.split("\t")
+        cells[column] = str(float(cells[column]) + step)
+        table.write_text("\n".join([header, "\t".join(cells), *rest]) + "\n")
+        found = list(checks.table_problems(RunDirectory(undisturbed), RunDirectory(copy_of_run)))
+        assert len(found) == n_problems, found
+
+
+def test_other_vectors_are_noticed(checks, copy_of_run, undisturbed):
+    with h5py.File(copy_of_run / "embeddings.h5", "r+") as file:
+        file["embeddings"][5] = file["embeddings"][6]
+    (problem,) = checks.table_problems(RunDirectory(undisturbed), RunDirectory(copy_of_run))
+    assert "1 vectors differ" in problem
+
+
+def test_what_was_left_half_written_is_noticed(checks, copy_of_run):
+    left = copy_of_run / "shards" / "rank-0000" / "unit-000001.h5.12-0123abcd.tmp"
+    left.touch()
+    (problem,) = checks.folder_problems(RunDirectory(copy_of_run))
+    assert problem == f"{left}: left half-written"
+
+
+@pytest.mark.parametrize(
+    ("code", "struck", "wrong"),
+    [
+        (0, [], False),
+        (2, ["rank SIGKILL"] * 3, True),
+        (2, ["rank SIGKILL"] * 4, False),
+        (1, ["helper SIGKILL"] * 9, True),
+        (-9, ["coordinator SIGKILL"], False),
+        (-9, ["rank SIGKILL"], True),
+        (143, ["coordinator SIGTERM"], False),
+        (143, ["coordinator SIGKILL"], True),
+        (None, [], True),
+    ],
+)
+def test_an_end_that_no_strike_explains_is_wrong(code, struck, wrong, campaign, strikes):
+    told = [one.split() for one in struck]
+    given = [strikes.Strike(role, signal.Signals[name]) for role, name in told]
+    assert bool(campaign.end_problems(RunDirectory(Path("run")), code, given)) == wrong
+
+
+def test_a_process_of_another_session_is_never_struck(strikes):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        victim = strikes.Member(other.pid, "rank")
+        assert strikes.deliver(victim, signal.SIGKILL, os.getpid()) is None
+        assert other.poll() is None
+        assert strikes.others_gone(other.pid, 0.0) == [other.pid]
+        assert other.wait() == -signal.SIGKILL
+    assert strikes.deliver(victim, signal.SIGKILL, other.pid) is None
