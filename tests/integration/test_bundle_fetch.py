@@ -2,7 +2,9 @@
 
 import errno
 import importlib
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
+from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError
 
@@ -69,6 +72,12 @@ def recipe(stand_ins, published_files, monkeypatch):
 
 
 @pytest.fixture
+def alone(recipe):
+    """One encoder of one file: enough for what happens to a file."""
+    return Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
+
+
+@pytest.fixture
 def fetch(recipe, data, server):
     """Fetch with little patience; gives the bundle, and what was told."""
     told = []
@@ -90,6 +99,8 @@ def entries(data):
 def test_fetched_verified_converted_and_predicted_with(
     recipe, data, server, tmp_path, small_fasta, tables, capsys
 ):
+    few = tmp_path / "few.fa"
+    few.write_text("\n".join(small_fasta.read_text().splitlines()[:12]) + "\n")
     assert main(["bundle", "fetch", "virnucpro-500"]) == 0
     assert entries(data) == ["virnucpro-500"]
     assert list(data.downloads.iterdir()) == []
@@ -98,10 +109,9 @@ def test_fetched_verified_converted_and_predicted_with(
     assert "virnucpro-500\t1\twindow 500, published" in capsys.readouterr().out
     run = tmp_path / "run"
     arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "-q"]
-    assert main(["predict", str(small_fasta), "-o", str(run), *arguments]) == 0
+    assert main(["predict", str(few), "-o", str(run), *arguments]) == 0
     rows = tables(run / "predictions.tsv")
-    assert len(rows) == 55
-    assert {row["status"] for row in rows if row["seq_name"].startswith("open")} == {"scored"}
+    assert [row["status"] for row in rows] == ["scored"] * 6
     windows = tables(run / "windows.tsv")
     assert max(int(row["end"]) - int(row["start"]) + 1 for row in windows) == 500
     first = (run / "prediction_results.txt").read_text().splitlines()[1]
@@ -151,16 +161,16 @@ PASSING = [
 
 
 @pytest.mark.parametrize("fault", PASSING)
-def test_what_fails_once_or_twice_is_asked_for_again(fetch, server, fault):
+def test_what_fails_once_or_twice_is_asked_for_again(fetch, alone, server, fault):
     server.faults["esm2_tiny.pt"] = [fault, fault]
-    assert fetch().name == "virnucpro-500"
+    assert fetch(recipe=alone).head is None
     assert server.faults["esm2_tiny.pt"] == []
 
 
 @pytest.mark.parametrize("fault", ["trickles", "redirects", "says_no_length", "chunked"])
-def test_what_is_odd_but_right_is_taken(fetch, server, fault):
+def test_what_is_odd_but_right_is_taken(fetch, alone, server, fault):
     server.faults["esm2_tiny.pt"] = [fault]
-    assert fetch().name == "virnucpro-500"
+    assert fetch(recipe=alone).name == alone.name
     assert len(server.asked("esm2_tiny.pt")) <= 2
 
 
@@ -186,20 +196,20 @@ LASTING = [
 
 @pytest.mark.parametrize(("fault", "message"), LASTING, ids=lambda one: str(one)[:24])
 def test_what_fails_for_good_is_a_clear_error_and_a_repeat_gets_it(
-    fetch, server, data, fault, message
+    fetch, alone, server, data, fault, message
 ):
     server.head_faults["esm2_tiny.pt"] = (
         None if callable(fault) or isinstance(fault, str) else fault
     )
     server.always["esm2_tiny.pt"] = fault
     with pytest.raises(BundleError, match=message) as caught:
-        fetch()
+        fetch(recipe=alone)
     assert f"{server.url}/esm2_tiny.pt" in str(caught.value)
     assert "esm2_tiny.pt" in str(caught.value)
     assert any(word in str(caught.value) for word in ("VIRNUCPRO_MIRROR_ESM2", "Get the file"))
     assert entries(data) == []
     del server.always["esm2_tiny.pt"], server.head_faults["esm2_tiny.pt"]
-    assert fetch().name == "virnucpro-500"
+    assert fetch(recipe=alone).name == alone.name
 
 
 def test_a_repeated_fetch_goes_on_where_the_last_one_stopped(fetch, server, data):
@@ -217,35 +227,68 @@ def test_a_repeated_fetch_goes_on_where_the_last_one_stopped(fetch, server, data
 @pytest.mark.parametrize(
     "fault", ["ignores_ranges", "wrong_range", "other_size", "not_that_range", 416]
 )
-def test_a_range_that_is_not_given_as_asked_costs_time_alone(fetch, server, fault):
+def test_a_range_that_is_not_given_as_asked_costs_time_alone(fetch, alone, server, fault):
     server.faults["esm2_tiny.pt"] = ["break_off", fault]
-    assert fetch().name == "virnucpro-500"
+    assert fetch(recipe=alone).name == alone.name
     assert server.asked("esm2_tiny.pt")[1] is not None
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_anew(fetch, server, data):
+def test_a_range_is_asked_for_behind_a_redirect_too(fetch, alone, server):
+    server.faults["esm2_tiny.pt"] = ["break_off", "redirects"]
+    assert fetch(recipe=alone).name == alone.name
+    first, second, redirected = server.asked("esm2_tiny.pt") + server.asked("signed=1")
+    assert (first, second) == (None, redirected)
+    assert second is not None
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(fetch, alone, server):
     old = (server.folder / "esm2_tiny.pt").read_bytes()
     (server.folder / "esm2_tiny.pt").unlink()
     (server.folder / "esm2_tiny.pt").write_bytes(old[::-1])
     server.always["esm2_tiny.pt"] = "break_off"
     with pytest.raises(BundleError):
-        fetch()
+        fetch(recipe=alone)
     del server.always["esm2_tiny.pt"]
     (server.folder / "esm2_tiny.pt").write_bytes(old)
     server.etag = '"two"'
-    assert fetch().name == "virnucpro-500"
+    assert fetch(recipe=alone).name == alone.name
 
 
-def test_a_part_that_arrived_whole_is_not_fetched_again(fetch, server, data, published_files):
+def test_what_arrived_whole_before_a_crash_is_not_fetched_again(fetch, server, data):
     server.always["500_model.pth"] = 404
-    server.head_faults["500_model.pth"] = None
+    server.head_faults["500_model.pth"] = "whole"
     with pytest.raises(BundleError, match=r"500_model\.pth"):
         fetch()
-    whole = data.downloads / "esm2_tiny.pt"
-    whole.rename(data.downloads / "esm2_tiny.pt.part")
+    arrived = data.downloads / "esm2_tiny.pt"
+    size, url = arrived.stat().st_size, f"{server.url}/esm2_tiny.pt"
+    arrived.rename(data.downloads / "esm2_tiny.pt.part")
+    note = {"url": url, "validator": server.etag, "size": size}
+    (data.downloads / "esm2_tiny.pt.part.json").write_text(json.dumps(note))
     server.always.clear()
+    server.requests.clear()
     fetch()
-    assert server.asked("esm2_tiny.pt") == [None, None] or server.asked("esm2_tiny.pt") == [None]
+    assert server.asked("esm2_tiny.pt") == server.asked("pytorch_model.bin") == []
+    assert list(data.downloads.iterdir()) == []
+
+
+def test_a_part_of_unknown_size_is_asked_for_its_rest(fetch, alone, server, data, published_files):
+    data.downloads.mkdir(parents=True)
+    (data.downloads / "esm2_tiny.pt.part").write_bytes(
+        (published_files / "esm2_tiny.pt").read_bytes()
+    )
+    note = {"url": f"{server.url}/esm2_tiny.pt", "validator": server.etag, "size": None}
+    (data.downloads / "esm2_tiny.pt.part.json").write_text(json.dumps(note))
+    assert fetch(recipe=alone).name == alone.name
+    assert len(server.asked("esm2_tiny.pt")) == 1, "the answer is 416, and all of it is there"
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"url": 1}', '{"url": "http://x/", "size": 3}'])
+def test_a_part_without_a_note_of_its_own_is_not_gone_on_with(fetch, alone, server, data, note):
+    data.downloads.mkdir(parents=True)
+    (data.downloads / "esm2_tiny.pt.part").write_bytes(b"something else")
+    (data.downloads / "esm2_tiny.pt.part.json").write_text(note)
+    assert fetch(recipe=alone).name == alone.name
+    assert server.asked("esm2_tiny.pt") == [None]
 
 
 def test_a_missing_file_is_known_before_gigabytes_are_fetched(fetch, server):
@@ -396,8 +439,12 @@ def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
     assert victim.exists(), "the poison is one: read in the common way it does run"
 
 
-def test_killed_at_any_moment_leaves_nothing_half_installed(
-    recipe, data, server, stand_ins, published_files
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)],
+)
+def test_a_fetch_that_is_stopped_leaves_nothing_half_installed_and_is_gone_on_with(
+    recipe, data, server, published_files, signum, code
 ):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import stand_ins, pathlib\n"
@@ -411,15 +458,21 @@ def test_killed_at_any_moment_leaves_nothing_half_installed(
     process = subprocess.Popen(
         [sys.executable, "-c", script, DATA, published_files], stderr=subprocess.PIPE
     )
+    part = data.downloads / "pytorch_model.bin.part"
     deadline = time.monotonic() + 30
-    while not server.asked("pytorch_model.bin") and time.monotonic() < deadline:
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.kill()
-    process.communicate()
+    process.send_signal(signum)
+    _, told = process.communicate()
+    assert process.returncode == code
+    assert b"Traceback" not in told
     assert entries(data) == []
     server.always.clear()
+    server.requests.clear()
     assert main(["bundle", "fetch", "virnucpro-500", "-q"]) == 0
     assert entries(data) == ["virnucpro-500"]
+    assert server.asked("config.json") == []
+    assert server.asked("pytorch_model.bin")[0] is not None
 
 
 def test_the_command_line_says_what_went_wrong(recipe, data, server, capsys):

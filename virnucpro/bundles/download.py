@@ -245,9 +245,9 @@ def _receive(
         tell(have, placement.size)
         while block := _read(response):
             stream.write(block)
+            stream.flush()
             have += len(block)
             tell(have, placement.size)
-        stream.flush()
         os.fsync(stream.fileno())
     if placement.size is not None and have != placement.size:
         raise TransientError(f"the connection ended after {have:,} of {placement.size:,} bytes")
