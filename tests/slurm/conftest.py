@@ -17,7 +17,7 @@ import pytest
 N_NODES = 14
 N_PORTS = 100
 OLD_ATTEMPT = 3  # seconds: a job that starts again in the second of its end is refused by its node
-PATIENCE = 150.0  # seconds
+PATIENCE = 180.0  # seconds
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "slurm"
 
 
@@ -73,6 +73,14 @@ class Cluster:
         """What SLURM knows of a job."""
         line = self.client("scontrol", "-o", "show", "job", number)
         return dict(field.split("=", 1) for field in line.split() if "=" in field)
+
+    def minutes(self, number):
+        """For how many whole minutes a job has run, of at most an hour."""
+        return int(self.job(number)["RunTime"].split(":")[1])
+
+    def limit(self, number, minutes):
+        """Change the time limit of a running job."""
+        self.client("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
 
     def queue(self):
         return self.client("squeue", "--noheader").splitlines()

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 
 N_RECORDS = 4000  # some 12 s of one core
 ENOUGH = 5  # segments, of 64: the run is hit after these
+FAR = 10  # minutes
 AT_ONCE = 6  # stories, on two cores
 
 
@@ -37,7 +38,7 @@ class Case:
     """What happens to a job, and what SLURM says of it then."""
 
     name: str
-    fault: Callable
+    fault: Callable[..., None]
     state: str
     options: tuple[str, ...] = ()
     n_nodes: int = 1
@@ -47,17 +48,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Story:
-    """What was seen, in order."""
+    """What was seen: at the fault, after the merge of what there was, and at the end."""
 
     run: Path
-    hit: dict[Path, Stamp]
-    state: str
-    partial: int
-    merged: dict[Path, Stamp]
     last: int
     merge: int
-    plan: set[int]
     logs: str
+    hit: dict[Path, Stamp] = field(default_factory=dict)
+    state: str = ""
+    partial: int = 0
+    merged: dict[Path, Stamp] = field(default_factory=dict)
 
 
 def cancel(cluster, job, run):
@@ -75,16 +75,19 @@ def preempt(cluster, job, run):
     cluster.client("sbatch", *urgent, "--wrap=true")
 
 
-def be_slow(cluster, job, run):
-    """Compute nothing more until the warning before the time limit has come."""
+def near_time_limit(cluster, job, run):
+    """Let the program stand until it is warned of a limit that was far, and is far again then."""
     cluster.send(job, signal.SIGSTOP)
+    cluster.limit(job, cluster.minutes(job) + 2)
     cluster.until("warning before the time limit", lambda: cluster.asked_to_stop(job))
+    cluster.limit(job, FAR)
     cluster.send(job, signal.SIGCONT)
 
 
-def stand_still(cluster, job, run):
-    """Hear nothing any more, no warning either."""
+def pass_time_limit(cluster, job, run):
+    """Let the program hear no warning."""
     cluster.send(job, signal.SIGSTOP)
+    cluster.limit(job, cluster.minutes(job) + 1)
 
 
 def lose_node(cluster, job, run):
@@ -111,8 +114,8 @@ def nothing(cluster, job, run):
 
 
 CASES = [
-    Case("time-limit-near", be_slow, "PENDING", ("--time=2", "--signal=B:TERM@45")),
-    Case("time-limit-passed", stand_still, "TIMEOUT", ("--time=1", "--signal=B:TERM@1")),
+    Case("time-limit-near", near_time_limit, "PENDING"),
+    Case("time-limit-passed", pass_time_limit, "TIMEOUT"),
     Case("node-lost", lose_node, "PENDING", n_nodes=2),
     Case("node-lost-no-requeue", lose_node, "NODE_FAIL", ("--no-requeue",), n_nodes=2),
     Case("cancelled", cancel, "CANCELLED"),
@@ -133,6 +136,10 @@ def committed(run):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         stamps[path] = Stamp(status.st_ino, status.st_mtime_ns, digest)
     return stamps
+
+
+def unit_of(path):
+    return int(path.stem.removeprefix("unit-"))
 
 
 def newest_plan(run):
@@ -158,7 +165,7 @@ class Stage:
         return (f"--exclude={others}", "--gpus-per-node=0", "--cpus-per-task=2", "--mem=2000M")
 
     def predict(self, run, options):
-        return self.cluster.submit("predict", self.fasta, run, options=("--time=10", *options))
+        return self.cluster.submit("predict", self.fasta, run, options=(f"--time={FAR}", *options))
 
     def merge(self, run, *options):
         return self.cluster.submit(
@@ -176,7 +183,7 @@ class Stage:
         job = self.predict(run, self.on_nodes(1))
         merge = self.merge(run, f"--dependency=afterany:{job}")
         codes = self.cluster.until_over(job), self.cluster.until_over(merge)
-        return Story(run, {}, "", 0, {}, *codes, newest_plan(run), self.logs(job, merge))
+        return Story(run, *codes, self.logs(job, merge))
 
     def play(self, case):
         """Submit, hit, merge what is there, go on to the end: tell what was seen."""
@@ -198,7 +205,7 @@ class Stage:
             merge = self.merge(run, f"--dependency=afterany:{last}")
         codes = self.cluster.until_over(last), self.cluster.until_over(merge)
         logs = self.logs(job, partial, last, merge)
-        return Story(run, hit, state, partial_code, merged, *codes, newest_plan(run), logs)
+        return Story(run, *codes, logs, hit, state, partial_code, merged)
 
     def begin(self, run, nodes):
         """Leave a run half-done."""
@@ -255,7 +262,7 @@ def test_what_was_committed_is_kept_and_the_rest_is_computed(stories, case, diff
     assert len(story.hit) >= ENOUGH
     assert {path: end.get(path) for path in story.hit} == story.hit
     assert {path: end.get(path) for path in story.merged} == story.merged
-    assert not story.plan & {int(path.stem.removeprefix("unit-")) for path in story.merged}
+    assert not newest_plan(story.run) & {unit_of(path) for path in story.merged}
     assert difference_of(story.run, stories[UNDISTURBED.name].result().run) == []
 
 
