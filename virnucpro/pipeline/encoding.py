@@ -134,8 +134,10 @@ class RankEncoder:
                 for half in np.array_split(piece, 2):
                     encode(half)
 
-        for piece in pieces(tokens.lengths[tokens.order], self.budget, suspicion, self.number):
+        sizes = tokens.lengths[tokens.order]
+        for piece in pieces(sizes, self.budget, suspicion, self.number):
             encode(piece)
+        self._learn_from(suspicion, sizes)
         return vectors, reasons
 
     def alone(
@@ -159,6 +161,17 @@ class RankEncoder:
         if self.precision == "fp32":
             return self.encoder
         return load_encoder(self._spec, self._device, "fp32")
+
+    def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
+        """Take batches in which processes died and which went well in halves for too large.
+
+        The kernel kills a process that takes too much memory and raises no error that could be
+        caught. Where it was something else, smaller batches cost little.
+        """
+        for place in suspicion.suspects_in(self.number):
+            died = sizes[place.start : place.stop]
+            if len(died) > 1:
+                self.budget.lower(int(died[0]), len(died))
 
     def _place(self, tokens: UnitTokens, positions: NDArray[np.int64]) -> Place:
         return Place(tokens.unit, self.number, int(positions[0]), int(positions[-1]) + 1)

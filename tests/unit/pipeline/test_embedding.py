@@ -178,6 +178,18 @@ def test_a_convicted_row_is_not_tried_and_others_of_its_batch_are(task, index, h
     assert segment.reasons[4].endswith("killed by SIGSEGV")
 
 
+def test_a_batch_that_killed_whole_and_not_in_halves_was_too_large(task, index, healthy):
+    suspicion = Suspicion(suspects=(Place(3, 1, 0, 3),))
+    segment, watch, embedder = embedded(task, index, suspicion)
+    same_but_for([], segment, healthy)
+    assert [place[2:] for place in watch.places[-2:]] == [(0, 2), (2, 3)]
+    padded = 3 * int(index.row_lengths[0] + 2)
+    (limit,) = embedder.learnt.values()
+    assert padded / 2 <= limit < padded
+    _, _, embedder = embedded(task, index, Suspicion(suspects=(Place(3, 1, 2, 3),)))
+    assert embedder.learnt == {}
+
+
 @pytest.fixture
 def planted(monkeypatch):
     """Put a number into vectors of one length of sequence; by a rule of (encoder, batch)."""
