@@ -48,9 +48,11 @@ def hang(rank, world_size, results_queue):
 
 
 def hang_in_c(rank, world_size, results_queue):
-    """Hold the interpreter's lock for ever."""
+    """Hold the interpreter's lock for ever, whatever signal comes."""
     results_queue.put(os.getpid())
-    ctypes.PyDLL(None).sleep(600)
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.PyDLL(None).pthread_mutex_lock(mutex)
 
 
 def hang_deaf(rank, world_size, results_queue):

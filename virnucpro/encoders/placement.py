@@ -7,9 +7,14 @@ import torch
 from virnucpro.encoders.base import Precision
 from virnucpro.errors import DeviceError, UsageError
 
-__all__ = ["dtype_of", "open_device"]
+__all__ = ["device_name", "dtype_of", "open_device"]
 
 _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def device_name(kind: str) -> str:
+    """Name the kind of hardware behind ``cpu`` or ``cuda``: what is learnt on one holds for all."""
+    return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 
 def dtype_of(precision: Precision) -> torch.dtype:

@@ -146,8 +146,8 @@ class GPUProcessCoordinator:
         UsageError
             When that rank's worker lives, or was never spawned.
         """
-        if self._supervisor is None or self._worker_fn is None:
-            raise UsageError("no workers were spawned yet: there is none to start again.")
+        if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
+            raise UsageError(f"worker {rank} was never spawned: there is nothing to start again.")
         order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
         self._supervisor.start_again(order, delay)
 

@@ -35,8 +35,9 @@ def run_rank(
 ) -> None:
     """Embed, score and commit the units of ``shares[rank]`` that have no valid segment yet.
 
-    Puts one dict when done: ``{"rank", "units", "rows", "seconds": {stage: s}}``. A rank that is
-    killed loses the unit that it computes and the one that is on its way to the disk.
+    Puts ``{"rank", "device", "learnt": {budget: tokens}}`` whenever it learns how large a batch may
+    be, and ``{"rank", "units", "rows", "seconds": {stage: s}}`` when done. A rank that is killed
+    loses the unit that it computes and the one that is on its way to the disk.
 
     Raises
     ------
@@ -45,6 +46,7 @@ def run_rank(
     """
     # The device mask must be set before torch is imported.
     try:
+        from virnucpro.encoders.placement import device_name  # noqa: PLC0415
         from virnucpro.pipeline.embedding import RowEmbedder  # noqa: PLC0415
         from virnucpro.store.coverage import valid_segment  # noqa: PLC0415
         from virnucpro.store.shard import ShardWriter  # noqa: PLC0415
@@ -67,7 +69,9 @@ def run_rank(
     done = share.rows_before
     total = done + sum(rows_of.values())
     results.progress(done, total)
-    embedder = RowEmbedder(task, index)
+    device = device_name(task.torch_device)
+    learnt = task.learnt.get(device, {})
+    embedder = RowEmbedder(task, index, learnt)
     seconds = {"load": time.perf_counter() - started}
     log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
@@ -81,6 +85,9 @@ def run_rank(
                 writer.put(embedder.embed(unit, first, last, watch, suspicion))
                 log.write("computed", f"rank {rank}: unit {unit}", unit=unit, rows=last - first)
                 computed += 1
+                if embedder.learnt != learnt:
+                    learnt = embedder.learnt
+                    results.put({"rank": rank, "device": device, "learnt": learnt})
             done += rows_of[unit]
             results.progress(done, total)
     results.put(

@@ -10,6 +10,7 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.errors import WorkerError
+from virnucpro.pipeline.budgets import read_budgets
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.pipeline.job import Job, Reporter
@@ -78,10 +79,12 @@ def compute_missing(
     ) as coordinator:
         waves = Waves(coordinator, task, plan, open_units, execution, story)
         _watch(session.run, coordinator, waves, reporter)
-        statuses, reports = coordinator.statuses, coordinator.collect_results()
+        statuses = coordinator.statuses
     seconds = round(time.perf_counter() - started, 3)
     story.over(launch.number, seconds, len(waves.faults))
-    launch = replace(launch, seconds={"ranks": seconds}, ranks=_rank_records(statuses, reports))
+    launch = replace(
+        launch, seconds={"ranks": seconds}, ranks=_rank_records(statuses, waves.reports)
+    )
     try:
         session.update(session.manifest.with_launch(launch))
     finally:
@@ -137,6 +140,7 @@ def _task(session: Session, job: Job, devices: Sequence[Device], execution: Exec
         batch_tokens=_BATCH_TOKENS[kind],
         torch_device=kind,
         threads=max(1, usable_threads(execution) // len(devices)),
+        learnt=read_budgets(session.run),
         log_format=execution.log_format,
     )
 

@@ -1,5 +1,6 @@
 """What a rank is told: plain data, light to import, picklable."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -31,7 +32,9 @@ class RankTask:
     unit_rows, unit_positions
         Caps of a unit; with the index they determine all unit bounds.
     batch_tokens
-        Budget of a batch: padded length times number of sequences.
+        First budget of a batch: padded length times number of sequences.
+    learnt
+        Budgets that ranks have learnt, by device.
     """
 
     run: RunDirectory
@@ -45,6 +48,7 @@ class RankTask:
     batch_tokens: int
     torch_device: Literal["cpu", "cuda"]
     threads: int
+    learnt: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     log_format: LogFormat = "text"
 
 

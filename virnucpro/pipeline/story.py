@@ -1,6 +1,6 @@
 """The story of a launch, a line each: in the coordinator's log, and to whoever watches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from virnucpro.pipeline.job import Reporter
 from virnucpro.run_dir import RunDirectory
@@ -71,6 +71,16 @@ class Story:
         text = f"rank {rank} takes {len(units):,} units over from {whose}"
         self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
+
+    def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
+        """Tell that a rank has learnt how large batches may be."""
+        limits = ", ".join(f"{key} {tokens:,}" for key, tokens in budgets.items())
+        text = f"rank {rank}: batches on {device} take at most (tokens): {limits}"
+        self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
+
+    def budgets_not_kept(self, error: OSError) -> None:
+        """Tell that what was learnt is lost to the next launch."""
+        self._reporter.warn(f"{self._run.budgets} is out of date: {error.strerror}")
 
     def over(self, launch: int, seconds: float, failures: int) -> None:
         """Tell that a launch is over."""

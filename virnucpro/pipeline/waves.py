@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from virnucpro.pipeline.budgets import merge_budgets, write_budgets
 from virnucpro.pipeline.dealing import Straggler, lend, spread
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
@@ -64,6 +67,15 @@ class Waves:
         The units to do.
     open_units
         Says which of them are done.
+
+    Attributes
+    ----------
+    reports
+        What the ranks said when they were done.
+    faults
+        All failures of ranks, in the order in which they were seen.
+    given_up
+        Ranks that are not started again.
     """
 
     def __init__(
@@ -84,6 +96,7 @@ class Waves:
         self._shares = {rank: Share(units) for rank, units in spread(plan, ranks).items()}
         self._heard: set[tuple[int, int]] = set()
         self._pool: list[int] = []
+        self.reports: list[Mapping[str, Any]] = []
         self.faults: list[Fault] = []
         self.given_up: set[int] = set()
 
@@ -95,6 +108,7 @@ class Waves:
         self._coordinator.spawn_workers(run_rank, (self._task, self._shares))
         while not self._over():
             self._coordinator.wait_for_change(_TICK)
+            self._collect()
             for rank, status in self._coordinator.statuses.items():
                 if status.ended and (rank, status.attempt) not in self._heard:
                     self._heard.add((rank, status.attempt))
@@ -102,6 +116,21 @@ class Waves:
             if self._execution.redeal:
                 self._hand_out()
             look(self._coordinator.statuses)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take what the ranks report: budgets, for all that start from now on, and their sums."""
+        for report in self._coordinator.collect_results():
+            if "learnt" not in report:
+                self.reports.append(report)
+                continue
+            learnt = merge_budgets(self._task.learnt, report["device"], report["learnt"])
+            self._task = replace(self._task, learnt=learnt)
+            self._story.learnt(report["rank"], report["device"], report["learnt"])
+            try:
+                write_budgets(self._task.run, learnt)
+            except OSError as error:
+                self._story.budgets_not_kept(error)
 
     def _over(self) -> bool:
         statuses = self._coordinator.statuses
@@ -163,11 +192,11 @@ class Waves:
             self._give(lent, f"rank {slowest.rank}")
 
     def _straggler(self, status: WorkerStatus, left: Sequence[int]) -> Straggler:
-        now = time.monotonic()
         units_done = len(self._shares[status.rank].units) - len(left)
-        began = status.began_at
-        seconds = (now - began) / units_done if units_done and began is not None else None
-        return Straggler(left, seconds, now - status.last_heartbeat)
+        seconds = None
+        if units_done and status.began_at is not None:
+            seconds = (status.last_heartbeat - status.began_at) / units_done
+        return Straggler(left, seconds, time.monotonic() - status.last_heartbeat)
 
     def _load_seconds(self, rank: int) -> float:
         status = self._coordinator.statuses[rank]

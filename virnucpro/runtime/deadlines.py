@@ -16,7 +16,8 @@ class Deadlines:
     Attributes
     ----------
     start
-        From the start of the process to its first word of progress: imports, loading of weights.
+        From the start of the process to its first mark: imports, loading of weights. Words of
+        progress before that begin it anew.
     progress
         From one word of progress to the next: longer than the longest piece of work.
     stop
@@ -36,6 +37,6 @@ def limit_of(status: WorkerStatus, deadlines: Deadlines) -> tuple[float | None, 
     """Say how long the worker may go on without progress, and what it is doing meanwhile."""
     if status.returned:
         return deadlines.stop, "its function had returned, but its process did not end"
-    if status.total == 0 and status.marks == 0:
+    if status.marks == 0:
         return deadlines.start, "it did not begin to work"
     return deadlines.progress, "it made no progress"

@@ -258,11 +258,10 @@ class Supervisor:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who would wait for ever otherwise
             self._error = error
             self._kill_all()
-        finally:
             self._end()
 
     def _all_done(self) -> bool:
-        """End the thread's work where there is none: in one step with the look whether there is."""
+        """End where nothing is left to do: in one step with the look, or an order would be lost."""
         with self._changed:
             done = not self._children and not self._scheduled
             if done:
@@ -379,17 +378,20 @@ class Supervisor:
             self._stopped |= frozenset(
                 rank for rank in self._children if not self._statuses[rank].kind
             )
-            with self._changed:
-                waiting_ranks = [order.setup.rank for _, order in self._scheduled]
-                self._scheduled = []
-            for rank in waiting_ranks:
-                self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
+            self._cancel_scheduled()
             for child in self._children.values():
                 child.terminate()
         elif now >= self._kill_at:
             self._kill_at = now + KILL_GRACE_S
             for child in self._children.values():
                 child.kill()
+
+    def _cancel_scheduled(self) -> None:
+        with self._changed:
+            ranks = [order.setup.rank for _, order in self._scheduled]
+            self._scheduled = []
+            for rank in ranks:
+                self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
 
     def _listen(self, rank: int, child: Child, *, to_the_end: bool = False) -> None:
         try:
@@ -433,6 +435,7 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         """End the children of a supervision that broke down: hears nobody, trusts nothing."""
+        self._cancel_scheduled()
         for child in self._children.values():
             child.kill()
         deadline = time.monotonic() + KILL_GRACE_S

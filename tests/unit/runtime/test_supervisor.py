@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.errors import WorkerError
+from virnucpro.errors import UsageError, WorkerError
 from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.deadlines import Deadlines
 from virnucpro.runtime.process import Child
+from virnucpro.runtime.status import WorkerState
 from virnucpro.runtime.supervisor import Supervisor
 
 
@@ -117,3 +119,80 @@ def test_a_fork_of_the_parent_leaves_the_workers_alone(spawn, tmp_path):
     os.waitpid(pid, 0)
     (tmp_path / "go").touch()
     assert coordinator.wait_for_completion(20) == {0: True, 1: True}
+
+
+def test_a_failed_worker_is_started_again_with_other_arguments(coordinator_workers, tmp_path):
+    with GPUProcessCoordinator(2, tmp_path, ["cpu"] * 2) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (1,))
+        coordinator.wait_for_completion(20)
+        with pytest.raises(UsageError, match="worker 7"):
+            coordinator.respawn_worker(7, (0,))
+        first = coordinator.workers[1].pid
+        coordinator.respawn_worker(1, (0,), delay=0.05)
+        assert coordinator.statuses[1].state is WorkerState.WAITING
+        assert not coordinator.statuses[1].ended
+        with pytest.raises(UsageError, match="has not ended"):
+            coordinator.respawn_worker(1, (0,))
+        assert coordinator.wait_for_completion(20) == {0: True, 1: True}
+        status = coordinator.statuses[1]
+        assert (status.attempt, status.pid != first, status.reason) == (2, True, "")
+        (fault,) = status.faults
+        assert (fault.kind, fault.exit, fault.attempt) == ("ValueError", 1, 1)
+        assert "was told to fail" in fault.traceback
+
+
+def test_a_worker_that_waits_for_its_restart_can_be_stopped(coordinator_workers, tmp_path):
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
+        coordinator.wait_for_completion(20)
+        coordinator.respawn_worker(0, (0,), delay=600.0)
+    assert coordinator.statuses[0].state is WorkerState.STOPPED
+    with pytest.raises(UsageError, match="being stopped"):
+        coordinator.respawn_worker(0)
+
+
+def test_a_restart_that_the_system_refuses_is_a_failed_attempt(
+    coordinator_workers, tmp_path, monkeypatch
+):
+    def refuse(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
+        coordinator.wait_for_completion(20)
+        monkeypatch.setattr("virnucpro.runtime.supervisor.Child", refuse)
+        coordinator.respawn_worker(0, (1,))
+        assert coordinator.wait_for_completion(20) == {0: False}
+    status = coordinator.statuses[0]
+    assert (status.state, status.attempt, len(status.faults)) == (WorkerState.FAILED, 2, 1)
+    assert "Resource temporarily unavailable" in status.reason
+
+
+@pytest.mark.parametrize(
+    ("function", "exit_"), [("hang", "SIGTERM"), ("hang_in_c", "SIGTERM"), ("hang_deaf", "SIGKILL")]
+)
+def test_a_worker_that_hangs_is_ended_and_shows_where(
+    function, exit_, coordinator_workers, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("virnucpro.runtime.supervisor.STACKS_GRACE_S", 0.3)
+    monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.3)
+    limits = Deadlines(start=0.5)
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"], deadlines=limits) as coordinator:
+        coordinator.spawn_workers(getattr(coordinator_workers, function))
+        assert coordinator.wait_for_completion(20) == {0: False}
+    status = coordinator.statuses[0]
+    assert (status.kind, status.exit) == ("Hang", exit_)
+    assert "did not begin to work within 0.5 s" in status.reason
+    assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
+
+
+def test_one_worker_that_is_not_needed_is_ended_alone(spawn, tmp_path):
+    coordinator = spawn("touch_and_wait", str(tmp_path))
+    coordinator.stop_worker(1, "not needed")
+    while not coordinator.statuses[1].ended:
+        coordinator.wait_for_change(20)
+    status = coordinator.statuses[1]
+    assert (status.state, status.exit) == (WorkerState.STOPPED, "SIGTERM")
+    assert "not needed" in status.reason
+    (tmp_path / "go").touch()
+    assert coordinator.wait_for_completion(20) == {0: True, 1: False}

@@ -1,0 +1,111 @@
+"""Runs the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
+
+PLAN is JSON: ``point`` (load, batch, unit, commit, exit, or poison), ``how``, ``rank`` (null for
+any), ``times`` (null for always), ``fired`` (a file that counts), ``poison`` (sequences). A spawned
+child imports this file before its own work, as any main script; there it is armed.
+"""
+
+import ctypes
+import functools
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+PLAN = json.loads(sys.argv[1])
+
+
+def fire():
+    """Fail, unless it has been done often enough."""
+    times, fired = PLAN.get("times"), Path(PLAN["fired"])
+    if times is not None and fired.exists() and fired.stat().st_size >= times:
+        return
+    with fired.open("ab") as stream:
+        stream.write(b"x")
+    how = PLAN["how"]
+    if how == "raise":
+        raise RuntimeError("planted")
+    if how == "os._exit":
+        os._exit(3)
+    if how == "sleep":
+        time.sleep(600)
+    elif how == "deadlock in C":
+        mutex = ctypes.create_string_buffer(64)
+        for _ in range(
+            2
+        ):  # the second never returns, keeps the interpreter's lock, and no signal wakes it
+            ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+    else:
+        os.kill(os.getpid(), getattr(signal, how))
+        time.sleep(600)  # SIGSTOP comes back, when the process goes on
+
+
+def before(owner, name, when=lambda *_: True):
+    """Fail before a call of ``owner.name``."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def changed(*arguments, **options):
+        if when(*arguments):
+            fire()
+        return original(*arguments, **options)
+
+    setattr(owner, name, changed)
+
+
+def arm():
+    """Change what the plan names; in the rank's process alone."""
+    from virnucpro.encoders.module_encoder import ModuleEncoder
+    from virnucpro.pipeline import encoding
+    from virnucpro.store.shard import ShardWriter
+
+    batches = iter(range(1 << 30))
+    point = PLAN["point"]
+    if point == "load":
+        before(encoding, "load_encoder")
+    elif point == "batch":
+        before(ModuleEncoder, "encode", lambda *_: next(batches) == 0)
+    elif point == "unit":
+        before(ModuleEncoder, "encode", lambda *_: next(batches) == 7)
+    elif point == "commit":
+        before(ShardWriter, "commit")
+    elif point == "poison":
+        arm_poison(ModuleEncoder)
+
+
+def arm_poison(encoder):
+    """Fail whenever one of some sequences is in a batch of the protein encoder."""
+    original = encoder.tokenise
+    doomed = set()
+
+    def tokenise(self, sequences):
+        tokens = original(self, sequences)
+        for sequence, ids in zip(sequences, tokens, strict=True):
+            if self.view == "protein" and sequence.decode() in PLAN["poison"]:
+                doomed.add(ids.tobytes())
+        return tokens
+
+    encoder.tokenise = tokenise
+    before(encoder, "encode", lambda _, batch: any(ids.tobytes() in doomed for ids in batch))
+
+
+def run_rank(rank, *arguments):
+    """Stand in for the product's own in a child."""
+    mine = PLAN.get("rank") in (None, rank)
+    if mine:
+        arm()
+    product(rank, *arguments)
+    if mine and PLAN["point"] == "exit":
+        fire()
+
+
+if __name__ == "__main__":
+    from virnucpro.cli.main import main
+
+    sys.exit(main(sys.argv[2:]))
+else:
+    from virnucpro.pipeline import gpu_worker
+
+    product, gpu_worker.run_rank = gpu_worker.run_rank, run_rank

@@ -1,0 +1,160 @@
+"""Rows 1, 2, 3, 7, 9: ranks that raise, are killed, hang, fail for good, or die of one sequence."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+
+FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
+POINTS = ("load", "batch", "unit", "commit", "exit")
+KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
+
+
+@pytest.fixture
+def faulty(few_fasta, tmp_path):
+    """Run `predict` on two ranks of which some fail as planned; returns the process and its run."""
+
+    def run(*options, **plan):
+        folder, fired = tmp_path / "run", tmp_path / "fired"
+        plan = json.dumps({"fired": str(fired), "rank": 0, "times": 1, **plan})
+        program = [sys.executable, FAULTY, plan, "predict", few_fasta, "-o", folder]
+        program += ["--devices", "cpu:2"]
+        done = subprocess.run(
+            [*program, *map(str, options)],
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert fired.exists(), f"nothing was planted: {done.stderr}"
+        return done, folder
+
+    return run
+
+
+def ranks_in(folder):
+    return json.loads((folder / "status.json").read_text())["ranks"]
+
+
+def computed_units(folder):
+    """The units that ranks encoded, as often as they did."""
+    logs = (folder / "logs").glob("rank-*.log")
+    return [int(unit) for log in logs for unit in re.findall(r": unit (\d+)\n", log.read_text())]
+
+
+def cases():
+    """Every point with every kind of failure; the default run takes each of both once."""
+    default = set(zip(POINTS, (*KILLS, "raise"), strict=True)) | {("unit", "raise")}
+    for point in POINTS:
+        for how in ("raise", *KILLS):
+            marks = () if (point, how) in default else (pytest.mark.slow,)
+            yield pytest.param(point, how, marks=marks, id=f"{point}-{how}")
+
+
+@pytest.mark.parametrize(("point", "how"), list(cases()))
+def test_a_rank_that_fails_is_started_again(point, how, faulty, undisturbed, difference_of):
+    done, folder = faulty(point=point, how=how)
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, folder) == []
+
+    rank = ranks_in(folder)["0"]
+    # At exit all is committed: there is nothing to start again for.
+    fault, attempts = (rank, 1) if point == "exit" else (rank["faults"][0], 2)
+    assert rank["attempt"] == attempts
+    assert fault["exit"] == {"raise": 1, "os._exit": 3}.get(how, how)
+    if how == "raise":
+        assert fault["kind"] == "RuntimeError"
+        assert "planted" in fault["traceback"]
+    assert f"rank 0 failed: {fault['reason']}" in done.stderr
+    log = (folder / "logs" / "coordinator.log").read_text()
+    assert f"rank 0 failed: {fault['reason']}" in log
+
+    units = computed_units(folder)
+    assert len(units) - len(set(units)) <= 2, "more was done again than what was under way"
+
+
+@pytest.mark.parametrize(
+    ("how", "point"),
+    [
+        ("sleep", "unit"),
+        ("deadlock in C", "batch"),
+        ("SIGSTOP", "load"),
+        pytest.param("SIGSTOP", "unit", marks=pytest.mark.slow),
+        pytest.param("sleep", "load", marks=pytest.mark.slow),
+        pytest.param("deadlock in C", "commit", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_hangs_is_ended_and_started_again(
+    how, point, faulty, undisturbed, difference_of
+):
+    limits = {"load": ("--start-timeout", 6), "unit": ("--progress-timeout", 2)}
+    option, seconds = limits.get(point, limits["unit"])
+    done, folder = faulty(option, seconds, point=point, how=how)
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, folder) == []
+    (fault,) = ranks_in(folder)["0"]["faults"]
+    assert fault["kind"] == "Hang"
+    assert f"within {seconds:.1f} s" in fault["reason"]
+    # One that is stopped, or does not let go of the interpreter, still writes its stacks: in C.
+    assert fault["exit"] == ("SIGKILL" if how == "SIGSTOP" else "SIGTERM")
+    if how != "SIGSTOP":
+        assert "in fire" in (folder / "logs" / "rank-0000.log").read_text()
+
+
+def test_nobody_waits_for_a_rank_that_stands_still(faulty, undisturbed, difference_of):
+    done, folder = faulty(point="unit", how="SIGSTOP")  # its deadline is ten minutes away
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, folder) == []
+    rank = ranks_in(folder)["0"]
+    assert (rank["state"], rank["exit"]) == ("stopped", "SIGKILL")
+    assert "others have done its units" in rank["reason"]
+
+
+@pytest.mark.parametrize("point", ["batch", pytest.param("load", marks=pytest.mark.slow)])
+def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
+    point, faulty, undisturbed, difference_of
+):
+    done, folder = faulty(point=point, how="SIGKILL", rank=1, times=None)
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, folder) == []
+    assert not (folder / "quarantine.tsv").exists()
+    ranks = ranks_in(folder)
+    assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 4)
+    assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
+    assert "given up" in done.stderr
+    assert "takes" in (folder / "logs" / "coordinator.log").read_text()
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", pytest.param("raise", marks=pytest.mark.slow)])
+def test_a_sequence_that_kills_is_found_and_set_aside(how, faulty, undisturbed, tables):
+    index = SequenceIndex.open(undisturbed / "index")
+    row = 70
+    (letters,) = index.sequences(np.array([row]), "protein")
+    done, folder = faulty(point="poison", how=how, rank=None, times=None, poison=[letters.decode()])
+    assert done.returncode == 2, done.stderr
+
+    names = {index.item_name(int(item)) for item in np.flatnonzero(index.item_row == row)}
+    quarantined = tables(folder / "quarantine.tsv")
+    assert {entry["item"] for entry in quarantined} == names
+    assert all("its process dies of it" in entry["reason"] for entry in quarantined)
+    assert not (folder / "missing.tsv").exists()
+
+    faults = [fault for rank in ranks_in(folder).values() for fault in rank["faults"]]
+    assert 0 < len(faults) <= 3 + math.ceil(math.log2(32))
+    own = {name.rpartition("_chunk_")[0] for name in names}
+    before, after = (tables(run / "predictions.tsv") for run in (undisturbed, folder))
+    others = [
+        (one, other) for one, other in zip(before, after, strict=True) if one["seq_name"] not in own
+    ]
+    assert len(others) == len(before) - len(own)
+    assert all(one["call"] == other["call"] for one, other in others)
+    assert all(abs(float(one["score"]) - float(other["score"])) <= 2e-4 for one, other in others)
+    assert all(path.exists() for _, path in RunDirectory(folder).segments())
