@@ -10,8 +10,8 @@ __all__ = ["ShardWriter"]
 class ShardWriter:
     """Commits segments into the shard of one rank.
 
-    Two writers of one rank harm nothing: a unit done twice gives the same bytes, and a rename
-    puts one whole file in the place of another.
+    Two writers of one rank harm nothing: a unit done twice gives the same numbers, to rounding, and
+    a rename puts one whole file in the place of another.
 
     Raises
     ------
