@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+from virnucpro.run_dir import RunDirectory
+
 pytestmark = pytest.mark.timeout(110)
 
 ALLOCATOR = """
@@ -59,6 +61,23 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     failed = Counter(name for name, padded in attempts() if padded > 512)
     # Of the budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
+
+
+def test_the_next_launch_starts_from_what_this_one_learnt(
+    few_fasta, virnucpro, memory_of, tmp_path, undisturbed, difference_of
+):
+    attempts, run = memory_of(512), RunDirectory(tmp_path / "run")
+    command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1")
+    assert virnucpro(*command).returncode == 0
+    before = attempts()
+    for _, segment in run.segments()[:2]:
+        segment.unlink()
+    done = virnucpro(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(undisturbed, run.root) == []
+    again = attempts()[len(before) :]
+    assert again
+    assert max(padded for _, padded in again) <= 512
 
 
 def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
