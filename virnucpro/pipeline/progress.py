@@ -63,10 +63,7 @@ class RunProgress:
             f"rows {self.rows_done:,}/{self.rows_total:,} ({share:.1%})",
         ]
         for rank, status in sorted(self.ranks.items(), key=lambda pair: int(pair[0])):
-            reason = f"  {status['reason']}" if status.get("reason") else ""
-            lines.append(
-                f"rank {rank}: {status['state']} {status['done']:,}/{status['total']:,}{reason}"
-            )
+            lines.append(_rank_line(rank, status))
         if self.state in _GO_ON:
             lines.append(_GO_ON[self.state])
         return "\n".join(lines)
@@ -105,6 +102,16 @@ def read_progress(run: RunDirectory) -> RunProgress:
         launches=len(manifest.launches),
         ranks=_ranks(run, alive=locked),
     )
+
+
+def _rank_line(rank: str, status: Mapping[str, Any]) -> str:
+    line = f"rank {rank}: {status['state']} {status['done']:,}/{status['total']:,}"
+    failures = [fault["reason"] for fault in status.get("faults", ())]
+    if status.get("reason"):
+        line += f"  {status['reason']}"
+    if failures:
+        line += f"  (attempt {status['attempt']}; the last one failed: {failures[-1]})"
+    return line
 
 
 def _state(*, locked: bool, computed: bool, written: bool) -> str:

@@ -339,7 +339,7 @@ class Supervisor:
         with self._changed:
             unneeded, self._unneeded = self._unneeded, {}
         for rank, why in unneeded.items():
-            if rank in self._children:
+            if rank in self._children and rank not in self._stopped:
                 self._stopped |= {rank}
                 self._note(replace(self._statuses[rank], reason=why))
                 self._hangs.dismiss(rank)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import signal
 import threading
 from pathlib import Path
 
@@ -186,13 +187,18 @@ def test_a_worker_that_hangs_is_ended_and_shows_where(
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 
-def test_one_worker_that_is_not_needed_is_ended_alone(spawn, tmp_path):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_one_worker_that_is_not_needed_is_ended_alone(stopped, spawn, tmp_path, monkeypatch):
+    monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
     coordinator = spawn("touch_and_wait", str(tmp_path))
-    coordinator.stop_worker(1, "not needed")
+    if stopped:
+        os.kill(coordinator.workers[1].pid, signal.SIGSTOP)
     while not coordinator.statuses[1].ended:
-        coordinator.wait_for_change(20)
+        coordinator.stop_worker(1, "not needed")  # as often as somebody thinks of it
+        coordinator.wait_for_change(0.05)
     status = coordinator.statuses[1]
-    assert (status.state, status.exit) == (WorkerState.STOPPED, "SIGTERM")
+    assert status.state is WorkerState.STOPPED
+    assert status.exit == ("SIGKILL" if stopped else "SIGTERM")
     assert "not needed" in status.reason
     (tmp_path / "go").touch()
     assert coordinator.wait_for_completion(20) == {0: True, 1: False}
