@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -187,12 +188,19 @@ def test_a_worker_that_hangs_is_ended_and_shows_where(
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 
+def stop_for_good(pid):
+    """A SIGTERM that is there before the SIGSTOP has been carried out would be taken first."""
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_one_worker_that_is_not_needed_is_ended_alone(stopped, spawn, tmp_path, monkeypatch):
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
     coordinator = spawn("touch_and_wait", str(tmp_path))
     if stopped:
-        os.kill(coordinator.workers[1].pid, signal.SIGSTOP)
+        stop_for_good(coordinator.workers[1].pid)
     while not coordinator.statuses[1].ended:
         coordinator.stop_worker(1, "not needed")  # as often as somebody thinks of it
         coordinator.wait_for_change(0.05)
