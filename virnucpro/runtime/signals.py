@@ -2,11 +2,15 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["StopRequested", "stop_on_signals"]
+__all__ = ["ECHO_S", "StopRequested", "stop_on_signals"]
+
+ECHO_S = 0.3
+"""Seconds within which the same signal again means the same request."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,16 +28,21 @@ def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
     A second signal ends the process at once; its workers follow it, as they do whenever their
-    parent ends. The handlers that stood before are put back on exit. Main thread only.
+    parent ends. The same one again within `ECHO_S` is no second one: schedulers signal a script and
+    its program, and the script passes its own on. The handlers that stood before are put back on
+    exit. Main thread only.
     """
-    asked = False
+    asked: tuple[int, float] | None = None
 
     def stop(signum: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        now = time.monotonic()
+        if asked is None:
+            asked = signum, now
+            raise StopRequested(signum)
+        first, at = asked
+        if signum != first or now - at > ECHO_S:
             os._exit(128 + signum)
-        asked = True
-        raise StopRequested(signum)
 
     # A signal that was ignored on entry (nohup) stays ignored.
     wanted = [one for one in STOPPING if signal.getsignal(one) != signal.SIG_IGN]
