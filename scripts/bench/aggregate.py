@@ -100,7 +100,9 @@ def aggregate(
 ) -> None:
     """Do what the command does, with an index in memory."""
     index = SimpleNamespace(
-        n_items=len(order), item_row=order, item_name=lambda item: f"record_chunk_{item}F1"
+        n_items=len(order),
+        item_row=order,
+        item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
     )
     views = {"nucleotide": 768, "protein": dim - 768}
     write_interleaved(run.embeddings, paths, index, len(order), views=views)
@@ -114,7 +116,9 @@ def aggregate_run(
 ) -> None:
     """Do what the end of a run does: the survey has other uses, so segments are read twice."""
     index = SimpleNamespace(
-        n_items=len(order), item_row=order, item_name=lambda item: f"record_chunk_{item}F1"
+        n_items=len(order),
+        item_row=order,
+        item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
     )
     views = {"nucleotide": 768, "protein": dim - 768}
     write_embeddings(run.embeddings, survey_loose(paths, len(order)), index, views)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from virnucpro.durable import write_file
 from virnucpro.report.tsv import blocks
 from virnucpro.sequences.index import SequenceIndex
@@ -40,10 +42,12 @@ def write_frames_files(
 
 
 def _windows(index: SequenceIndex) -> Iterator[tuple[str, bytes]]:
-    for window in range(index.n_windows):
-        bases = index.window_sequence(window)
-        lines = (bases[start : start + _LINE] for start in range(0, len(bases), _LINE))
-        yield index.window_name(window), b"\n".join(lines)
+    for block in blocks(index.n_windows):
+        windows = np.arange(block.start, block.stop)
+        for window, name in zip(windows.tolist(), index.window_names(windows), strict=True):
+            bases = index.window_sequence(window)
+            lines = (bases[start : start + _LINE] for start in range(0, len(bases), _LINE))
+            yield name, b"\n".join(lines)
 
 
 def _frames(
@@ -51,7 +55,7 @@ def _frames(
 ) -> Iterator[tuple[str, bytes]]:
     for block in blocks(index.n_items):
         sequences = index.sequences(index.item_row[block], view)
-        names = map(index.item_name, range(block.start, block.stop))
+        names = index.item_names(np.arange(block.start, block.stop))
         yield from zip(names, sequences, strict=True)
 
 

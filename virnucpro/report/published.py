@@ -64,7 +64,7 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
         ("Modified_ID", "Is_Virus", "max_score_0", "max_score_1"),
         (
             (
-                [index.window_name(window) for window in scored[block].tolist()],
+                index.window_names(scored[block]),
                 [str(virus) for virus in (windows.call[scored[block]] == Call.VIRAL).tolist()],
                 _shortest(windows.others[scored[block]]),
                 _shortest(windows.virus[scored[block]]),
@@ -82,7 +82,7 @@ def _results(
     scores = coverage.scores[rows[done]]
     items = np.flatnonzero(done) + block.start
     return (
-        [index.item_name(item) for item in items.tolist()],
+        index.item_names(items),
         [labels[label] for label in scores.argmax(axis=1).tolist()],
         _shortest(scores[:, 0]),
         _shortest(scores[:, 1]),

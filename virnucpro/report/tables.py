@@ -74,7 +74,7 @@ def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) ->
         _PREDICTIONS,
         (
             (
-                _record_names(index, np.arange(block.start, block.stop)),
+                index.record_names(np.arange(block.start, block.stop)),
                 integers(index.record_lengths[block]),
                 integers(records.n_windows[block]),
                 integers(records.n_scored[block]),
@@ -107,7 +107,7 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
         (
             (
                 _owner_names(index, np.arange(block.start, block.stop)),
-                [index.window_name(window) for window in range(block.start, block.stop)],
+                index.window_names(np.arange(block.start, block.stop)),
                 integers(index.window_starts[block] + 1),
                 integers(index.window_ends[block]),
                 integers(windows.n_items[block]),
@@ -140,7 +140,7 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> N
         _SEQUENCES,
         (
             (
-                _record_names(index, np.arange(block.start, block.stop)),
+                index.record_names(np.arange(block.start, block.stop)),
                 integers(index.record_lengths[block]),
                 codes(records.status[block], STATUS_NAMES),
                 [NA if row < 0 else str(row) for row in rows[block].tolist()],
@@ -164,7 +164,7 @@ def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> Non
         _MISSING,
         (
             (
-                _record_names(index, missing[block]),
+                index.record_names(missing[block]),
                 integers(index.record_lengths[missing[block]]),
                 integers(records.n_windows[missing[block]]),
                 integers(records.n_missing[missing[block]]),
@@ -193,7 +193,7 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
         (
             (
                 _owner_names(index, window[block]),
-                [index.item_name(item) for item in items[block].tolist()],
+                index.item_names(items[block]),
                 integers(index.window_starts[window[block]] + 1),
                 integers(index.window_ends[window[block]]),
                 [coverage.reasons.get(row, NA) for row in rows[block]],
@@ -212,24 +212,28 @@ def _quarantined_items(index: SequenceIndex, coverage: Coverage) -> npt.NDArray[
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _record_names(index: SequenceIndex, records: npt.NDArray[np.int64]) -> list[str]:
-    return [index.record_name(record) for record in records.tolist()]
-
-
 def _owner_names(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:
     """Name the records that the windows are pieces of."""
     owners = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return _record_names(index, owners)
+    return index.record_names(owners)
 
 
 def _spans(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:
     """Format windows as ``start-end`` counted from 1, both included; `NA` for -1."""
-    starts, ends = index.window_starts, index.window_ends
-    return [
-        NA if window < 0 else f"{starts[window] + 1}-{ends[window]}" for window in windows.tolist()
-    ]
+    known = np.maximum(windows, 0)
+    if not index.n_windows:
+        return [NA] * len(windows)
+    starts, ends = index.window_starts[known] + 1, index.window_ends[known]
+    spans = zip(windows.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [NA if window < 0 else f"{start}-{end}" for window, start, end in spans]
 
 
 def _frames(index: SequenceIndex, items: npt.NDArray[np.int64]) -> list[str]:
     """Name the items' frames; `NA` for -1."""
-    return [NA if item < 0 else FRAMES[index.item_frame[item]] for item in items.tolist()]
+    if not index.n_items:
+        return [NA] * len(items)
+    frames = index.item_frame[np.maximum(items, 0)].tolist()
+    return [
+        NA if item < 0 else FRAMES[frame]
+        for item, frame in zip(items.tolist(), frames, strict=True)
+    ]

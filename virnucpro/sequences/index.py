@@ -136,25 +136,42 @@ class SequenceIndex:
 
     def record_name(self, record: int) -> str:
         """Name a record as its header does."""
-        first, last = self._name_first[record], self._name_first[record + 1]
-        return self._names.read(int(first), int(last)).decode()
+        return self.record_names(np.array([record]))[0]
+
+    def record_names(self, records: IntArray) -> list[str]:
+        """Name records, in the order of `records`."""
+        firsts, lasts = self._name_first[records].tolist(), self._name_first[records + 1].tolist()
+        read = self._names.read
+        return [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
 
     def window_name(self, window: int) -> str:
         """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""
-        record = _owner(self.record_first_window, window)
-        number = window - int(self.record_first_window[record]) + 1
-        return f"{self.record_name(record)}_chunk_{number}"
+        return self.window_names(np.array([window]))[0]
+
+    def window_names(self, windows: IntArray) -> list[str]:
+        """Name windows, in the order of `windows`; see `window_name`."""
+        records = _owners(self.record_first_window, windows)
+        numbers = windows - self.record_first_window[records] + 1
+        names = zip(self.record_names(records), numbers.tolist(), strict=True)
+        return [f"{name}_chunk_{number}" for name, number in names]
 
     def item_name(self, item: int) -> str:
         """Name an item: window and frame, or the record where it is a whole sequence."""
-        window = _owner(self.window_first_item, item)
+        return self.item_names(np.array([item]))[0]
+
+    def item_names(self, items: IntArray) -> list[str]:
+        """Name items, in the order of `items`; see `item_name`."""
+        windows = _owners(self.window_first_item, items)
         if self.spec.kind == "whole":
-            return self.record_name(_owner(self.record_first_window, window))
-        return self.window_name(window) + FRAMES[self.item_frame[item]]
+            return self.record_names(_owners(self.record_first_window, windows))
+        frames = self.item_frame[items].tolist()
+        names = zip(self.window_names(windows), frames, strict=True)
+        return [name + FRAMES[frame] for name, frame in names]
 
     def window_sequence(self, window: int) -> bytes:
         """Give the letters of a window."""
-        origin = int(self._record_first_base[_owner(self.record_first_window, window)])
+        (record,) = _owners(self.record_first_window, np.array([window]))
+        origin = int(self._record_first_base[record])
         start, end = int(self.window_starts[window]), int(self.window_ends[window])
         return self._bases.read(origin + start, origin + end)
 
@@ -237,6 +254,6 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
     return SequenceIndex.open(folder)
 
 
-def _owner(first: IntArray, member: int) -> int:
-    """Find the owner of a member; owner ``i`` has members ``first[i]:first[i + 1]``."""
-    return int(np.searchsorted(first, member, side="right")) - 1
+def _owners(first: IntArray, members: IntArray) -> IntArray:
+    """Find the owner of each member; owner ``i`` has members ``first[i]:first[i + 1]``."""
+    return np.searchsorted(first, members, side="right") - 1

@@ -49,8 +49,8 @@ class ItemIndex(Protocol):
     def item_row(self) -> IntArray:
         """int64 (n_items,), the row that holds each item's numbers."""
 
-    def item_name(self, item: int) -> str:
-        """Name an item as the published tool does."""
+    def item_names(self, items: IntArray) -> list[str]:
+        """Name items as the published tool does."""
 
 
 def write_embeddings(
@@ -114,7 +114,7 @@ def lay_out(
         As `EmbeddingsFile`.
     """
     blocks = list(_blocks(index.n_items))
-    names = ([_storable(index.item_name(item)) for item in range(*block)] for block in blocks)
+    names = (list(map(_storable, index.item_names(np.arange(*block)))) for block in blocks)
     status = (row_state[index.item_row[slice(*block)]] for block in blocks)
     return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
 

@@ -80,9 +80,9 @@ class RowNames:
         """Number of items."""
         return len(self._rows)
 
-    def item_name(self, item: int) -> str:
-        """Name an item by its row."""
-        return str(self._rows[item])
+    def item_names(self, items: IntArray) -> list[str]:
+        """Name items by their rows."""
+        return list(map(str, self._rows[items].tolist()))
 
 
 class _Span(NamedTuple):

@@ -122,6 +122,8 @@ def test_an_index_holds_what_plain_steps_find(records, spec):
         assert index.record_lengths.tolist() == [len(s) for _, s in records]
         assert index.record_status.tolist() == status
         names = [index.item_name(item) for item in range(index.n_items)]
+        backwards = np.arange(index.n_items)[::-1]
+        assert index.item_names(backwards) == names[::-1]
         bases = index.sequences(index.item_row, "nucleotide")
         peptides = index.sequences(index.item_row, "protein")
         assert list(zip(names, bases, peptides, strict=True)) == expected

@@ -32,7 +32,9 @@ def index_of(item_row) -> SimpleNamespace:
     return SimpleNamespace(
         n_items=len(item_row),
         item_row=item_row,
-        item_name=lambda item: f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1",
+        item_names=lambda items: [
+            f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1" for item in items
+        ],
     )
 
 
@@ -174,7 +176,9 @@ from virnucpro.store.coverage import survey
 run, target = RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])
 coverage = survey(run, np.array([0, 5, 7, 12]), "f" * 64)
 rows = np.arange(6000) % 12
-index = SimpleNamespace(n_items=6000, item_row=rows, item_name=lambda item: f"name_of_item_{item}")
+index = SimpleNamespace(
+    n_items=6000, item_row=rows, item_names=lambda items: [f"name_of_item_{i}" for i in items]
+)
 
 def attempt():
     try:

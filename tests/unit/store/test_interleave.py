@@ -23,7 +23,9 @@ VIEWS = {"joined": 8}
 def index_of(item_row) -> SimpleNamespace:
     item_row = np.asarray(item_row, np.int64)
     return SimpleNamespace(
-        n_items=len(item_row), item_row=item_row, item_name=lambda item: f"r_chunk_{item}F1"
+        n_items=len(item_row),
+        item_row=item_row,
+        item_names=lambda items: [f"r_chunk_{item}F1" for item in items],
     )
 
 
