@@ -51,6 +51,7 @@ def memory_of(tmp_path, monkeypatch):
     return limit
 
 
+@pytest.mark.timeout(220)  # three runs of the program
 def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     few_fasta, virnucpro, memory_of, tmp_path, undisturbed, difference_of
 ):
