@@ -282,7 +282,16 @@ def test_a_part_of_unknown_size_is_asked_for_its_rest(fetch, alone, server, data
     assert len(server.asked("esm2_tiny.pt")) == 1, "the answer is 416, and all of it is there"
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"url": 1}', '{"url": "http://x/", "size": 3}'])
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "{",
+        "[]",
+        '{"url": 1}',
+        '{"url": "http://another.example/x", "validator": "\\"one\\"", "size": null}',
+    ],
+)
 def test_a_part_without_a_note_of_its_own_is_not_gone_on_with(fetch, alone, server, data, note):
     data.downloads.mkdir(parents=True)
     (data.downloads / "esm2_tiny.pt.part").write_bytes(b"something else")
@@ -384,6 +393,14 @@ def test_from_a_folder_without_a_network(fetch, server, published_files):
     assert (published_files / "esm2_tiny.pt").exists()
 
 
+def test_an_encoder_that_was_fetched_alone_embeds(fetch, alone):
+    from virnucpro.pipeline.embed import embed_job
+
+    bundle = fetch(recipe=alone)
+    job = embed_job(["x.fa"], encoder="esm2_tiny/protein")
+    assert (job.encoders, job.head) == (bundle.encoders, None)
+
+
 def test_a_folder_that_lacks_files_says_where_to_get_them(fetch, server, tmp_path):
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "config.json").write_text("{}")
@@ -428,8 +445,10 @@ def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
     poisoned.unlink()
     subprocess.run([sys.executable, "-c", POISON, poisoned, victim], check=True)
     poisoned_recipe = stand_ins.recipe_of_files(server.folder)
-    with pytest.raises(BundleError, match=rf"{name}: .*[Nn]othing of it was run"):
+    with pytest.raises(BundleError, match=rf"{name}: .*[Nn]othing of it was run") as caught:
         fetch(recipe=poisoned_recipe)
+    assert "posix.system" in str(caught.value)
+    assert "weights_only" not in str(caught.value), "torch advises to switch the guard off"
     assert not victim.exists()
     assert entries(data) == []
     import torch

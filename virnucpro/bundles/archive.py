@@ -61,6 +61,8 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
         When the archive is damaged or is none, when a member is not one of the manifest's, when a
         bundle of that name is installed, or the disk is too small.
     """
+    if not archive.is_file():
+        raise BundleError(f"{archive}: there is no such file. Check the name of the packed bundle.")
     with data.lock():
         try:
             with archive.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as members:

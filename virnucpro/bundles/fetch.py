@@ -130,8 +130,9 @@ def _downloaded(
             download(url, path, _hint(file), patience, listener.progress)
         try:
             require_content(path, file.checksum, url)
-        except BundleError:
+        except BundleError as error:
             path.unlink()
+            error.add_note(f"It has been removed: the same command fetches it anew. {_hint(file)}")
             raise
     return paths
 

@@ -1,6 +1,8 @@
 """Published checkpoints, opened without running what they hold, and rewritten as safetensors."""
 
 import pickle
+import re
+import warnings
 import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
@@ -69,7 +71,9 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def _load(path: Path) -> object:
     """Let torch rebuild tensors and plain data, fair-esm's Namespace of settings, nothing else."""
     try:
-        with torch.serialization.safe_globals([Namespace]):
+        with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
+            # torch asks users to report odd pickles to it
+            warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
             # only archives can be mapped; the format before PyTorch 1.6 is read whole
             return torch.load(
                 path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
@@ -79,16 +83,16 @@ def _load(path: Path) -> object:
             f"{path}: is refused, and nothing of it was run ({_refusal(error)}). A checkpoint "
             "holds tensors and plain settings alone: get the file from its publisher again."
         ) from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # noqa: BLE001 - damaged pickles and archives raise nearly anything
         raise BundleError(
             f"{path}: cannot be read as a checkpoint ({_first_line(error)}). Get the file again."
         ) from None
 
 
 def _refusal(error: Exception) -> str:
-    """Leave out torch's own advice, which is to load the file without the guard."""
-    _, _, reason = str(error).partition("WeightsUnpickler error: ")
-    return reason.partition("\n")[0].partition(" was not an allowed")[0] or "it is no plain pickle"
+    """Say what it names, without torch's own advice, which is to load it without the guard."""
+    named = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f"it names {named[1]}" if named else "it is no plain pickle"
 
 
 def _first_line(error: Exception) -> str:

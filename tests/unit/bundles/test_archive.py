@@ -182,5 +182,5 @@ def test_another_file_is_no_packed_bundle(tmp_path, data):
         archive.addfile(*[member("readme")[0], io.BytesIO(b"x")])
     with pytest.raises(BundleError, match=r"is no packed bundle.*bundle pack"):
         unpack_bundle(tmp_path / "other.tar", data)
-    with pytest.raises(BundleError, match=r"none\.tar: No such file"):
+    with pytest.raises(BundleError, match=r"none\.tar: there is no such file"):
         unpack_bundle(tmp_path / "none.tar", data)

@@ -1,0 +1,136 @@
+import pickle
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2
+from virnucpro.bundles.tensor_files import read_fair_esm, read_state_dict, write_tensors
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.errors import BundleError
+
+
+class Widget:
+    def __init__(self):
+        self.weight = torch.zeros(2)
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_state_dict_comes_out_as_it_was_saved_in_either_format(tmp_path, archive):
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5.0).half(), "c": torch.ones(1).bfloat16()}
+    torch.save(tensors, tmp_path / "x.bin", _use_new_zipfile_serialization=archive)
+    found = read_state_dict(tmp_path / "x.bin")
+    write_tensors(tmp_path / "x.safetensors", found)
+    for result in (found, load_file(tmp_path / "x.safetensors")):
+        assert set(result) == set(tensors)
+        for name, tensor in tensors.items():
+            assert result[name].dtype == tensor.dtype
+            assert torch.equal(result[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([torch.zeros(1)], "holds no tensors by name"),
+        ({}, "holds no tensors by name"),
+        ({"a": 1}, "holds 'a', which is no tensor"),
+        ({3: torch.zeros(1)}, "holds 3, which is no tensor"),
+        ({"a": Widget()}, r"nothing of it was run \(it names \S*Widget\)"),
+        (nn.Linear(2, 2), r"nothing of it was run \(it names torch\.nn\.modules\.linear\.Linear\)"),
+    ],
+)
+def test_anything_but_tensors_by_name_is_refused(tmp_path, content, message):
+    torch.save(content, tmp_path / "x.bin")
+    with pytest.raises(BundleError, match=message):
+        read_state_dict(tmp_path / "x.bin")
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "x.bin")
+    content = (tmp_path / "x.bin").read_bytes()
+    for size in (0, 4, 200, len(content) // 2, len(content) - 30):
+        (tmp_path / "x.bin").write_bytes(content[:size])
+        with pytest.raises(BundleError, match=r"x\.bin: .*again") as caught:
+            read_state_dict(tmp_path / "x.bin")
+        assert "weights_only" not in str(caught.value)
+
+
+def test_a_pickle_that_is_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "x.pt").write_bytes(pickle.dumps({"model": {}}))
+    with zipfile.ZipFile(tmp_path / "y.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"garbage")
+        archive.writestr("archive/version", "3")
+    for name in ("x.pt", "y.pt", "none.pt"):
+        with pytest.raises(BundleError, match=name):
+            read_fair_esm(tmp_path / name)
+
+
+def test_another_checkpoint_is_no_fair_esm(tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "x.pt")
+    with pytest.raises(BundleError, match="is no fair-esm checkpoint"):
+        read_fair_esm(tmp_path / "x.pt")
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_before_it_is_a_bundle(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    del content["model"]["encoder.sentence_encoder.layers.1.fc1.bias"]
+    torch.save(content, tmp_path / "esm2_tiny.pt")
+    with pytest.raises(BundleError, match=r"layers\.1\.fc1\.bias"):
+        convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+
+
+def test_types_are_kept_and_heads_are_left_out(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    content["model"] = {name: tensor.half() for name, tensor in content["model"].items()}
+    torch.save(content, tmp_path / "esm2_tiny.pt")
+    convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+    tensors = load_file(tmp_path / "protein.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    assert not [name for name in tensors if name.startswith(("lm_head", "contact_head"))]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("{", "is no JSON"), ("[]", "holds no settings by name"), ("{}", "lack 'vocab_size'")],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path, stand_ins, config, message):
+    stand_ins.write_dnabert_s(tmp_path)
+    (tmp_path / "config.json").write_text(config)
+    files = (tmp_path / name for name in ("config.json", "tokenizer.json", "pytorch_model.bin"))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BundleError, match=rf"config\.json: .*{message}"):
+        convert_dnabert_s("x", *files, tmp_path / "out")
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, stand_ins):
+    stand_ins.write_dnabert_s(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    files = (tmp_path / name for name in ("config.json", "tokenizer.json", "pytorch_model.bin"))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BundleError, match=r"tokenizer\.json"):
+        convert_dnabert_s("x", *files, tmp_path / "out")
+
+
+def test_a_disk_that_is_full_is_told(stand_ins, tmp_path):
+    with pytest.raises(BundleError, match=r"none/x\.safetensors: cannot be written"):
+        write_tensors(tmp_path / "none" / "x.safetensors", {"a": torch.zeros(1)})
+
+
+def test_a_converted_encoder_loads(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    entry = convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+    assert (entry.dim, entry.view, entry.files) == (
+        32,
+        "protein",
+        {"weights": "protein.safetensors"},
+    )
+    from virnucpro.encoders.registry import EncoderSpec
+
+    spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
+    assert load_encoder(spec).dim == 32
