@@ -21,6 +21,7 @@ from virnucpro.sequences.windows import Tiling
 
 __all__ = [
     "Bundle",
+    "bundle_names",
     "describe_bundle",
     "embedded_names",
     "list_bundles",
@@ -109,6 +110,11 @@ def open_bundle(name_or_path: str) -> Bundle:
 def embedded_names() -> tuple[str, ...]:
     """List the bundles that come with the package; no other can be installed under their names."""
     return tuple(sorted(_embedded()))
+
+
+def bundle_names() -> tuple[str, ...]:
+    """List the names of what is embedded and installed; no file is read for it."""
+    return tuple(sorted(_known()))
 
 
 def list_bundles() -> list[Bundle]:

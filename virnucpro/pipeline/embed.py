@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from virnucpro.bundles.bundle import list_bundles, open_bundle
+from virnucpro.bundles.bundle import bundle_names, open_bundle
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
@@ -58,7 +58,7 @@ def _encoder(name: str) -> tuple[str, EncoderSpec, str]:
     """Find an encoder: its name for people, what opens it, and its fingerprint."""
     bundle_name, _, view = name.rpartition("/")
     path = Path(name)
-    if name and path.exists() and bundle_name not in {one.name for one in list_bundles()}:
+    if name and path.exists() and bundle_name not in bundle_names():
         spec = open_spec(path)
         return spec.name, spec, _digest(spec)
     if not bundle_name:

@@ -241,3 +241,17 @@ def test_an_installed_bundle_is_found_by_its_name_and_an_embedded_one_goes_first
     assert open_bundle("own").path == tmp_path / "data" / "bundles" / "own"
     assert open_bundle("mini").name == "mini"
     assert sorted(bundle.name for bundle in list_bundles()) == ["mini", "tiny"]
+
+
+def test_a_malformed_bundle_is_in_nobody_elses_way(bundle_folder, tmp_path, monkeypatch):
+    from virnucpro.pipeline.embed import embed_job
+
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    installed = tmp_path / "data" / "bundles"
+    shutil.copytree(bundle_folder, installed / "tiny")
+    (installed / "broken").mkdir()
+    (installed / "broken" / "bundle.json").write_text("{")
+    assert open_bundle("tiny").name == "tiny"
+    assert embed_job(["x.fa"], encoder="tiny/protein").encoders[0].name == "p"
+    with pytest.raises(BundleError, match=r"broken/bundle\.json: is no JSON"):
+        list_bundles()
