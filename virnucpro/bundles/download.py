@@ -39,6 +39,12 @@ T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]
 """Hears the file's name, the bytes that have arrived, and those that are expected, if known."""
 
+_NO_WORD_ON_THE_FILE: Final = frozenset(
+    {HTTPStatus.FORBIDDEN, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
+)
+"""What servers say to HEAD although they would give the file: mirrors with signed addresses, some
+proxies."""
+
 _BLOCK: Final = 1 << 18
 _PROGRESS_BYTES: Final = 1 << 20
 """An attempt that brought as much as this was worth it: patience starts anew."""
@@ -108,7 +114,7 @@ def remote_size(url: str, hint: str, patience: Patience) -> int | None:
             with _open(request, patience) as response:
                 return size_of(response.headers)
         except RefusedError as error:
-            if error.status in (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED):
+            if error.status in _NO_WORD_ON_THE_FILE:
                 return None
             raise
 

@@ -128,6 +128,7 @@ def _downloaded(
         if file in missing:
             listener.stage(f"fetching {url}")
             download(url, path, _hint(file), patience, listener.progress)
+        listener.stage(f"verifying {path.name}")
         try:
             require_content(path, file.checksum, url)
         except BundleError as error:
