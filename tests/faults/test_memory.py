@@ -83,8 +83,9 @@ def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
     assert done.returncode == 2, done.stderr
     aside = tables(run / "quarantine.tsv")
     reason = "do not fit into the memory for mini-esm2, even alone: 1.50 GiB more were wanted"
-    assert all(reason in row["reason"] for row in aside)
-    tokens = [int(row["reason"].split()[1]) for row in aside]
+    assert all(reason in row["evidence"] for row in aside)
+    assert {row["reason"] for row in aside} == {"out_of_memory"}
+    tokens = [int(row["evidence"].split()[1]) for row in aside]
     assert 150 < min(tokens) <= max(tokens) <= 162
     names = {row["seq_name"] for row in aside}
     before, after = tables(undisturbed / "predictions.tsv"), tables(run / "predictions.tsv")

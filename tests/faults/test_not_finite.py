@@ -62,7 +62,8 @@ def test_what_stays_not_finite_is_set_aside_and_never_stored(
     assert done.returncode == 2, done.stderr
     aside = tables(run / "quarantine.tsv")
     assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
-    assert {row["reason"] for row in aside} == {
+    assert {row["reason"] for row in aside} == {"not_finite"}
+    assert {row["evidence"] for row in aside} == {
         "mini-esm2 gave a vector with 128 of 128 numbers not finite, in a batch and alone"
     }
     before, after = tables(healthy / "predictions.tsv"), tables(run / "predictions.tsv")

@@ -109,6 +109,7 @@ def test_a_rank_that_hangs_is_ended_and_started_again(
         assert "in fire" in (folder / "logs" / "rank-0000.log").read_text()
 
 
+@pytest.mark.slow  # the silence after which units are lent, and the ladder, take their time
 def test_nobody_waits_for_a_rank_that_stands_still(faulty, undisturbed, difference_of):
     done, folder = faulty(point="unit", how="SIGSTOP")  # its deadline is ten minutes away
     assert done.returncode == 0, done.stderr
@@ -122,7 +123,8 @@ def test_nobody_waits_for_a_rank_that_stands_still(faulty, undisturbed, differen
 def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
     point, faulty, undisturbed, difference_of
 ):
-    done, folder = faulty(point=point, how="SIGKILL", rank=1, times=None)
+    plan = {"point": point, "how": "SIGKILL", "rank": 1, "times": None}
+    done, folder = faulty("--log-format", "json", **plan)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "quarantine.tsv").exists()
@@ -130,7 +132,18 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
     assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 4)
     assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
     assert "given up" in done.stderr
-    assert "takes" in (folder / "logs" / "coordinator.log").read_text()
+
+    story = [json.loads(line) for line in (folder / "logs" / "coordinator.jsonl").open()]
+    assert [event["event"] for event in story if event.get("rank") != 0] == [
+        "launch",
+        *["failed"] * 4,
+        "over",
+    ]
+    assert all(event["exit"] == "SIGKILL" for event in story if event["event"] == "failed")
+    assert [event["units"] for event in story if event["event"] == "dealt"] == [[1, 3]]
+    steps = [json.loads(line) for line in (folder / "logs" / "rank-0000.jsonl").open()]
+    computed = [step["unit"] for step in steps if step["event"] == "computed"]
+    assert sorted(computed) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("how", ["SIGSEGV", pytest.param("raise", marks=pytest.mark.slow)])
@@ -144,7 +157,9 @@ def test_a_sequence_that_kills_is_found_and_set_aside(how, faulty, undisturbed, 
     names = {index.item_name(int(item)) for item in np.flatnonzero(index.item_row == row)}
     quarantined = tables(folder / "quarantine.tsv")
     assert {entry["item"] for entry in quarantined} == names
-    assert all("its process dies of it" in entry["reason"] for entry in quarantined)
+    assert {(entry["row"], entry["reason"]) for entry in quarantined} == {("70", "kills_process")}
+    ended = "killed by SIGSEGV" if how == "SIGSEGV" else "planted"
+    assert all(ended in entry["evidence"] for entry in quarantined)
     assert not (folder / "missing.tsv").exists()
 
     faults = [fault for rank in ranks_in(folder).values() for fault in rank["faults"]]

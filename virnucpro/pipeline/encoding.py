@@ -179,6 +179,6 @@ class RankEncoder:
     def _too_large(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
         wanted = f": {shortage.wanted} more were wanted" if shortage.wanted else ""
         return (
-            f"its {tokens.lengths[row]:,} tokens do not fit into the memory for "
+            f"out_of_memory: its {tokens.lengths[row]:,} tokens do not fit into the memory for "
             f"{self._spec.name}, even alone{wanted}"
         )

@@ -36,23 +36,26 @@ def problems(numbers: RowNumbers) -> dict[int, str]:
     Returns
     -------
     dict of int to str
-        Row, counted from 0 -> the first check that it fails, with what was found.
+        Row, counted from 0 -> the first check that it fails: ``reason: evidence``.
     """
     found: dict[int, str] = {}
     for name, values in numbers.vectors:
         for row in _not_finite(values, found):
             bad = np.count_nonzero(~np.isfinite(values[row]))
-            found[row] = f"{name} gave a vector with {bad} of {values.shape[1]} numbers not finite"
+            found[row] = (
+                f"not_finite: {name} gave a vector with {bad} of {values.shape[1]} numbers not "
+                "finite"
+            )
     if numbers.stored is not None:
         for row in _not_finite(numbers.stored, found):
             largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
             found[row] = (
-                f"its vector overflows the {numbers.stored.dtype} that it is stored in: the "
-                f"largest number is {largest:.3g}"
+                f"overflow: its vector overflows the {numbers.stored.dtype} that it is stored in: "
+                f"the largest number is {largest:.3g}"
             )
     if numbers.scores is not None:
         for row in _not_finite(numbers.scores, found):
-            found[row] = "the head gave a score that is not finite"
+            found[row] = "not_finite: the head gave a score that is not finite"
     return found
 
 

@@ -80,7 +80,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
         seen=tuple(Place(*place) for place in known.seen),
         suspects=tuple(Place(*place) for place in known.suspects),
         convicted={
-            (place.stage, place.first): f"its process dies of it: {fault.reason}"
+            (place.stage, place.first): f"kills_process: alone in its batch, {fault.reason}"
             for place, fault in known.convicted
         },
     )

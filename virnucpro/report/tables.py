@@ -52,7 +52,7 @@ _WINDOWS = (
 )
 _SEQUENCES = ("seq_name", "length", "status", "embedding")
 _MISSING = ("seq_name", "length", "n_windows", "n_missing")
-_QUARANTINE = ("seq_name", "item", "start", "end", "reason")
+_QUARANTINE = ("seq_name", "item", "row", "start", "end", "reason", "evidence")
 
 
 def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
@@ -177,7 +177,8 @@ def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> Non
 def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> None:
     """Write the items that were tried and given up, and why.
 
-    `start` and `end` are those of the item's window, counted from 1, both included.
+    `start` and `end` are those of the item's window, counted from 1, both included. `row` is what
+    segments and logs call the item by; `reason` is a word, `evidence` what was seen.
 
     Raises
     ------
@@ -186,7 +187,8 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
     """
     items = _quarantined_items(index, coverage)
     window = np.searchsorted(index.window_first_item, items, side="right") - 1
-    rows = index.item_row[items].tolist()
+    rows = index.item_row[items]
+    told = [coverage.reasons.get(row, NA).partition(": ") for row in rows.tolist()]
     write_tsv(
         path,
         _QUARANTINE,
@@ -194,9 +196,11 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
             (
                 _owner_names(index, window[block]),
                 index.item_names(items[block]),
+                integers(rows[block]),
                 integers(index.window_starts[window[block]] + 1),
                 integers(index.window_ends[window[block]]),
-                [coverage.reasons.get(row, NA) for row in rows[block]],
+                [reason for reason, _, _ in told[block]],
+                [evidence or NA for _, _, evidence in told[block]],
             )
             for block in blocks(len(items))
         ),

@@ -54,7 +54,7 @@ class Segment:
     scores : numpy.ndarray or None
         float32 (n, 2): finite, zero where quarantined. None where the run has no head.
     reasons : mapping of int to str
-        Row -> why it is quarantined, where that is known.
+        Row -> why it is quarantined, where that is known: ``reason: evidence``.
     """
 
     unit: int

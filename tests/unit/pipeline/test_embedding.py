@@ -162,8 +162,8 @@ def test_a_row_that_does_not_fit_alone_is_set_aside_with_its_tokens(task, index,
     same_but_for(too_long, segment, healthy)
     for row in too_long:
         assert segment.reasons[row] == (
-            f"its {lengths[row]} tokens do not fit into the memory for mini-esm2, even alone: "
-            "1.50 GiB more were wanted"
+            f"out_of_memory: its {lengths[row]} tokens do not fit into the memory for mini-esm2, "
+            "even alone: 1.50 GiB more were wanted"
         )
     assert watch.rows[-1] == N_ROWS
     assert len(attempts) < 6 * N_ROWS
@@ -224,7 +224,7 @@ def test_a_row_that_stays_not_finite_is_tried_once_alone_and_set_aside(
     bad = rows_of(index, length)
     same_but_for(bad, segment, healthy)
     assert set(segment.reasons.values()) == {
-        "mini-esm2 gave a vector with 1 of 128 numbers not finite, in a batch and alone"
+        "not_finite: mini-esm2 gave a vector with 1 of 128 numbers not finite, in a batch and alone"
     }
     again = watch.places[-len(bad) :]
     assert again == [Place(3, 1, row, row + 1) for row in bad]
@@ -261,8 +261,8 @@ def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "its vector overflows the float16 that it is stored in: the largest number is 1e+06, "
-        "in a batch and alone"
+        "overflow: its vector overflows the float16 that it is stored in: the largest number is "
+        "1e+06, in a batch and alone"
     )
 
 

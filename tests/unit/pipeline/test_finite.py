@@ -19,10 +19,11 @@ def test_each_row_is_told_by_the_first_check_that_it_fails():
     scores = np.full((5, 2), 0.5, np.float32)
     scores[1, 0] = scores[4, 1] = np.inf
     assert problems(numbers(first, second, scores=scores)) == {
-        1: "bases gave a vector with 1 of 3 numbers not finite",
-        2: "residues gave a vector with 2 of 4 numbers not finite",
-        3: "its vector overflows the float16 that it is stored in: the largest number is 1e+06",
-        4: "the head gave a score that is not finite",
+        1: "not_finite: bases gave a vector with 1 of 3 numbers not finite",
+        2: "not_finite: residues gave a vector with 2 of 4 numbers not finite",
+        3: "overflow: its vector overflows the float16 that it is stored in: the largest number is "
+        "1e+06",
+        4: "not_finite: the head gave a score that is not finite",
     }
 
 

@@ -56,7 +56,7 @@ def cover() -> Callable[..., Coverage]:
         for item in quarantined:
             row = int(index.item_row[item])
             state[row], scores[row] = RowState.QUARANTINED, np.nan
-            reasons[row] = "its vector is not finite"
+            reasons[row] = "not_finite: 2 of 3 numbers: inf"
         bounds = np.array([0, index.n_rows])
         return Coverage(bounds, "f" * 64, {}, (), (), state, scores, reasons)
 

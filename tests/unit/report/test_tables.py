@@ -107,9 +107,11 @@ def test_quarantine_tells_item_and_reason(run, tmp_path):
     assert rows[0] == {
         "seq_name": "cut",
         "item": "cut_chunk_1F1",
+        "row": "12",
         "start": "1",
         "end": "24",
-        "reason": "its vector is not finite",
+        "reason": "not_finite",
+        "evidence": "2 of 3 numbers: inf",
     }
     assert {row["seq_name"] for row in rows} == {"cut"}
 
