@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv and runs the tests. Other arguments go to pytest.
+# Sets up .venv and runs the tests: all but the long ones, in two processes. Arguments go to pytest instead.
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
 #   bash scripts/test.sh -m slow        the long ones
 #   bash scripts/test.sh tests/unit     a part
@@ -9,5 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 set_up ui,test,lint,bench
 if [ "${1:-}" = --setup-only ]; then
   exit 0
+fi
+if [ $# -eq 0 ]; then
+  set -- --numprocesses 2 --dist loadfile
 fi
 exec .venv/bin/python -m pytest "$@"

@@ -16,6 +16,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 CAMPAIGNS = 20
+IN_EVERY_RUN = 5
 DEADLINE = 60.0
 
 
@@ -74,7 +75,13 @@ def kill_a_rank(folder, victim, after_units, later):
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+@pytest.mark.parametrize(
+    "campaign",
+    [
+        pytest.param(number, marks=() if number < IN_EVERY_RUN else pytest.mark.slow)
+        for number in range(CAMPAIGNS)
+    ],
+)
 def test_the_others_finish_and_a_resume_completes(
     campaign, many_fasta, undisturbed, tmp_path, virnucpro, tables, difference_of
 ):
