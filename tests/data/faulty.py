@@ -1,8 +1,8 @@
 """Runs the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
-PLAN is JSON: ``point`` (load, batch, unit, commit, exit, or poison), ``how``, ``rank`` (null for
-any), ``times`` (null for always), ``fired`` (a file that counts), ``poison`` (sequences). A spawned
-child imports this file before its own work, as any main script; there it is armed.
+PLAN is JSON: ``point`` (load, batch, unit, commit, rename, exit, or poison), ``how``, ``rank``
+(null for any), ``times`` (null for always), ``fired`` (a file that counts), ``poison`` (sequences).
+A spawned child imports this file before its own work, as any main script; there it is armed.
 """
 
 import ctypes
@@ -71,6 +71,8 @@ def arm():
         before(ModuleEncoder, "encode", lambda *_: next(batches) == 7)
     elif point == "commit":
         before(ShardWriter, "commit")
+    elif point == "rename":
+        before(Path, "replace", lambda path, *_: path.name.startswith("unit-"))
     elif point == "poison":
         arm_poison(ModuleEncoder)
 

@@ -1,6 +1,10 @@
 """Segments that are gone, and files that are none of the run's."""
 
+import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +13,8 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.segment import Segment, commit_segment, read_segment
+
+FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
 
 
 def records_of_rows(run, first, last):
@@ -139,3 +145,18 @@ def test_a_run_of_another_version_is_refused(copy_of_run, capsys):
     run.run_json.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
     assert main(["aggregate", str(run.root)]) == 1
     assert "another version of virnucpro" in capsys.readouterr().err
+
+
+def test_a_commit_that_was_cut_leaves_nothing_in_the_finished_run(
+    few_fasta, tmp_path, undisturbed, difference_of
+):
+    folder, fired = tmp_path / "run", tmp_path / "fired"
+    plan = {"point": "rename", "how": "SIGKILL", "rank": 0, "times": 1, "fired": str(fired)}
+    program = [sys.executable, FAULTY, json.dumps(plan), "predict", few_fasta, "-o", folder]
+    done = subprocess.run(
+        [*program, "--devices", "cpu:1"], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert fired.exists()
+    assert difference_of(undisturbed, folder) == []
+    assert not list(folder.rglob("*.tmp"))

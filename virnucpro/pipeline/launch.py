@@ -80,6 +80,7 @@ def compute_missing(
         waves = Waves(coordinator, task, plan, open_units, execution, story)
         _watch(session.run, coordinator, waves, reporter)
         statuses = coordinator.statuses
+    session.run.remove_unfinished()  # what ranks were killed in the middle of
     seconds = round(time.perf_counter() - started, 3)
     story.over(launch.number, seconds, len(waves.faults))
     launch = replace(
