@@ -1,0 +1,79 @@
+"""The bare work of a run in a process of its own: encode and score everything, keep it in memory.
+
+`overhead.py` starts it. It finds the run's index there, and imports nothing that it has no use for;
+what it measured is printed as JSON.
+
+    python scripts/bench/bare_loop.py RUN SCORES.npy
+"""
+
+import json
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.classify.head import load_head
+from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.partition import unit_bounds
+
+BATCH_TOKENS = 2_048
+"""A CPU rank's."""
+
+
+class BareLoop:
+    """Index to scores with nothing around it.
+
+    Parameters
+    ----------
+    run
+        A run of the bundle `mini`; its index is read.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        torch.set_num_threads(1)
+        self.bundle = open_bundle("mini")
+        self.manifest = read_manifest(run)
+        self.index = SequenceIndex.open(run.index)
+        caps = self.manifest.units
+        self.bounds = unit_bounds(self.index.row_lengths, caps["rows"], caps["positions"])
+        self._encoders = [load_encoder(spec) for spec in self.bundle.encoders]
+        self._head = load_head(self.bundle.head)
+
+    def unit(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give vectors (n, D) and scores (n, 2) of the rows ``first`` to ``last - 1``."""
+        parts = []
+        for encoder in self._encoders:
+            ids = encoder.tokenise(self.index.sequences(np.arange(first, last), encoder.view))
+            lengths = np.array([len(row) for row in ids])
+            order = longest_first(lengths)
+            part = torch.empty(len(ids), encoder.dim)
+            for batch in batches(lengths[order], lambda _: BATCH_TOKENS):
+                rows = order[batch.start : batch.stop]
+                part[torch.from_numpy(rows)] = encoder.encode([ids[row] for row in rows])
+            parts.append(part)
+        vectors = torch.cat(parts, 1)
+        return vectors, self._head.scores(vectors)
+
+
+def bare(run: RunDirectory, scores: Path) -> dict[str, float]:
+    """Encode and score everything, and keep it in memory."""
+    started = time.perf_counter()
+    loop = BareLoop(run)
+    loaded = time.perf_counter()
+    kept = [loop.unit(int(first), int(last)) for first, last in pairwise(loop.bounds)]
+    ended = time.perf_counter()
+    np.save(scores, torch.cat([one for _, one in kept]).numpy())
+    return {"load": loaded - started, "loop": ended - loaded, "rows": float(loop.bounds[-1])}
+
+
+if __name__ == "__main__":
+    _, run_folder, scores_file = sys.argv
+    print(json.dumps(bare(RunDirectory(Path(run_folder)), Path(scores_file))))

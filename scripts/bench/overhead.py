@@ -1,0 +1,178 @@
+"""What a run costs above the bare work: encode everything in one process, keep it in memory.
+
+Both sides are processes of their own with one thread that import what they need, and take the same
+index in the same units and batches through the same encoders and head; their scores are compared.
+The bare side finds the index there and writes nothing. The run is ``virnucpro predict`` with one
+CPU rank and everything on: it reads the sequences, supervises, marks each batch, commits segments,
+verifies them, writes all tables. They take turns (run, bare, bare, run, ...).
+
+    python scripts/bench/overhead.py [--records 10000] [--turns 2]
+
+CPU seconds are printed beside those of the clock: on a machine with other work they alone tell.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.run_dir import RunDirectory
+
+BARE_LOOP = Path(__file__).with_name("bare_loop.py")
+RANK_LOOP = Path(__file__).with_name("rank_loop.py")
+
+_STOPS = {"TAA", "TAG", "TGA"}
+
+
+def main() -> None:
+    """Take turns and print medians."""
+    options = _options()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        fasta = write_records(folder / "input.fa", options.records, options.bases)
+        run_once(fasta, folder / "first")  # files come into the cache, and the index is made
+        runs, bares = take_turns(folder, fasta, options.turns)
+        print_comparison(RunDirectory(folder / "first"), runs, bares)
+        if options.loops:
+            print_loops(folder)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=10_000)
+    parser.add_argument("--bases", type=int, default=480, help="of a record (%(default)s)")
+    parser.add_argument("--turns", type=int, default=2, help="of run, bare, bare, run")
+    parser.add_argument("--loops", action="store_true", help="compare the two loops alone, too")
+    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    return parser.parse_args()
+
+
+def write_records(path: Path, n_records: int, bases: int) -> Path:
+    """Write records of about so many bases in which one frame is open."""
+    dice = random.Random(1)  # noqa: S311 - the same input each time
+    codons = [codon for codon in map("".join, product("ACGT", repeat=3)) if codon not in _STOPS]
+    with path.open("w") as stream:
+        for number in range(n_records):
+            n_codons = dice.randint(bases // 6, bases // 3)
+            stream.write(f">r{number}\n{''.join(dice.choices(codons, k=n_codons))}\n")
+    return path
+
+
+def take_turns(
+    folder: Path, fasta: Path, turns: int
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Measure both sides in an order in which a drift of the machine cancels out."""
+    runs, bares = [], []
+    for turn in range(turns):
+        runs.append(run_once(fasta, folder / f"run-{turn}-a"))
+        bares += [bare_once(folder) for _ in range(2)]
+        runs.append(run_once(fasta, folder / f"run-{turn}-b"))
+        wall = [f"{one['wall']:.2f}" for one in (runs[-2], *bares[-2:], runs[-1])]
+        print(f"turn {turn + 1}: run, bare, bare, run {', '.join(wall)} s", flush=True)
+        check_scores(folder / f"run-{turn}-a", folder / "scores.npy")
+        for side in "ab":
+            shutil.rmtree(folder / f"run-{turn}-{side}")
+    return runs, bares
+
+
+def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
+    """Predict; give the seconds of all stages."""
+    command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", outdir]
+    command += ["--devices", "cpu:1", "--threads", "1", "--log-format", "json", "--quiet"]
+    seconds, _ = measured(command)
+    run = RunDirectory(outdir)
+    manifest = read_manifest(run)
+    ranks = manifest.launches[0].seconds["ranks"]
+    moments = {
+        event["event"]: datetime.fromisoformat(event["time"]).timestamp()
+        for event in map(json.loads, run.steps(0, "jsonl").read_text().splitlines())
+    }
+    load = moments["loaded"] - moments["started"]
+    loop = moments["finished"] - moments["loaded"]
+    stages = {
+        "load": load,
+        "loop": loop,
+        "rank's start and end": ranks - load - loop,
+        "index": manifest.seconds["index"],
+        "outputs": manifest.seconds["outputs"],
+    }
+    rest = seconds["wall"] - ranks - manifest.seconds["index"] - manifest.seconds["outputs"]
+    return seconds | stages | {"coordinator's start and end": rest}
+
+
+def bare_once(folder: Path) -> dict[str, float]:
+    """Run the bare side in a process of its own."""
+    command = [sys.executable, BARE_LOOP, folder / "first", folder / "scores.npy"]
+    seconds, said = measured(command)
+    return seconds | json.loads(said)
+
+
+def measured(command: Sequence[str | Path]) -> tuple[dict[str, float], bytes]:
+    """Run a command; give its seconds, of the clock and of CPU, and what it printed."""
+    os.sync()
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+    before, started = os.times(), time.perf_counter()
+    done = subprocess.run(
+        [*map(str, command)], check=True, stdout=subprocess.PIPE, env=os.environ | variables
+    )
+    wall, after = time.perf_counter() - started, os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])
+    return {"wall": wall, "cpu": cpu}, done.stdout
+
+
+def check_scores(outdir: Path, scores: Path) -> None:
+    """Compare the scores of both sides: equal to the last bit, as batches are the same."""
+    from virnucpro.store.segment import read_segment  # noqa: PLC0415 - heavy, and not the bare side's
+
+    stored = [read_segment(path).scores for _, path in RunDirectory(outdir).segments()]
+    if not np.array_equal(np.concatenate(stored), np.load(scores)):
+        sys.exit("the two sides do not compute the same scores: no ratio means anything")
+
+
+def print_comparison(
+    first: RunDirectory, runs: Sequence[Mapping[str, float]], bares: Sequence[Mapping[str, float]]
+) -> None:
+    """Print medians and smallest values of every stage on both sides."""
+    size = first.embeddings.stat().st_size / 1e6
+    print(f"{bares[0]['rows']:,.0f} rows, {size:,.1f} MB of embeddings, {len(runs)} times each")
+    print(f"{'seconds':30}{'run':>8}{'least':>8}{'bare':>8}{'least':>8}{'ratio':>8}{'least':>8}")
+    for stage in runs[0]:
+        ours = [one[stage] for one in runs]
+        line = f"{stage:30}{statistics.median(ours):8.2f}{min(ours):8.2f}"
+        if stage in bares[0]:
+            theirs = [one[stage] for one in bares]
+            line += f"{statistics.median(theirs):8.2f}{min(theirs):8.2f}"
+            line += f"{statistics.median(ours) / statistics.median(theirs):8.3f}"
+            line += f"{min(ours) / min(theirs):8.3f}"
+        print(line)
+
+
+def print_loops(folder: Path) -> None:
+    """Print what a rank's loop costs above the bare one, both in one process, unit by unit."""
+    (folder / "loops").mkdir()
+    _, said = measured([sys.executable, RANK_LOOP, folder / "first", folder / "loops"])
+    seconds = json.loads(said)
+    whole = seconds["encoders"] + seconds["bare"]
+    print(
+        f"CPU seconds of some units in one process: bare {whole:.2f}, of it {seconds['bare']:.3f} "
+        f"besides the encoders; a rank's loop {seconds['rank']:.3f} besides them: "
+        f"{(seconds['rank'] - seconds['bare']) / whole:+.2%}; "
+        f"its writer's thread {seconds['writer'] / whole:.2%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

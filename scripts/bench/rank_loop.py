@@ -1,0 +1,145 @@
+"""A rank's loop beside the bare one in one process, unit by unit, on a machine however busy.
+
+`overhead.py --loops` starts it; what it measured is printed as JSON. Some units are done by either
+loop several times, in a drawn order. The encoders' own work is the same on both sides and varies by
+more than all the rest amounts to, so it is taken off: compared are the smallest CPU times of what
+either loop does besides. A rank's are of the thread that computes: marks into a pipe that a process
+reads, numbers checked, segments handed over. What the thread that commits takes is given apart.
+
+    python scripts/bench/rank_loop.py RUN SCRATCH
+"""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from bare_loop import BATCH_TOKENS, BareLoop
+
+from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.pipeline.embedding import RowEmbedder
+from virnucpro.pipeline.poison import Place, Suspicion
+from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.outbox import Outbox
+from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import SegmentWriter
+
+REPEATS = 8
+UNITS = 8
+PAUSE_S = 0.1
+
+
+class Marks:
+    """What a rank says of each batch, into a pipe."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def at(self, place: Place) -> None:
+        """Say what is tried next."""
+        self._outbox.mark(place)
+
+    def through(self, rows: int) -> None:
+        """Say how far it is."""
+        self._outbox.progress(rows, 1 << 30)
+
+
+class Stopwatch:
+    """Adds up the CPU seconds of this thread in a method.
+
+    Attributes
+    ----------
+    call
+        Stands in for the method.
+    """
+
+    def __init__(self, method: Callable[..., object]) -> None:
+        self.seconds = 0.0
+
+        def call(*arguments: object) -> object:
+            started = time.thread_time()
+            try:
+                return method(*arguments)
+            finally:
+                self.seconds += time.thread_time() - started
+
+        self.call = call
+
+
+def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
+    """Do units by both loops in turns; add up the smallest CPU seconds of each unit."""
+    encoding = Stopwatch(ModuleEncoder.encode)
+    ModuleEncoder.encode = encoding.call  # type: ignore[method-assign] - both sides' encoders
+    dice = random.Random(1)  # noqa: S311 - an order without a pattern
+    loop = BareLoop(run)
+    task = _task(loop, scratch)
+    embedder = RowEmbedder(task, loop.index)
+    sums = dict.fromkeys(("encoders", "bare", "rank", "writer"), 0.0)
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader,
+        SegmentWriter(ShardWriter(task.run, 0)) as writer,
+    ):
+        assert reader.stdin
+        marks = Marks(Outbox(reader.stdin.fileno()))
+        for unit, first, last in _some_units(loop):
+            sides = {
+                "bare": lambda: loop.unit(first, last),  # noqa: B023 - called in this turn
+                "rank": lambda: writer.put(
+                    embedder.embed(unit, first, last, marks, Suspicion())  # noqa: B023 - as above
+                ),
+            }
+            for side, seconds in _least_seconds(sides, dice, encoding).items():
+                sums[side] += seconds
+        reader.stdin.close()
+    return sums
+
+
+def _some_units(loop: BareLoop) -> list[tuple[int, int, int]]:
+    """Choose units, evenly from the longest to the shortest rows."""
+    units = [(unit, *bounds) for unit, bounds in enumerate(pairwise(loop.bounds.tolist()))]
+    return units[:: max(1, len(units) // UNITS)]
+
+
+def _least_seconds(
+    sides: Mapping[str, Callable[[], object]], dice: random.Random, encoding: Stopwatch
+) -> dict[str, float]:
+    """Give the smallest CPU time of the encoders, and of each side and the writer without them."""
+    least = dict.fromkeys(("encoders", *sides, "writer"), float("inf"))
+    for side in dice.sample([*sides] * REPEATS, len(sides) * REPEATS):
+        encoding.seconds = 0.0
+        thread, process = time.thread_time(), time.process_time()
+        sides[side]()
+        besides = time.thread_time() - thread - encoding.seconds
+        least["encoders"] = min(least["encoders"], encoding.seconds)
+        least[side] = min(least[side], besides)
+        if side == "rank":
+            time.sleep(PAUSE_S)  # its segment is committed meanwhile, and disturbs nobody
+            others = time.process_time() - process - (time.thread_time() - thread)
+            least["writer"] = min(least["writer"], others)
+    return least
+
+
+def _task(loop: BareLoop, scratch: Path) -> RankTask:
+    return RankTask(
+        run=RunDirectory(scratch),
+        fingerprint=loop.manifest.fingerprint,
+        encoders=loop.bundle.encoders,
+        head=loop.bundle.head,
+        precision="fp32",
+        embeddings="fp16",
+        unit_rows=loop.manifest.units["rows"],
+        unit_positions=loop.manifest.units["positions"],
+        batch_tokens=BATCH_TOKENS,
+        torch_device="cpu",
+        threads=1,
+    )
+
+
+if __name__ == "__main__":
+    _, run_folder, scratch_folder = sys.argv
+    print(json.dumps(turns(RunDirectory(Path(run_folder)), Path(scratch_folder))))
