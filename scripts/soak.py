@@ -13,6 +13,7 @@ the same course of it.
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,9 @@ from soaking.strikes import Strike
 def main(argv: Sequence[str] | None = None) -> int:
     """Run campaigns; give the exit code."""
     options = _options(argv)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell's background jobs ignore Ctrl-C, and the runs that they start would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     root = Path(tempfile.mkdtemp(prefix="soak-", dir=options.folder))
     print(f"campaigns from seed {options.seed} in {root}", flush=True)
     began = time.monotonic()
