@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -84,8 +85,8 @@ def test_a_clear_error_and_a_clean_resume(
     assert "Traceback" not in said
     if stage == "computing":
         assert "bytes of disk" in said
-    if stage == "writing embeddings" and 16 < left < 48:  # room for the names, not the vectors
-        assert "the embeddings need" in complaint
+    if stage == "writing embeddings":
+        assert re.search(r"need more than [\d,]+ bytes", complaint)
     for name, content in before.items():  # the former one or its successor, which is the same here
         assert (folder / name).read_bytes() == content
     assert not list(folder.rglob("*.tmp"))

@@ -133,7 +133,10 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
     assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
     assert "given up" in done.stderr
 
-    story = [json.loads(line) for line in (folder / "logs" / "coordinator.jsonl").open()]
+    story, steps = (
+        [json.loads(line) for line in (folder / "logs" / name).read_text().splitlines()]
+        for name in ("coordinator.jsonl", "rank-0000.jsonl")
+    )
     assert [event["event"] for event in story if event.get("rank") != 0] == [
         "launch",
         *["failed"] * 4,
@@ -141,7 +144,6 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
     ]
     assert all(event["exit"] == "SIGKILL" for event in story if event["event"] == "failed")
     assert [event["units"] for event in story if event["event"] == "dealt"] == [[1, 3]]
-    steps = [json.loads(line) for line in (folder / "logs" / "rank-0000.jsonl").open()]
     computed = [step["unit"] for step in steps if step["event"] == "computed"]
     assert sorted(computed) == [0, 1, 2, 3, 4]
 
