@@ -1,5 +1,6 @@
 """Worker functions for the tests of the coordinator: a module that a spawned process can import."""
 
+import atexit
 import ctypes
 import os
 import pickle
@@ -24,8 +25,16 @@ def echo(rank, world_size, results_queue, *args):
             "pid": os.getpid(),
             "mask": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "threads": (os.environ.get("OMP_NUM_THREADS"), os.environ.get("MKL_NUM_THREADS")),
+            "wait": os.environ.get("OMP_WAIT_POLICY"),
         }
     )
+
+
+def leave_a_note(rank, world_size, results_queue, folder):
+    """Leave something to be done when the process ends, and a thread that ends later."""
+    atexit.register((Path(folder) / "handler").touch)
+    threading.Timer(0.3, (Path(folder) / "thread").touch).start()
+    print("half a line", end="")
 
 
 def succeed_or_fail(rank, world_size, results_queue, failing_rank):

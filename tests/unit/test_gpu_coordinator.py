@@ -179,6 +179,23 @@ def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeyp
         assert sorted(take(coordinator, 2)) == [("8", "3"), ("9", "3")]
 
 
+@pytest.mark.parametrize("inherited", [None, "ACTIVE"])
+def test_threads_that_wait_sleep_unless_somebody_wants_it_otherwise(spawn, monkeypatch, inherited):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if inherited:
+        monkeypatch.setenv("OMP_WAIT_POLICY", inherited)
+    coordinator = spawn(1, "echo")
+    assert by_rank(take(coordinator, 1), "wait") == {0: inherited or "PASSIVE"}
+
+
+def test_a_worker_s_exit_handlers_run_and_its_threads_are_waited_for(spawn, tmp_path):
+    coordinator = spawn(1, "leave_a_note", str(tmp_path))
+    assert coordinator.wait_for_completion(20) == {0: True}
+    assert (tmp_path / "handler").exists()
+    assert (tmp_path / "thread").exists()
+    assert (tmp_path / "logs" / "rank-0000.log").read_text() == "half a line"
+
+
 def test_threads_are_set_only_when_asked(spawn, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("MKL_NUM_THREADS", "7")

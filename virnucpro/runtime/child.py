@@ -6,6 +6,7 @@ this rank's devices alone. One thing comes earlier and cannot be helped: a spawn
 the parent's ``__main__`` before anything else. Keep the main script light.
 """
 
+import atexit
 import contextlib
 import ctypes
 import errno
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
@@ -90,9 +91,24 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     _choose_signals()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
     outbox = Outbox(connection.fileno())
-    code = _run(outbox, delivery, setup)
-    if code != 0:
-        sys.exit(code)
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # as the first one, so that all others run before it
+    codes.append(_run(outbox, delivery, setup))
+    if codes[0] != 0:
+        sys.exit(codes[0])
+
+
+def _leave(codes: Sequence[int]) -> None:
+    """End the process without taking the interpreter apart: with torch in it that is half a second.
+
+    By then threads are joined and all other exit handlers have run.
+    """
+    if codes:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError, ValueError):  # a full disk; closed already
+                    stream.flush()
+        os._exit(codes[0])
 
 
 def _run(outbox: Outbox, delivery: Delivery, setup: Setup) -> int:

@@ -6,6 +6,7 @@ import reprlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import connection, get_context, parent_process, reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -18,9 +19,11 @@ __all__ = [
     "Child",
     "Connection",
     "Delivery",
+    "HandedOver",
     "Sealed",
     "SpawnContext",
     "SpawnProcess",
+    "interrupts_held",
     "keep_interrupts_from_children",
     "wait_for_any",
     "wait_for_parent",
@@ -90,6 +93,28 @@ class Sealed:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class HandedOver:
+    """A descriptor of the parent that arrives in a child, as part of what is sealed, as an int.
+
+    Parameters
+    ----------
+    descriptor
+        The parent keeps it, and may close it once the child is started.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[[object], int], tuple[object]]:
+        return _taken_over, (reduction.DupFd(self._descriptor),)
+
+
+def _taken_over(handle: object) -> int:
+    descriptor: int = handle.detach()  # type: ignore[attr-defined]
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - the signature of os.set_inheritable
+    return descriptor
 
 
 class Child:
@@ -259,6 +284,20 @@ def wait_for_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C waiting while a child is started and noted down; it strikes on exit.
+
+    The child starts deaf to it, as after `keep_interrupts_from_children`.
+    """
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def keep_interrupts_from_children() -> None:
