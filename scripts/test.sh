@@ -10,6 +10,8 @@ set_up ui,test,lint,bench
 if [ "${1:-}" = --setup-only ]; then
   exit 0
 fi
+# Threads of one process that wait for each other leave the cores to the other process.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -eq 0 ]; then
   set -- --numprocesses 2 --dist loadfile
 fi

@@ -27,8 +27,10 @@ def test_damaged_weights_are_refused_before_anything_is_made(
 
 @pytest.mark.parametrize(
     "change",
-    [lambda content: content[:4000], lambda content: content.replace(b"layers.0", b"layers.7")],
-    ids=["cut short", "other names"],
+    [
+        pytest.param(lambda content: content[:4000], id="cut short", marks=pytest.mark.slow),
+        pytest.param(lambda content: content.replace(b"layers.0", b"layers.7"), id="other names"),
+    ],
 )
 def test_weights_that_no_rank_can_load_are_one_clear_error(
     change, few_fasta, bundle_with, tmp_path, capsys

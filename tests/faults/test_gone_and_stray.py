@@ -25,7 +25,7 @@ def records_of_rows(run, first, last):
     return {index.record_name(int(record)) for record in records}
 
 
-@pytest.mark.parametrize("what", ["segment", "shard"])
+@pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])
 def test_what_is_gone_is_listed_and_redone(
     what, copy_of_run, undisturbed, few_fasta, virnucpro, tables, difference_of, capsys
 ):

@@ -33,7 +33,7 @@ def case(signal_name, event, part, occurrence=1, *, often=False):
 
 # A file's opening is the moment before its first byte, its renaming the one before it appears.
 BEFORE_RANKS = [
-    case("SIGINT", "open", "index.json", often=True),
+    case("SIGINT", "open", "index.json"),
     case("SIGTERM", "open", "bases.npy"),
     case("SIGHUP", "open", "item_row.npy"),
     case("SIGTERM", "os.rename", "/index."),
@@ -43,7 +43,7 @@ BEFORE_RANKS = [
     case("SIGKILL", "open", "item_row.npy"),
     case("SIGKILL", "os.rename", "/index."),
     case("SIGKILL", "open", "run.json", 2),
-    case("SIGKILL", "os.rename", "run.json", often=True),
+    case("SIGKILL", "os.rename", "run.json"),
     case("SIGKILL", "os.rename", "0001.json"),
 ]
 AFTER_RANKS = [

@@ -56,7 +56,7 @@ def test_embeddings_stand_in_input_order_with_their_names(undisturbed):
     assert (vectors[repeated[0]] == vectors[repeated[1]]).all()
 
 
-@pytest.mark.parametrize("devices", ["cpu:1", "cpu:3"])
+@pytest.mark.parametrize("devices", [pytest.param("cpu:1", marks=pytest.mark.slow), "cpu:3"])
 def test_the_number_of_ranks_does_not_matter(
     undisturbed, small_fasta, tmp_path, virnucpro, difference_of, devices
 ):

@@ -51,8 +51,8 @@ def started(fasta, folder):
     [
         (signal.SIGINT, True),
         (signal.SIGTERM, False),
-        (signal.SIGTERM, True),
-        (signal.SIGHUP, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
     ],
 )
 def test_stopped_by_a_signal_with_all_that_was_committed(

@@ -213,7 +213,7 @@ next(read_records(sys.argv[1]))
     assert f"InputError: {path}: no permission to read this file" in child.stderr
 
 
-@pytest.mark.parametrize("packed", [TWO, gzip.compress(TWO)])
+@pytest.mark.parametrize("packed", [TWO, gzip.compress(TWO)], ids=["plain", "gz"])
 def test_standard_input_is_read_from_a_pipe(packed):
     script = "from virnucpro.sequences.records import *; print(list(read_records('-')))"
     child = subprocess.Popen(
