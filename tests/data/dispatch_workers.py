@@ -1,0 +1,174 @@
+"""Workers for the tests of the dispatcher: a module that is light to import."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+import time
+from multiprocessing import parent_process
+from pathlib import Path
+
+from virnucpro.dispatch import BaseWorker, Dispatcher
+
+
+class Worker(BaseWorker):
+    """Does what a task says: a pair of a method's name and its arguments, or a plain value."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        self.gpu_id, self.seed, self.keywords = gpu_id, seed, keywords
+
+    def process(self, data):
+        if isinstance(data, tuple):
+            return getattr(self, data[0])(*data[1:])
+        return data
+
+    def whoami(self):
+        return self.gpu_id, self.seed, os.getpid(), self.keywords
+
+    def environment(self, name):
+        return os.environ.get(name)
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        return seconds
+
+    def raise_(self, error):
+        raise error
+
+    def kill(self, signum=signal.SIGKILL):
+        os.kill(os.getpid(), signum)
+        time.sleep(60)
+
+    def exit(self, code):
+        raise SystemExit(code)
+
+    def hard_exit(self, code):
+        os._exit(code)
+
+    def segfault(self):
+        ctypes.string_at(0)
+
+    def hang_in_c(self):
+        """Hold the interpreter's lock for ever."""
+        mutex = ctypes.create_string_buffer(64)
+        for _ in range(2):
+            ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+
+    def hang_deaf(self):
+        while True:
+            with contextlib.suppress(BaseException):
+                time.sleep(60)
+
+    def swallow(self):
+        try:
+            time.sleep(60)
+        except BaseException:  # noqa: BLE001 - what it tests
+            return "swallowed"
+
+    def kill_once(self, path):
+        """Die of the first attempt alone."""
+        if not Path(path).exists():
+            Path(path).touch()
+            self.kill()
+        return "second attempt"
+
+    def lambda_(self):
+        return lambda: None
+
+    def evil_pickle(self):
+        return KillsInPickling()
+
+    def only_here(self):
+        return OnlyInWorkers()
+
+    def pickles_as_error(self):
+        return RaisesInPickling()
+
+    def big(self, size, byte):
+        return bytes([byte]) * size
+
+    def length(self, data):
+        return len(data)
+
+    def nested(self, count):
+        results = []
+        Dispatcher(Worker, [0]).run(range(count), lambda _, result, __: results.append(result))
+        return results
+
+    def stdout(self):
+        print("printed by a worker", flush=True)
+
+    def forks(self):
+        """Leave a process behind that holds every descriptor open, then die."""
+        if os.fork() == 0:
+            time.sleep(3)
+            os._exit(0)
+        self.kill()
+
+    def touch_after(self, path, seconds):
+        time.sleep(seconds)
+        Path(path).touch()
+
+
+class OnlyInWorkers:
+    def __reduce__(self):
+        return _refuse_parent, ()
+
+
+def _refuse_parent():
+    if parent_process() is None:
+        raise ImportError("not here")
+    return OnlyInWorkers()
+
+
+class KillsInPickling:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class RaisesInPickling:
+    def __reduce__(self):
+        raise OSError("no pickle for you")
+
+
+class OnlyInParent:
+    """A task that no worker can read."""
+
+    def __reduce__(self):
+        return _refuse_worker, ()
+
+
+def _refuse_worker():
+    raise ImportError("not there")
+
+
+class SetupRaises(Worker):
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        if gpu_id in keywords["bad"]:
+            self.process(keywords["how"])
+
+
+class DiesAfterSetup(Worker):
+    """Dies while idle, for ever."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        if gpu_id == 1:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+class CleanupFails(Worker):
+    def cleanup(self):
+        self.process(self.keywords["how"])
+
+
+class CleanupTells(Worker):
+    def cleanup(self):
+        Path(self.keywords["folder"], str(self.gpu_id)).touch()
+
+
+class LeavesThread(Worker):
+    def cleanup(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()

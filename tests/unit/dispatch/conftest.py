@@ -1,0 +1,59 @@
+"""What the tests of the dispatcher share."""
+
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """Workers that a spawned process can import, without importing pytest again."""
+    monkeypatch.syspath_prepend(str(DATA))
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    return importlib.import_module("dispatch_workers")
+
+
+class Record:
+    """Every callback's calls."""
+
+    def __init__(self):
+        self.successes, self.errors, self.timeouts = {}, {}, {}
+        self.starts, self.retries, self.faults, self.setup_failures = [], [], [], []
+        self.exits = 0
+        self.answers = Counter()
+        self.workers = Counter()
+
+    def _answer(self, into, task_id, value, worker_id):
+        into[task_id] = value
+        self.answers[task_id] += 1
+        self.workers[worker_id] += 1
+
+    def on_exit(self):
+        self.exits += 1
+
+    @property
+    def callbacks(self):
+        return {
+            "on_success": lambda *answer: self._answer(self.successes, *answer),
+            "on_error": lambda *answer: self._answer(self.errors, *answer),
+            "on_timeout": lambda *answer: self._answer(self.timeouts, *answer),
+            "on_setup_fail": lambda *what: self.setup_failures.append(what),
+            "on_retry": lambda *what: self.retries.append(what),
+            "on_fault": self.faults.append,
+            "on_exit": self.on_exit,
+        }
+
+    def assert_each_answered_once(self, count):
+        assert sorted(self.answers.elements()) == list(range(count))
+        assert self.exits == 1
+
+
+@pytest.fixture
+def record():
+    return Record()

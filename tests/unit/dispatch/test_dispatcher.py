@@ -1,0 +1,629 @@
+"""The dispatcher, with real processes: every task gets one answer, whatever happens."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from virnucpro.dispatch import BaseWorker, Dispatcher
+from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
+from virnucpro.errors import UsageError, WorkerError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def run(workers, record, tasks, gpu_ids=(0, 1), worker="Worker", options=None, **keywords):
+    dispatcher = Dispatcher(getattr(workers, worker), list(gpu_ids), **(options or {}))
+    dispatcher.run(iter(tasks), **record.callbacks, **keywords)
+    return dispatcher
+
+
+# --- what it promises when all goes well
+
+
+def test_every_task_is_answered_once_with_its_result(workers, record):
+    dispatcher = run(workers, record, range(5000))
+    record.assert_each_answered_once(5000)
+    assert record.successes == {n: n for n in range(5000)}
+    stats = dispatcher.get_stats()
+    assert (stats["completed"], stats["pending"], stats["running"]) == (5000, 0, 0)
+    assert sum(one["completed"] for one in stats["workers"].values()) == 5000
+
+
+def test_each_worker_gets_a_task_of_a_short_stream(workers, record):
+    run(workers, record, range(12))
+    assert set(record.workers) == {0, 1}
+
+
+def test_a_worker_is_told_its_device_its_seed_and_the_keywords(workers, record):
+    run(workers, record, [("whoami",)] * 4, base_seed=7, path="weights")
+    told = set(map(repr, (one[:2] + one[3:] for one in record.successes.values())))
+    assert told == {"(0, 7, {'path': 'weights'})", "(1, 8, {'path': 'weights'})"}
+
+
+def test_workers_on_one_device_differ_in_id_and_seed(workers, record):
+    run(workers, record, [("whoami",)] * 8, gpu_ids=[1, 1, 0])
+    assert set(record.workers) == {0, 1, 3}
+    assert {one[:2] for one in record.successes.values()} == {(1, 43), (1, 45), (0, 42)}
+
+
+def test_with_devices_a_worker_sees_its_own_alone(workers, record, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    dispatcher = Dispatcher(workers.Worker, devices=["3", "GPU-0af"])
+    dispatcher.run([("environment", "CUDA_VISIBLE_DEVICES")] * 6, **record.callbacks)
+    assert set(record.successes.values()) == {"3", "GPU-0af"}
+
+
+def test_an_empty_stream_is_no_error(workers, record):
+    run(workers, record, [])
+    record.assert_each_answered_once(0)
+
+
+def test_starts_are_told_once_before_the_answer(workers, record):
+    told = []
+    callbacks = record.callbacks | {
+        "on_task_start": lambda task_id, worker_id: told.append((task_id, worker_id)),
+        "on_success": lambda task_id, _, worker_id: told.append((task_id, worker_id)),
+    }
+    Dispatcher(workers.Worker, [0, 1]).run([*range(500), ("sleep", 0.3)], **callbacks)
+    assert len(told) == 1002
+    assert all(told.count(one) == 2 for one in told)
+
+
+def test_a_start_is_told_while_the_task_runs(workers):
+    began = {}
+    ended = {}
+    Dispatcher(workers.Worker, [0]).run(
+        [("sleep", 0.6)],
+        on_success=lambda task_id, *_: ended.update({task_id: time.monotonic()}),
+        on_task_start=lambda task_id, _: began.update({task_id: time.monotonic()}),
+    )
+    assert ended[0] - began[0] > 0.3
+
+
+def test_a_fast_result_does_not_wait_behind_a_slow_task(workers):
+    came = {}
+    tasks = [0] * 2000 + [("sleep", 1.0)] + [0] * 20
+    Dispatcher(workers.Worker, [0]).run(
+        tasks, on_success=lambda task_id, *_: came.update({task_id: time.monotonic()})
+    )
+    assert came[2000] - came[1999] > 0.8
+
+
+@pytest.mark.parametrize("queue_size", [1, 3, 64, 1024])
+def test_the_generator_is_never_further_ahead_than_the_bound(workers, queue_size):
+    taken = delivered = lead = 0
+
+    def generate():
+        nonlocal taken, lead
+        for number in range(3000):
+            taken += 1
+            lead = max(lead, taken - delivered)
+            yield number
+
+    def deliver(*_):
+        nonlocal delivered
+        delivered += 1
+
+    Dispatcher(workers.Worker, [0, 1], queue_size).run(generate(), deliver)
+    assert delivered == 3000
+    assert lead <= queue_size
+
+
+def test_a_slow_generator_delays_no_answer(workers):
+    came = []
+
+    def generate():
+        for number in range(5):
+            yield number
+            time.sleep(0.2)
+            assert len(came) >= number, "an answer waits for the next task"
+
+    Dispatcher(workers.Worker, [0]).run(generate(), lambda *answer: came.append(answer))
+    assert len(came) == 5
+
+
+def test_in_order_where_asked(workers, record):
+    tasks = [("sleep", 0.2), *range(300), ("raise_", ValueError("no")), *range(50)]
+    run(workers, record, tasks, options={"ordered": True, "queue_size": 64})
+    assert list(record.answers) == list(range(352))
+
+
+def test_map_yields_lazily_in_order(workers):
+    taken = []
+
+    def generate():
+        for number in range(10_000):
+            taken.append(number)
+            yield number
+
+    with Dispatcher(workers.Worker, [0, 1], queue_size=50) as dispatcher:
+        results = dispatcher.map(generate())
+        assert [next(results) for _ in range(100)] == list(range(100))
+        assert len(taken) <= 151
+        results.close()
+        assert list(dispatcher.map(["a", "b"])) == ["a", "b"]
+
+
+def test_map_raises_in_place_of_a_failed_result(workers):
+    results = Dispatcher(workers.Worker, [0]).map([1, ("raise_", KeyError("k")), 3])
+    assert next(results) == 1
+    with pytest.raises(WorkerError, match=r"task 1 failed on worker 0: (?s:.*)KeyError: 'k'"):
+        next(results)
+
+
+def test_a_million_lazy_tasks_take_no_memory(workers, record):
+    import resource
+
+    count = 0
+
+    def deliver(*_):
+        nonlocal count
+        count += 1
+
+    dispatcher = Dispatcher(workers.Worker, [0, 1])
+    dispatcher.run(iter(range(20_000)), deliver)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dispatcher.run(iter(range(300_000)), deliver)
+    assert count == 320_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10_000  # kilobytes
+
+
+# --- large data
+
+
+@pytest.mark.parametrize("size", [65_000, 1 << 20, 20 << 20])
+def test_large_results_and_tasks_arrive_whole(workers, record, size):
+    tasks = [("big", size, n % 251) for n in range(8)] + [
+        ("length", b"x" * (size + n)) for n in range(8)
+    ]
+    run(workers, record, tasks)
+    record.assert_each_answered_once(16)
+    for number in range(8):
+        assert record.successes[number] == bytes([number]) * size
+        assert record.successes[8 + number] == size + number
+
+
+def test_many_large_results_pass_a_slow_consumer(workers):
+    seen = []
+
+    def deliver(task_id, result, _):
+        time.sleep(0.002)
+        seen.append((task_id, len(result), result[-1]))
+
+    tasks = [("big", 3_000_000, n % 251) for n in range(60)]
+    Dispatcher(workers.Worker, [0, 1]).run(tasks, deliver)
+    assert sorted(seen) == [(n, 3_000_000, n % 251) for n in range(60)]
+
+
+def test_nothing_is_left_in_shared_memory_by_a_kill(workers, record):
+    before = set(Path("/dev/shm").iterdir())
+    tasks = [("big", 1 << 20, 1)] * 20 + [("kill",)] + [("big", 1 << 20, 2)] * 20
+    run(workers, record, tasks)
+    record.assert_each_answered_once(41)
+    assert set(Path("/dev/shm").iterdir()) == before
+
+
+# --- tasks that fail
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        (("raise_", ValueError("no such luck")), "ValueError: no such luck"),
+        (("raise_", TimeoutError("mine")), "TimeoutError: mine"),
+        (("raise_", KeyboardInterrupt()), "KeyboardInterrupt"),
+        (("exit", 3), "SystemExit: 3"),
+        (("lambda_",), "Can't"),
+        (("pickles_as_error",), "no pickle for you"),
+        (("only_here",), "ImportError: not here"),
+        (lambda: None, "Can't"),
+    ],
+    ids=["raises", "own timeout", "interrupt", "exit", "result", "pickling", "unreadable", "task"],
+)
+def test_a_failed_task_is_told_with_its_traceback_and_harms_no_other(workers, record, task, text):
+    run(workers, record, [*range(40), task, *range(40)], task_timeout=30)
+    record.assert_each_answered_once(81)
+    assert list(record.errors) == [40]
+    assert text in record.errors[40].replace("cannot", "Can't")  # the wording of 3.13
+    assert record.faults == []
+
+
+def test_a_task_that_no_worker_can_read_is_that_tasks_error(workers, record):
+    run(workers, record, [1, workers.OnlyInParent(), 2])
+    assert list(record.errors) == [1]
+    assert "not there" in record.errors[1]
+
+
+DEATHS = {
+    "SIGKILL": (("kill",), "was killed by SIGKILL"),
+    "SIGTERM": (("kill", signal.SIGABRT), "was killed by SIGABRT"),
+    "segfault": (("segfault",), "was killed by SIGSEGV"),
+    "exit": (("hard_exit", 5), "exited with code 5"),
+    "exit 0": (("hard_exit", 0), "exited with code 0"),
+    "pickling": (("evil_pickle",), "was killed by SIGKILL"),
+    "fork": (("forks",), "was killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize(("task", "text"), DEATHS.values(), ids=DEATHS)
+def test_a_task_that_kills_is_reported_and_all_others_done(workers, record, task, text):
+    run(workers, record, [*range(300), task, *range(300)])
+    record.assert_each_answered_once(601)
+    assert list(record.errors) == [300]
+    assert text in record.errors[300]
+    assert "attempt 2" in record.errors[300]
+    assert [(task_id, attempt) for task_id, attempt, *_ in record.retries] == [(300, 1)]
+    assert [type(one) for one in record.faults] == [WorkerDied] * 2
+    assert {one.task_id for one in record.faults} == {300}
+
+
+def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
+    run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2])
+    record.assert_each_answered_once(3)
+    assert record.successes[1] == "second attempt"
+    assert len(record.retries) == 1
+
+
+def test_one_attempt_where_asked(workers, record, tmp_path):
+    run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2], options={"max_attempts": 1})
+    assert list(record.errors) == [1]
+    assert record.retries == []
+
+
+def test_many_poisoned_tasks(workers, record):
+    tasks = [("kill",) if n % 10 == 3 else n for n in range(40)]
+    run(workers, record, tasks, options={"max_attempts": 1})
+    record.assert_each_answered_once(40)
+    assert sorted(record.errors) == [3, 13, 23, 33]
+
+
+def test_a_worker_killed_while_idle_is_replaced(workers, record):
+    pids = []
+
+    def generate():
+        yield ("whoami",)
+        while not pids:
+            yield ("sleep", 0.01)
+        os.kill(pids[0], signal.SIGKILL)
+        time.sleep(0.3)
+        yield from range(20)
+
+    callbacks = record.callbacks
+    answer = callbacks["on_success"]
+
+    def on_success(task_id, result, worker_id):
+        if task_id == 0:
+            pids.append(result[2])
+        answer(task_id, result, worker_id)
+
+    Dispatcher(workers.Worker, [0], queue_size=1).run(
+        generate(), **(callbacks | {"on_success": on_success})
+    )
+    assert [(one.exit, one.task_id) for one in record.faults] == [("SIGKILL", None)]
+    assert record.errors == {}
+    record.assert_each_answered_once(len(record.answers))
+
+
+def test_a_worker_that_always_dies_idle_is_given_up(workers, record):
+    run(workers, record, [("sleep", 0.03)] * 60, worker="DiesAfterSetup", options={"queue_size": 2})
+    assert set(record.answers.values()) == {1}
+    assert len(record.answers) == 60
+
+
+def test_random_kills_lose_nothing_and_double_nothing(workers, record):
+    rng = random.Random(5)
+    pids = set()
+    callbacks = record.callbacks
+    answer = callbacks["on_success"]
+
+    def on_success(task_id, result, worker_id):
+        answer(task_id, result, worker_id)
+        if isinstance(result, tuple):
+            pids.add(result[2])
+        if task_id % 400 == 399 and pids:
+            pid = rng.choice(sorted(pids))
+            pids.clear()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    tasks = [("whoami",) if n % 20 == 0 else n for n in range(4000)]
+    Dispatcher(workers.Worker, [0, 1], max_attempts=10).run(
+        tasks, **(callbacks | {"on_success": on_success})
+    )
+    record.assert_each_answered_once(4000)
+    assert record.errors == {}
+    assert len(record.faults) >= 3
+
+
+# --- time limits
+
+
+def test_python_code_is_interrupted_and_the_worker_stays(workers, record):
+    began = time.monotonic()
+    tasks = [("whoami",), ("sleep", 60), ("whoami",)]
+    run(workers, record, tasks, gpu_ids=[0], task_timeout=0.25)
+    assert time.monotonic() - began < 10
+    assert record.timeouts == {1: 0.25}
+    assert record.successes[0] == record.successes[2]
+    assert record.faults == []
+
+
+@pytest.mark.parametrize("task", ["hang_in_c", "hang_deaf"])
+def test_what_does_not_heed_is_killed(workers, record, task):
+    began = time.monotonic()
+    run(workers, record, [*range(50), (task,), *range(50)], task_timeout=0.2)
+    assert time.monotonic() - began < 20
+    record.assert_each_answered_once(101)
+    assert record.timeouts == {50: 0.2}
+    assert [one.task_id for one in record.faults] == [50]
+
+
+def test_a_swallowed_interruption_is_still_a_timeout(workers, record):
+    run(workers, record, [("swallow",), 1], gpu_ids=[0], task_timeout=0.2)
+    assert record.timeouts == {0: 0.2}
+    assert record.successes == {1: 1}
+
+
+def test_tasks_close_to_the_limit_are_answered_once(workers, record):
+    run(workers, record, [("sleep", 0.02)] * 60, task_timeout=0.02)
+    record.assert_each_answered_once(60)
+    assert record.errors == {}
+
+
+# --- set-up and clean-up
+
+
+FAILING_SETUPS = {
+    "raises": (("raise_", OSError("no weights")), "no weights"),
+    "exits": (("exit", 1), "SystemExit"),
+    "hard exit": (("hard_exit", 7), "exited with code 7"),
+    "killed": (("kill",), "was killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
+def test_the_others_do_the_work_of_one_that_cannot_be_set_up(workers, record, how, text):
+    run(workers, record, range(200), worker="SetupRaises", bad=[1], how=how)
+    record.assert_each_answered_once(200)
+    assert len(record.successes) == 200
+    [(gpu_id, why)] = record.setup_failures
+    assert gpu_id == 1
+    assert text in why
+
+
+@pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
+def test_no_worker_at_all_is_an_error_with_the_reasons(workers, record, how, text):
+    taken = []
+    tasks = (taken.append(n) for n in range(5))
+    with pytest.raises(RuntimeError, match=f"All workers failed during setup(?s:.*){text}"):
+        run(workers, record, tasks, worker="SetupRaises", bad=[0, 1], how=how)
+    assert len(record.setup_failures) == 2
+    assert taken == []
+    assert record.exits == 1
+
+
+def test_a_set_up_that_hangs_is_ended(workers, record):
+    run(
+        workers,
+        record,
+        range(20),
+        worker="SetupRaises",
+        bad=[1],
+        how=("sleep", 60),
+        options={"setup_timeout": 1.5},
+    )
+    assert len(record.successes) == 20
+    assert "did not set up within 1.5 s" in record.setup_failures[0][1]
+
+
+def test_a_class_that_cannot_be_made_is_a_failed_set_up(record):
+    with pytest.raises(UsageError, match="cannot be sent to a worker process"):
+        Dispatcher(_local_class(), [0]).run([1], **record.callbacks)
+    assert record.exits == 1
+
+
+def _local_class():
+    class Local(BaseWorker):
+        def setup(self, gpu_id, seed, **keywords): ...
+
+        def process(self, data): ...
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        (("raise_", OSError("no goodbye")), "no goodbye"),
+        (("exit", 2), "SystemExit"),
+        (("kill",), "was killed by SIGKILL"),
+        (("hard_exit", 4), "exited with code 4"),
+        (("sleep", 60), "did not end within 0.5 s"),
+    ],
+    ids=["raises", "exits", "killed", "hard exit", "hangs"],
+)
+def test_a_failed_clean_up_is_told_after_all_answers(workers, record, how, text):
+    run(
+        workers,
+        record,
+        range(30),
+        worker="CleanupFails",
+        gpu_ids=[0],
+        how=how,
+        options={"cleanup_timeout": 0.5},
+    )
+    record.assert_each_answered_once(30)
+    [fault] = record.faults
+    assert isinstance(fault, CleanupFailed)
+    assert text in fault.error
+
+
+def test_a_thread_left_behind_keeps_nobody_waiting(workers, record):
+    run(workers, record, [1], gpu_ids=[0], worker="LeavesThread", options={"cleanup_timeout": 0.5})
+    assert len(record.faults) == 1
+
+
+def test_workers_put_away_before_on_exit(workers, tmp_path):
+    seen = []
+    Dispatcher(workers.CleanupTells, [0, 1]).run(
+        range(4),
+        lambda *_: None,
+        on_exit=lambda: seen.extend(sorted(p.name for p in tmp_path.iterdir())),
+        folder=str(tmp_path),
+    )
+    assert seen == ["0", "1"]
+
+
+# --- what breaks a run off
+
+
+def test_what_a_generator_raises_comes_after_all_answers(workers, record):
+    cause = OSError("the disk is gone")
+
+    def generate():
+        yield from range(50)
+        raise ValueError("a bad line") from cause
+
+    with pytest.raises(ValueError, match="a bad line") as caught:
+        run(workers, record, generate())
+    assert caught.value.__cause__ is cause
+    record.assert_each_answered_once(50)
+
+
+@pytest.mark.parametrize("name", ["on_success", "on_error", "on_exit"])
+def test_what_a_callback_raises_ends_the_run(workers, record, name):
+    def fail(*_):
+        raise ZeroDivisionError(name)
+
+    began = time.monotonic()
+    tasks = [0, ("raise_", ValueError()), *(("sleep", 0.5) for _ in range(100))]
+    with pytest.raises(ZeroDivisionError, match=name):
+        Dispatcher(workers.Worker, [0, 1]).run(
+            tasks[: 2 if name == "on_exit" else None], **(record.callbacks | {name: fail})
+        )
+    assert time.monotonic() - began < 15
+
+
+def test_a_callback_that_exits_the_program_exits(workers):
+    def leave(*_):
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        Dispatcher(workers.Worker, [0]).run(range(10), leave)
+
+
+def test_workers_put_away_when_a_run_is_broken_off(workers, tmp_path):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Dispatcher(workers.CleanupTells, [0, 1]).run(
+            [0, *[("sleep", 60)] * 3], fail, folder=str(tmp_path)
+        )
+    assert {path.name for path in tmp_path.iterdir()} <= {"0", "1"}
+    assert (tmp_path / "0").exists() or (tmp_path / "1").exists()
+
+
+def test_shutdown_answers_what_was_taken_and_takes_no_more(workers, record):
+    dispatcher = Dispatcher(workers.Worker, [0, 1], queue_size=20)
+    taken = []
+
+    def generate():
+        number = 0
+        while True:
+            taken.append(number)
+            yield number
+            number += 1
+
+    callbacks = record.callbacks
+    answer = callbacks["on_success"]
+
+    def on_success(task_id, result, worker_id):
+        answer(task_id, result, worker_id)
+        if task_id == 500:
+            dispatcher.shutdown()
+
+    dispatcher.run(generate(), **(callbacks | {"on_success": on_success}))
+    record.assert_each_answered_once(len(taken))
+    dispatcher.shutdown()  # nothing runs: nothing happens
+
+
+def test_shutdown_from_another_thread_ends_a_run_that_waits(workers, record):
+    dispatcher = Dispatcher(workers.Worker, [0])
+    threading.Timer(0.5, dispatcher.shutdown).start()
+    dispatcher.run(iter(lambda: ("sleep", 0.2), None), **record.callbacks)
+    record.assert_each_answered_once(len(record.answers))
+
+
+# --- where it is used
+
+
+def test_used_twice_in_a_thread_and_within_a_worker(workers, record):
+    dispatcher = Dispatcher(workers.Worker, [0])
+    results = []
+    thread = threading.Thread(
+        target=dispatcher.run,
+        args=([("nested", 5), 1], lambda _, result, __: results.append(result)),
+    )
+    thread.start()
+    thread.join()
+    assert sorted(results, key=repr) == [1, [0, 1, 2, 3, 4]]
+    dispatcher.run(range(3), **record.callbacks)
+    record.assert_each_answered_once(3)
+
+
+def test_a_run_within_a_callback_of_the_same_dispatcher_is_refused(workers):
+    dispatcher = Dispatcher(workers.Worker, [0])
+    with pytest.raises(RuntimeError, match="use another one"):
+        dispatcher.run([1], lambda *_: dispatcher.run([2], print))
+
+
+def test_stats_while_it_runs(workers):
+    dispatcher = Dispatcher(workers.Worker, [0, 1], queue_size=10)
+    seen = []
+    dispatcher.run(range(200), lambda *_: seen.append(dispatcher.get_stats()))
+    assert [one["completed"] for one in seen] == list(range(1, 201))
+    assert all(one["pending"] + one["running"] <= 10 for one in seen)
+
+
+def test_output_is_thrown_away_where_asked(workers, record, capfd):
+    run(workers, record, [("stdout",)], options={"suppress_worker_output": True})
+    assert capfd.readouterr().out == ""
+    run(workers, record, [("stdout",)])
+    assert capfd.readouterr().out == "printed by a worker\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((object, [0]), TypeError),
+        (("Worker", [0]), TypeError),
+        ((BaseWorker, []), ValueError),
+        ((BaseWorker,), ValueError),
+        ((BaseWorker, [0], 0), ValueError),
+    ],
+)
+def test_wrong_use_is_refused_at_once(arguments, error):
+    with pytest.raises(error):
+        Dispatcher(*arguments)
+
+
+def test_a_keyword_that_cannot_be_sent_is_refused_before_a_task_is_taken(workers, record):
+    taken = []
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(UsageError, match="cannot be sent"):
+        run(workers, record, (taken.append(n) for n in range(3)), hook=lambda: None)
+    assert taken == []
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_class_of_a_prompt_is_refused(workers, monkeypatch):
+    monkeypatch.setattr(workers.Worker, "__module__", "__main__")
+    with pytest.raises(UsageError, match="into a module"):
+        Dispatcher(workers.Worker, [0]).run([1], print)

@@ -1,0 +1,491 @@
+"""The wait loop of a run: hands tasks out, takes answers in, sees workers die, replaces them.
+
+All of it runs in the thread that iterates over `Engine.events`: nothing happens while that thread
+is elsewhere, so a slow consumer holds the generator of tasks back, and no lock is needed.
+"""
+
+import atexit
+import os
+import select
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from virnucpro.dispatch.packing import unpack_answers
+from virnucpro.dispatch.post import Tag
+from virnucpro.dispatch.protocol import (
+    CleanupFailed,
+    Event,
+    SetupFailed,
+    TaskError,
+    TaskRetried,
+    TaskStarted,
+    TaskTimeout,
+    WorkerDied,
+    WorkerReady,
+)
+from virnucpro.dispatch.seat import Place, Seat, State
+from virnucpro.dispatch.stream import Stream, Tasks
+from virnucpro.runtime.messages import Failure, Finished, Message, Report
+from virnucpro.runtime.status import exit_name
+
+__all__ = ["HARD_GRACE_S", "STOP_GRACE_S", "Engine", "Rules"]
+
+HARD_GRACE_S = 1.0
+"""Seconds that a task has to end after its time limit, before its worker is killed."""
+
+STOP_GRACE_S = 2.0
+"""Seconds that workers have to put away what they hold when a run is broken off."""
+
+BARREN = 3
+"""So many times in a row may a worker die without having answered, or died of, a single task."""
+
+_TICK_S = 0.05
+"""Longest sleep in seconds while there are time limits, or starts to be told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a run goes by.
+
+    Attributes
+    ----------
+    max_attempts
+        How often a task may be begun whose workers die.
+    task_timeout, setup_timeout, cleanup_timeout
+        Seconds, or None for as long as it takes.
+    fair
+        Whether each worker that still sets up is kept a task.
+    tell_starts
+        Whether `TaskStarted` is wanted.
+    """
+
+    max_attempts: int
+    task_timeout: float | None
+    setup_timeout: float | None
+    cleanup_timeout: float | None
+    fair: bool
+    tell_starts: bool
+
+
+class Engine:
+    """One run.
+
+    Parameters
+    ----------
+    places
+        The workers.
+    stream
+        The tasks; whoever consumes the events counts what was delivered there.
+    rules
+        What the run goes by.
+    most
+        Most tasks in a batch.
+    """
+
+    def __init__(self, places: Sequence[Place], stream: Stream, rules: Rules, most: int) -> None:
+        self._places = places
+        self._stream = stream
+        self._rules = rules
+        self._most = most
+        self._seats: dict[int, Seat] = {}
+        self._barren: dict[int, int] = {}
+        self._attempts: dict[int, int] = {}
+        self._failures: list[str] = []
+        self._watched: dict[int, Seat] = {}
+        self._lock = threading.RLock()
+        self._wake = -1
+        self._draining = False
+        self._stopping = False
+        self._gave_up = False
+        self._owner = os.getpid()
+
+    @property
+    def running(self) -> dict[int, int]:
+        """Number of tasks that each worker has now."""
+        return {worker_id: seat.outstanding for worker_id, seat in self._seats.copy().items()}
+
+    def drain(self) -> None:
+        """Take no more tasks, answer those that were taken, then end. From any thread."""
+        with self._lock:
+            self._draining = True
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+
+    def events(self) -> Generator[Event, None, None]:
+        """Do the run, and tell what happens. Close it to break the run off.
+
+        Raises
+        ------
+        RuntimeError
+            When no worker is left.
+        Exception
+            What the generator of tasks raised, once all its tasks are answered.
+        """
+        self._poll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._wake, select.EPOLLIN)
+        atexit.register(self._kill_at_exit)
+        try:
+            for place in self._places:
+                self._open(place)
+            yield from self._work()
+            yield from self._end()
+            self._raise_what_is_left()
+        finally:
+            try:
+                self._stop()
+            finally:
+                self._close()
+
+    # --- the run
+
+    def _work(self) -> Iterator[Event]:
+        if self._rules.fair:
+            yield from self._first_tasks()
+        while not self._stream.over:
+            if self._draining:
+                self._stream.end()
+            if not self._seats:
+                yield from self._give_up()
+                return
+            yield from self._hand_out()
+            if not self._stream.over:
+                yield from self._look(0.0 if self._hungry else self._patience())
+
+    def _first_tasks(self) -> Iterator[Event]:
+        """Wait for the first worker; then keep a task for each of the others."""
+        while self._seats and not self._draining:
+            if any(seat.state is State.READY for seat in self._seats.values()):
+                break
+            yield from self._look(self._patience())
+        starting = sum(seat.state is State.STARTING for seat in self._seats.values())
+        yield from self._hand_out(once=True)
+        self._stream.set_aside(starting)
+
+    @property
+    def _hungry(self) -> bool:
+        return self._stream.has_more and any(seat.wanted for seat in self._seats.values())
+
+    def _hand_out(self, *, once: bool = False) -> Iterator[Event]:
+        for seat in list(self._seats.values()):
+            wanted = min(1, seat.wanted) if once else seat.wanted
+            if wanted and self._stream.has_more:
+                tasks = self._stream.take(wanted)
+                if tasks[1]:
+                    yield from self._give(seat, tasks)
+
+    def _look(self, patience: float | None) -> Iterator[Event]:
+        """Sleep until something happens or is due, then see to it."""
+        dead = []
+        for descriptor, _ in self._poll.poll(patience):
+            seat = self._watched.get(descriptor)
+            if seat is None:
+                self._clear_wake()
+            elif descriptor == seat.child.sentinel:
+                dead.append(seat)
+            elif descriptor == seat.feed.descriptor:
+                self._go_on_feeding(seat)
+            else:
+                yield from self._listen(seat, descriptor)
+        for seat in dead:
+            yield from self._bury(seat)
+        yield from self._look_after_times()
+
+    def _listen(self, seat: Seat, descriptor: int) -> Iterator[Event]:
+        for message in seat.child.messages():
+            yield from self._understand(seat, message)
+        if seat.child.pipe is None:
+            del self._watched[descriptor]  # closed, and so gone from the poll as well
+
+    def _understand(self, seat: Seat, message: Message) -> Iterator[Event]:
+        match message:
+            case Report(payload):
+                tag, rest = payload[:1], memoryview(payload)[1:]
+                if tag == Tag.ANSWERS:
+                    yield from self._answers(seat, rest)
+                else:
+                    yield from self._word(seat, tag, str(rest, "utf-8"))
+            case Failure(_, _, traceback):
+                seat.words_of_end = traceback
+            case Finished():
+                seat.finished = True
+
+    def _answers(self, seat: Seat, rest: memoryview) -> Iterator[Event]:
+        if self._rules.tell_starts:
+            count, _, _ = unpack_answers(rest)
+            yield from self._starts(seat, seat.answered + count)
+        for event in seat.take(rest, self._rules.task_timeout):
+            if self._attempts:
+                self._forget(event)
+            yield event
+
+    def _word(self, seat: Seat, tag: bytes, text: str) -> Iterator[Event]:
+        if tag == Tag.READY:
+            # There may be no work left by now: it then ends at once, and that is no death.
+            seat.state = State.ENDING if seat.feed.finishing else State.READY
+            seat.since = time.monotonic()
+            yield WorkerReady(seat.worker_id)
+            tasks = self._stream.release()
+            if tasks[1]:
+                yield from self._give(seat, tasks)
+        elif tag == Tag.SETUP_FAILED:
+            seat.state = State.FAILED
+            seat.since = time.monotonic()
+            yield self._setup_failed(seat.place, text)
+        elif tag == Tag.CLEANUP_FAILED:
+            yield CleanupFailed(seat.place.assignment.gpu_id, text)
+
+    def _give(self, seat: Seat, tasks: Tasks) -> Iterator[Event]:
+        refused = seat.give(tasks)
+        self._watch_feed(seat)
+        yield from refused
+
+    def _setup_failed(self, place: Place, text: str) -> SetupFailed:
+        self._stream.put_back(zip(*self._stream.release(), strict=True))
+        gpu_id = place.assignment.gpu_id
+        self._failures.append(f"worker {place.worker_id} (gpu_id {gpu_id}):\n{text}")
+        return SetupFailed(gpu_id, text)
+
+    def _starts(self, seat: Seat, until: int) -> Iterator[Event]:
+        """Tell of the starts of tasks up to the number `until`."""
+        if until > seat.reported:
+            ids = seat.ids_between(seat.reported, until)
+            seat.reported = until
+            for task_id in ids:
+                yield TaskStarted(task_id, seat.worker_id)
+
+    def _forget(self, event: Event) -> None:
+        for task_id in getattr(event, "task_ids", ()) or [getattr(event, "task_id", -1)]:
+            self._attempts.pop(task_id, None)
+
+    # --- times
+
+    def _patience(self) -> float | None:
+        rules = self._rules
+        limits = (rules.task_timeout, rules.setup_timeout, rules.cleanup_timeout)
+        if rules.tell_starts or any(limit is not None for limit in limits):
+            return _TICK_S
+        return None
+
+    def _look_after_times(self) -> Iterator[Event]:
+        now = time.monotonic()
+        for seat in self._seats.values():
+            serial, began = seat.running, seat.started_at
+            if serial is not None and self._rules.tell_starts:
+                yield from self._starts(seat, serial)
+            why = self._lateness(seat, serial, began, now)
+            if why and seat.ended_for is None:
+                seat.ended_for = serial or 0, why
+                seat.child.kill()
+
+    def _lateness(self, seat: Seat, serial: int | None, began: float, now: float) -> str:
+        """Say what a worker takes too long for, if it does."""
+        rules, since = self._rules, now - seat.since
+        if seat.state is State.STARTING:
+            limit, what = rules.setup_timeout, "did not set up"
+        elif serial is not None:
+            limit, since, what = rules.task_timeout, now - began, "did not end its task"
+            # Race: another task may have begun since the time was read; the number tells.
+            if limit is None or seat.running != serial:
+                return ""
+            limit += HARD_GRACE_S
+        elif seat.state in {State.ENDING, State.FAILED}:
+            limit, what = rules.cleanup_timeout, "did not end"
+        else:
+            return ""
+        return f"it {what} within {limit:g} s" if limit is not None and since > limit else ""
+
+    # --- deaths
+
+    def _bury(self, seat: Seat) -> Iterator[Event]:
+        self._unwatch(seat)
+        for message in seat.child.last_messages():
+            yield from self._understand(seat, message)
+        code = exit_name(seat.child.exit_code())
+        serial = seat.running
+        unanswered = seat.unanswered()
+        del self._seats[seat.worker_id]
+        seat.close()
+        if self._stopping:
+            return
+        yield from self._explain(seat, code, serial, unanswered)
+
+    def _explain(
+        self,
+        seat: Seat,
+        code: int | str | None,
+        serial: int | None,
+        unanswered: list[tuple[int, object]],
+    ) -> Iterator[Event]:
+        text = _how(seat, code)
+        if seat.state is State.STARTING:
+            yield self._setup_failed(seat.place, f"{text} It was setting up.")
+        elif seat.state is State.ENDING and not unanswered:
+            if not (seat.finished and code in {0, None}):
+                yield CleanupFailed(seat.place.assignment.gpu_id, f"{text} It was cleaning up.")
+        elif seat.state is not State.FAILED:
+            charged = None if serial is None else unanswered.pop(serial - seat.answered - 1)
+            yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0])
+            if charged is not None:
+                yield from self._charge(seat, serial, charged, text)
+            self._stream.put_back(unanswered)
+            yield from self._replace(seat, barren=charged is None and not seat.answered)
+
+    def _charge(
+        self, seat: Seat, serial: int | None, task: tuple[int, object], text: str
+    ) -> Iterator[Event]:
+        """Answer for the task in which a worker died, or have it done again."""
+        task_id = task[0]
+        yield from self._starts_of(seat, serial)
+        if seat.ended_for is not None:
+            if seat.ended_for[0] == serial:
+                yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, seat.worker_id)
+            else:  # the late task was answered at the last moment: this one is innocent
+                self._stream.put_back([task])
+            return
+        attempt = self._attempts.get(task_id, 0) + 1
+        if attempt < self._rules.max_attempts:
+            self._attempts[task_id] = attempt
+            self._stream.put_back([task])
+            yield TaskRetried(task_id, attempt, text, seat.worker_id)
+        else:
+            self._attempts.pop(task_id, None)
+            yield TaskError(
+                task_id, f"{text} It was running this task, attempt {attempt}.", seat.worker_id
+            )
+
+    def _starts_of(self, seat: Seat, serial: int | None) -> Iterator[Event]:
+        if self._rules.tell_starts and serial is not None:
+            yield from self._starts(seat, serial)
+
+    def _replace(self, seat: Seat, *, barren: bool) -> Iterator[Event]:
+        """Start a worker in place of a dead one, where there is work for it."""
+        worker_id = seat.worker_id
+        self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
+        if self._barren[worker_id] >= BARREN:
+            yield self._setup_failed(
+                seat.place, f"worker {worker_id} died {BARREN} times in a row without a task."
+            )
+        elif not self._stream.over:
+            try:
+                self._open(seat.place)
+            except OSError as error:
+                yield self._setup_failed(seat.place, f"it could not be started again: {error}")
+
+    # --- the end
+
+    def _end(self) -> Iterator[Event]:
+        """Tell the workers that there is no more work, and see them end."""
+        for seat in self._seats.values():
+            seat.feed.finish()
+            if seat.state is State.READY:
+                seat.state = State.ENDING
+                seat.since = time.monotonic()
+        while self._seats:
+            yield from self._look(self._patience())
+
+    def _give_up(self) -> Iterator[Event]:
+        """Answer what no worker is left for."""
+        self._gave_up = True
+        self._stream.end()
+        ids, _ = self._stream.take_all()
+        for task_id in ids:
+            yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", -1)
+
+    def _raise_what_is_left(self) -> None:
+        if self._gave_up:
+            raise RuntimeError(
+                f"All workers failed during setup:\n{self._all_failures()}"
+            ) from self._stream.error
+        if self._stream.error is not None:
+            self._stream.error.add_note(
+                f"Raised by the generator of tasks; the {self._stream.taken} tasks that it had "
+                "given before were all answered."
+            )
+            raise self._stream.error
+
+    def _all_failures(self) -> str:
+        return "\n".join(self._failures)
+
+    def _stop(self) -> None:
+        """Break off what still goes on: ask the workers to end, then kill them."""
+        self._stopping = True
+        for seat in self._seats.values():
+            self._leave_feed(seat)
+            seat.feed.close()
+            seat.child.terminate()
+        deadline = time.monotonic() + STOP_GRACE_S
+        while self._seats and (left := deadline - time.monotonic()) > 0:
+            for _ in self._look(left):
+                pass  # nobody listens any more
+
+    def _close(self) -> None:
+        for seat in list(self._seats.values()):
+            self._unwatch(seat)
+            seat.child.kill()
+            seat.child.process.join()
+            seat.close()
+        self._seats.clear()
+        atexit.unregister(self._kill_at_exit)
+        with self._lock:
+            os.close(self._wake)
+            self._wake = -1
+        self._poll.close()
+
+    def _kill_at_exit(self) -> None:
+        # A process that was forked from the owner inherits its exit hooks, but not its children.
+        if os.getpid() == self._owner:
+            self._stopping = True
+            for seat in self._seats.copy().values():
+                seat.child.kill()
+
+    # --- descriptors
+
+    def _open(self, place: Place) -> None:
+        seat = Seat(place, len(self._places), self._most)
+        self._seats[place.worker_id] = seat
+        for descriptor in (seat.child.sentinel, seat.child.pipe):
+            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()  # type: ignore[union-attr]
+            self._watched[number] = seat
+            self._poll.register(number, select.EPOLLIN)
+
+    def _unwatch(self, seat: Seat) -> None:
+        for descriptor in [number for number, one in self._watched.items() if one is seat]:
+            del self._watched[descriptor]
+            self._poll.unregister(descriptor)
+
+    def _watch_feed(self, seat: Seat) -> None:
+        descriptor = seat.feed.descriptor
+        if seat.feed.waiting and descriptor not in self._watched:
+            self._watched[descriptor] = seat
+            self._poll.register(descriptor, select.EPOLLOUT)
+
+    def _go_on_feeding(self, seat: Seat) -> None:
+        seat.feed.flush()
+        if not seat.feed.waiting:
+            self._leave_feed(seat)
+            if seat.feed.finishing:
+                seat.feed.close()
+
+    def _leave_feed(self, seat: Seat) -> None:
+        if self._watched.pop(seat.feed.descriptor, None) is not None:
+            self._poll.unregister(seat.feed.descriptor)
+
+    def _clear_wake(self) -> None:
+        try:
+            os.eventfd_read(self._wake)
+        except BlockingIOError:
+            return
+
+
+def _how(seat: Seat, code: int | str | None) -> str:
+    """Say how a worker ended."""
+    if seat.ended_for is not None:
+        how = f"was ended: {seat.ended_for[1]}"
+    elif isinstance(code, str):
+        how = f"was killed by {code}"
+    else:
+        how = "ended, nobody knows how" if code is None else f"exited with code {code}"
+    return f"worker {seat.worker_id} {how}.\n{seat.words_of_end}".rstrip()

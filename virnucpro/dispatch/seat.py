@@ -1,0 +1,245 @@
+"""The parent's side of one worker: its process, and the tasks it has been given."""
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from virnucpro.dispatch.pacing import Pace
+from virnucpro.dispatch.packing import (
+    LARGE,
+    Body,
+    Failed,
+    as_body,
+    from_body,
+    pack_bodies,
+    pack_plain,
+    unpack,
+    unpack_answers,
+)
+from virnucpro.dispatch.post import WAITING
+from virnucpro.dispatch.protocol import Answers, Event, TaskError, TaskTimeout
+from virnucpro.dispatch.serving import RUNNING, STARTED, Assignment, serve
+from virnucpro.dispatch.stream import Tasks
+from virnucpro.runtime.child import Setup, run_child
+from virnucpro.runtime.feed import Feed
+from virnucpro.runtime.process import Child, HandedOver, Sealed, interrupts_held
+from virnucpro.runtime.shared import Region, SharedMemory
+
+__all__ = ["Place", "Seat", "State"]
+
+
+class State(Enum):
+    """Where a worker stands."""
+
+    STARTING = auto()
+    READY = auto()
+    FAILED = auto()
+    """Its set-up failed: it will end by itself."""
+    ENDING = auto()
+    """It was told that there is no more work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What stays the same when a worker is replaced.
+
+    Attributes
+    ----------
+    worker_id
+        Differs from place to place, even on one device.
+    assignment
+        What the worker is told.
+    environment
+        Variables to set in its process: the device mask.
+    log
+        Takes its output, or None to leave it where it is.
+    """
+
+    worker_id: int
+    assignment: Assignment
+    environment: Mapping[str, str]
+    log: Path | None
+
+
+@dataclass(slots=True)
+class _Batch:
+    ids: range | list[int]
+    data: list[object]
+    done: int = 0
+
+
+class Seat:
+    """One worker, from the start of its process to its end.
+
+    Parameters
+    ----------
+    place
+        What it is.
+    places
+        Number of workers.
+    most
+        Most tasks in a batch.
+    """
+
+    def __init__(self, place: Place, places: int, most: int) -> None:
+        self.place = place
+        self.worker_id = place.worker_id
+        self.state = State.STARTING
+        self.since = time.monotonic()
+        self.answered = 0
+        self.reported = 0
+        self.ended_for: tuple[int, str] | None = None
+        self.words_of_end = ""
+        self.finished = False
+        self._pace = Pace(most)
+        self._batches: deque[_Batch] = deque()
+        self._outstanding = 0
+        self._memory = SharedMemory()
+        self._space = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.feed = Feed()
+        setup = Setup(place.worker_id, places, os.getpid(), place.environment, place.log)
+        arguments = (
+            place.assignment,
+            self.feed.childs_end,
+            self._memory.childs_end,
+            HandedOver(self._space),
+        )
+        try:
+            with interrupts_held():
+                self.child = Child(
+                    f"virnucpro-worker-{place.worker_id}",
+                    run_child,
+                    Sealed((serve, arguments)),
+                    (setup,),
+                )
+        except BaseException:
+            self._close_shared()
+            raise
+        self.feed.started()
+        self._memory.started()
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks that it has and has not answered."""
+        return self._outstanding
+
+    @property
+    def running(self) -> int | None:
+        """The number, from 1 on, of the task that it runs, or None."""
+        serial: int = self._memory.words[RUNNING]
+        return serial if serial > self.answered else None
+
+    @property
+    def started_at(self) -> float:
+        """When the running task began, by the monotonic clock."""
+        at: float = self._memory.times[STARTED]
+        return at
+
+    @property
+    def wanted(self) -> int:
+        """How many tasks to give it now."""
+        return self._pace.wanted(self._outstanding) if self.state is State.READY else 0
+
+    def give(self, tasks: Tasks) -> list[TaskError]:
+        """Send tasks; return those that cannot be sent, which are answered by that."""
+        ids, data = tasks
+        frame = pack_plain(data)
+        refused: list[TaskError] = []
+        if frame is None:
+            bodies = [as_body(one) for one in data]
+            refused = [
+                TaskError(task_id, body.traceback or "", self.worker_id)
+                for task_id, body in zip(ids, bodies, strict=True)
+                if isinstance(body, Failed)
+            ]
+            if refused:
+                kept = [n for n, body in enumerate(bodies) if not isinstance(body, Failed)]
+                ids, data = [ids[n] for n in kept], [data[n] for n in kept]
+                bodies = [bodies[n] for n in kept]
+            frame = pack_bodies([self._shared(body) for body in bodies])
+        if data:
+            self._batches.append(_Batch(ids, data))
+            self._outstanding += len(data)
+            self.feed.send(frame)
+        return refused
+
+    def take(self, payload: memoryview, timeout: float | None) -> Iterator[Event]:
+        """Read answers."""
+        count, seconds, frame = unpack_answers(payload)
+        if not count:
+            return
+        self._pace.note(count, seconds)
+        plain, values = unpack(frame)
+        while values:
+            batch = self._batches[0]
+            fresh = batch.ids[batch.done : batch.done + len(values)]
+            some, values = values[: len(fresh)], values[len(fresh) :]
+            batch.done += len(some)
+            if batch.done == len(batch.ids):
+                self._batches.popleft()
+            self._outstanding -= len(some)
+            self.answered += len(some)
+            if plain:
+                yield Answers(fresh, some, self.worker_id)
+            else:
+                for task_id, body in zip(fresh, some, strict=True):
+                    yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
+
+    def ids_between(self, first: int, stop: int) -> list[int]:
+        """Ids of its tasks after the number `first`, up to the number `stop`, none answered."""
+        ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
+        return ids[first - self.answered : stop - self.answered]
+
+    def unanswered(self) -> list[tuple[int, object]]:
+        """All tasks that it has and has not answered, in order."""
+        return [
+            pair
+            for batch in self._batches
+            for pair in zip(batch.ids[batch.done :], batch.data[batch.done :], strict=True)
+        ]
+
+    def close(self) -> None:
+        """Give all descriptors back; a process that lives is killed."""
+        self.child.kill()
+        self.child.close()
+        self._close_shared()
+
+    def _close_shared(self) -> None:
+        self.feed.close()
+        self._memory.close()
+        os.close(self._space)
+
+    def _shared(self, body: Body) -> Body:
+        if not isinstance(body, bytes) or len(body) < LARGE:
+            return body
+        if not self._memory.downwards.fits(len(body)):
+            return body
+        return self._memory.downwards.put(body) or body
+
+    def _answer(self, task_id: int, body: Body, timeout: float | None) -> Event:
+        if isinstance(body, Failed):
+            if body.traceback is None:
+                return TaskTimeout(task_id, timeout or 0.0, self.worker_id)
+            return TaskError(task_id, body.traceback, self.worker_id)
+        value = _value(body, self._memory)
+        if isinstance(body, Region) and self._memory.words[WAITING]:
+            self._memory.words[WAITING] = 0
+            os.eventfd_write(self._space, 1)
+        if isinstance(value, Failed):
+            return TaskError(task_id, value.traceback or "", self.worker_id)
+        return Answers([task_id], [value], self.worker_id)
+
+
+def _value(body: bytes | Region, memory: SharedMemory) -> object:
+    try:
+        return from_body(body, memory.upwards)
+    except Exception:  # noqa: BLE001 - reading back runs the user's code, which may raise anything
+        return Failed(
+            f"{traceback.format_exc()}The result cannot be read back in the parent: return plain "
+            "data, or objects of classes that the parent can import."
+        )

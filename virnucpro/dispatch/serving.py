@@ -1,0 +1,123 @@
+"""What runs in a worker's process: set up, do tasks until the feed ends, put away."""
+
+import signal
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
+from virnucpro.dispatch.packing import PLAIN, Failed, Pickled, as_body, from_body, unpack
+from virnucpro.dispatch.post import FLUSH_S, Post, Tag
+from virnucpro.dispatch.worker import BaseWorker
+from virnucpro.runtime.feed import frames
+from virnucpro.runtime.outbox import Outbox
+from virnucpro.runtime.shared import Region, SharedMemory
+
+__all__ = ["RUNNING", "STARTED", "Assignment", "serve"]
+
+RUNNING = 0
+"""Which shared number counts the task that runs, from 1 on; negative after it, while idle."""
+
+STARTED = 0
+"""Which shared time says when it began (monotonic, the same clock for all processes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who the worker is."""
+
+    worker_cls: type[BaseWorker]
+    gpu_id: int
+    seed: int
+    task_timeout: float | None
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
+def serve(
+    _rank: int,
+    _world_size: int,
+    outbox: Outbox,
+    assignment: Assignment,
+    feed: int,
+    shared: int,
+    space: int,
+) -> None:
+    """Be one worker of a dispatcher (see `virnucpro.runtime.child.run_child`)."""
+    memory = SharedMemory(shared)
+    post = Post(outbox, memory.upwards, memory.words, space)
+    try:
+        worker = assignment.worker_cls()
+        worker.setup(assignment.gpu_id, assignment.seed, **assignment.keywords)
+    except BaseException:  # noqa: BLE001 - SystemExit, too, is a set-up that failed
+        post.tell(Tag.SETUP_FAILED, traceback.format_exc())
+        return
+    interrupter = Interrupter(assignment.task_timeout)
+    post.stopping = lambda: interrupter.stopping
+    post.tell(Tag.READY)
+    _Desk(worker, memory, post, interrupter).work(feed)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        worker.cleanup()
+    except BaseException:  # noqa: BLE001 - SystemExit, too
+        post.tell(Tag.CLEANUP_FAILED, traceback.format_exc())
+
+
+class _Desk:
+    """Does the tasks, one after the other."""
+
+    def __init__(
+        self, worker: BaseWorker, memory: SharedMemory, post: Post, interrupter: Interrupter
+    ) -> None:
+        self._memory = memory
+        self._post = post
+        self._interrupter = interrupter
+        self._serial = 0
+        self._plain = interrupter.limited(worker.process)
+        self._sealed = interrupter.limited(lambda body: worker.process(self._open(body)))
+
+    def work(self, feed: int) -> None:
+        """Do all that the feed brings; return when it ends or the run stops."""
+        for frame in frames(feed):
+            plain, values = unpack(frame)
+            process = self._plain if plain else self._sealed
+            self._post.begin()
+            self._interrupter.work(lambda: self._batch(process, values))  # noqa: B023 - called at once
+            if self._interrupter.stopping:
+                return
+            self._memory.words[RUNNING] = -self._serial
+            self._post.end()
+
+    def _batch(self, process: Callable[[Any], Any], values: list[object]) -> None:
+        words, times, post = self._memory.words, self._memory.times, self._post
+        interrupter, append, clock = self._interrupter, post.values.append, time.monotonic
+        serial = self._serial
+        for value in values:
+            # The time first: who reads the number then reads a time that belongs to it.
+            times[STARTED] = now = clock()
+            serial += 1
+            words[RUNNING] = serial
+            try:
+                result = process(value)
+                # Here, not where it is sent: a crash in pickling is then this task's own.
+                append(result if type(result) in PLAIN else _pickled(result))
+            except TaskInterrupted:
+                raise
+            except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
+                append(Failed(traceback.format_exc()))
+            if now - post.flushed_at > FLUSH_S:
+                interrupter.interruptible = False
+                post.flush()
+                if interrupter.stopping:
+                    return
+                interrupter.interruptible = True
+        self._serial = serial
+
+    def _open(self, body: object) -> object:
+        return from_body(cast("bytes | Region", body), self._memory.downwards)
+
+
+def _pickled(result: object) -> Failed | Pickled:
+    body = as_body(result)
+    return Pickled(body) if isinstance(body, bytes) else cast("Failed", body)
