@@ -110,6 +110,7 @@ class Dispatcher:
         self._engine: Engine | None = None
         self._stream = Stream((), 0)
         self._tally = Tally()
+        self._durations: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -248,19 +249,25 @@ class Dispatcher:
 
         Returns
         -------
-        pending (taken, and no worker has begun on it), running (with a worker, waiting answers
-        included), completed, failed, timeouts, retries, deaths, setup_failures, cleanup_failures,
-        and workers: the last five of the tasks' numbers for each worker id.
+        pending (taken, and no worker has begun on it), running, completed, failed, timeouts,
+        retries, deaths, setup_failures, cleanup_failures, recent (the last troubles, a line each),
+        and workers: for each worker id its status (initializing, idle, processing, restarting,
+        error, finished), current_task, task_start_time (seconds of `time.monotonic`),
+        last_duration (seconds), and its part of the numbers.
         """
-        engine = self._engine
-        running = engine.running if engine is not None else {}
-        at_work = sum(1 for number in running.values() if number)
-        in_flight = self._stream.in_flight
-        return {
-            "pending": max(0, in_flight - at_work),
-            "running": min(in_flight, at_work),
-            **self._tally.as_dict(),
-        }
+        engine, in_flight = self._engine, self._stream.in_flight
+        at_work = engine.at_work() if engine is not None else {}
+        durations = engine.durations() if engine is not None else self._durations
+        stats = self._tally.as_dict()
+        for worker_id, share in stats["workers"].items():
+            work = at_work.get(worker_id)
+            if work is not None:
+                share["status"] = "processing"
+            share["current_task"] = None if work is None else work.task_id
+            share["task_start_time"] = None if work is None else work.since
+            share["last_duration"] = durations.get(worker_id)
+        running = min(in_flight, len(at_work))
+        return {"pending": in_flight - running, "running": running, **stats}
 
     @contextmanager
     def _events(
@@ -300,7 +307,10 @@ class Dispatcher:
             with closing(self._engine.events()) as events:
                 yield in_order(events) if ordered else events
         finally:
+            if self._engine is not None:
+                self._durations = self._engine.durations()
             self._engine = None
+            self._tally.finish()
             self._busy.release()
 
     def _places(

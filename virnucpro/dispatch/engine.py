@@ -25,7 +25,7 @@ from virnucpro.dispatch.protocol import (
     WorkerDied,
     WorkerReady,
 )
-from virnucpro.dispatch.seat import Place, Seat, State
+from virnucpro.dispatch.seat import Place, Seat, State, Work
 from virnucpro.dispatch.stream import Stream, Tasks
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
@@ -92,6 +92,7 @@ class Engine:
         self._seats: dict[int, Seat] = {}
         self._barren: dict[int, int] = {}
         self._attempts: dict[int, int] = {}
+        self._durations: dict[int, float] = {}
         self._failures: list[str] = []
         self._watched: dict[int, Seat] = {}
         self._lock = threading.RLock()
@@ -101,10 +102,14 @@ class Engine:
         self._gave_up = False
         self._owner = os.getpid()
 
-    @property
-    def running(self) -> dict[int, int]:
-        """Number of tasks that each worker has now."""
-        return {worker_id: seat.outstanding for worker_id, seat in self._seats.copy().items()}
+    def at_work(self) -> dict[int, Work]:
+        """Say what each worker is doing now, for those that are. From any thread."""
+        seats = self._seats.copy().values()
+        return {seat.worker_id: work for seat in seats if (work := seat.look()) is not None}
+
+    def durations(self) -> dict[int, float]:
+        """Say how long the last tasks took, in seconds each. From any thread."""
+        return self._durations.copy()
 
     def drain(self) -> None:
         """Take no more tasks, answer those that were taken, then end. From any thread."""
@@ -147,6 +152,8 @@ class Engine:
         while not self._stream.over:
             if self._draining:
                 self._stream.end()
+            if self._stopping:
+                raise RuntimeError("the program ends: the run was broken off.")
             if not self._seats:
                 yield from self._give_up()
                 return
@@ -213,8 +220,10 @@ class Engine:
                 seat.finished = True
 
     def _answers(self, seat: Seat, rest: memoryview) -> Iterator[Event]:
+        count, seconds, _ = unpack_answers(rest)
+        if count:
+            self._durations[seat.worker_id] = seconds / count
         if self._rules.tell_starts:
-            count, _, _ = unpack_answers(rest)
             yield from self._starts(seat, seat.answered + count)
         for event in seat.take(rest, self._rules.task_timeout):
             if self._attempts:
@@ -235,7 +244,7 @@ class Engine:
             seat.since = time.monotonic()
             yield self._setup_failed(seat.place, text)
         elif tag == Tag.CLEANUP_FAILED:
-            yield CleanupFailed(seat.place.assignment.gpu_id, text)
+            yield _cleanup_failed(seat, text)
 
     def _give(self, seat: Seat, tasks: Tasks) -> Iterator[Event]:
         refused = seat.give(tasks)
@@ -246,7 +255,7 @@ class Engine:
         self._stream.put_back(zip(*self._stream.release(), strict=True))
         gpu_id = place.assignment.gpu_id
         self._failures.append(f"worker {place.worker_id} (gpu_id {gpu_id}):\n{text}")
-        return SetupFailed(gpu_id, text)
+        return SetupFailed(gpu_id, text, place.worker_id)
 
     def _starts(self, seat: Seat, until: int) -> Iterator[Event]:
         """Tell of the starts of tasks up to the number `until`."""
@@ -324,7 +333,7 @@ class Engine:
             yield self._setup_failed(seat.place, f"{text} It was setting up.")
         elif seat.state is State.ENDING and not unanswered:
             if not (seat.finished and code in {0, None}):
-                yield CleanupFailed(seat.place.assignment.gpu_id, f"{text} It was cleaning up.")
+                yield _cleanup_failed(seat, f"{text} It was cleaning up.")
         elif seat.state is not State.FAILED:
             charged = None if serial is None else unanswered.pop(serial - seat.answered - 1)
             yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0])
@@ -478,6 +487,10 @@ class Engine:
             os.eventfd_read(self._wake)
         except BlockingIOError:
             return
+
+
+def _cleanup_failed(seat: Seat, text: str) -> CleanupFailed:
+    return CleanupFailed(seat.place.assignment.gpu_id, text, seat.worker_id)
 
 
 def _how(seat: Seat, code: int | str | None) -> str:

@@ -63,7 +63,8 @@ class Interrupter:
         """Do a batch of tasks; return at once when the run stops."""
         self.interruptible = True
         try:
-            batch()
+            if not self.stopping:
+                batch()
         except TaskInterrupted:
             if not self.stopping:
                 raise

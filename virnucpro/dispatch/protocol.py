@@ -75,6 +75,7 @@ class SetupFailed:
 
     gpu_id: int
     error: str
+    worker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class CleanupFailed:
 
     gpu_id: int
     error: str
+    worker_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import NamedTuple
 
 from virnucpro.dispatch.pacing import Pace
 from virnucpro.dispatch.packing import (
@@ -30,7 +31,14 @@ from virnucpro.runtime.feed import Feed
 from virnucpro.runtime.process import Child, HandedOver, Sealed, interrupts_held
 from virnucpro.runtime.shared import Region, SharedMemory
 
-__all__ = ["Place", "Seat", "State"]
+__all__ = ["Place", "Seat", "State", "Work"]
+
+
+class Work(NamedTuple):
+    """What a worker is doing: the task, and since when by the monotonic clock, in seconds."""
+
+    task_id: int
+    since: float
 
 
 class State(Enum):
@@ -194,6 +202,16 @@ class Seat:
         """Ids of its tasks after the number `first`, up to the number `stop`, none answered."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
+
+    def look(self) -> Work | None:
+        """Say what it is doing now. From any thread."""
+        try:
+            serial, since = self.running, self.started_at
+            ids = [] if serial is None else self.ids_between(serial - 1, serial)
+        # Race: the memory was closed, or tasks were added, while this thread looked.
+        except (ValueError, RuntimeError):
+            return None
+        return Work(ids[0], since) if ids else None
 
     def unanswered(self) -> list[tuple[int, object]]:
         """All tasks that it has and has not answered, in order."""

@@ -109,9 +109,9 @@ class _Desk:
             if now - post.flushed_at > FLUSH_S:
                 interrupter.interruptible = False
                 post.flush()
+                interrupter.interruptible = True
                 if interrupter.stopping:
                     return
-                interrupter.interruptible = True
         self._serial = serial
 
     def _open(self, body: object) -> object:

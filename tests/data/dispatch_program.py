@@ -1,0 +1,77 @@
+"""A program that dispatches: started by the tests with what is to happen, killed by them."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from dispatch_workers import CleanupTells, Worker
+
+from virnucpro.dispatch import BaseWorker, Dispatcher
+
+
+class OfMain(BaseWorker):
+    """Defined in the program itself."""
+
+    def setup(self, gpu_id, seed, factor=1):
+        self.gpu_id, self.seed, self.factor = gpu_id, seed, factor
+
+    def process(self, data):
+        return data * self.factor
+
+
+def announce(task_id, pid, worker_id):
+    print(pid[2], flush=True)
+
+
+def busy():
+    yield ("whoami",)
+    yield ("whoami",)
+    while True:
+        yield ("sleep", 60)
+
+
+def wait(_folder):
+    Dispatcher(Worker, [0, 1]).run(busy(), announce)
+
+
+def wait_deaf(_folder):
+    def tasks():
+        yield ("whoami",)
+        yield ("whoami",)
+        while True:
+            yield ("hang_deaf",)
+
+    Dispatcher(Worker, [0, 1]).run(tasks(), announce)
+
+
+def interrupt(folder):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        Dispatcher(CleanupTells, [0, 1]).run(busy(), announce, folder=folder)
+    except KeyboardInterrupt:
+        assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+        print("interrupted", *sorted(path.name for path in Path(folder).iterdir()), flush=True)
+
+
+def half_a_map(_folder):
+    """Leave a map half read, in a name that lives to the end of the program."""
+    global results  # noqa: PLW0603
+    results = Dispatcher(Worker, [0]).map(range(10**9))
+    print(next(results), flush=True)
+
+
+def daemon_thread(_folder):
+    """Leave a run in a thread that nobody waits for."""
+    import threading
+
+    threading.Thread(target=wait, args=("",), daemon=True).start()
+    time.sleep(1.5)
+
+
+def of_main(_folder):
+    Dispatcher(OfMain, [0]).run(range(3), lambda _, result, __: print(result), factor=7)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](sys.argv[2])

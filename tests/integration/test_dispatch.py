@@ -1,0 +1,84 @@
+"""Programs that dispatch, ended in every way: no worker outlives them, nothing hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / "data" / "dispatch_program.py"
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Start the program in a session of its own; all of it is gone after the test."""
+    started = []
+
+    def start(what):
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), what, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize("what", ["wait", "wait_deaf"])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_workers_die_with_a_killed_program(program, no_orphan, what, signum):
+    process = program(what)
+    for _ in range(2):
+        assert int(process.stdout.readline())
+    process.send_signal(signum)
+    assert process.wait(timeout=20) == -signum
+    no_orphan(process.pid)
+
+
+def test_workers_die_with_a_program_killed_while_they_start(program, no_orphan):
+    for delay in (0.1, 0.2, 0.3):
+        process = program("wait")
+        time.sleep(delay)
+        process.kill()
+        process.wait(timeout=20)
+        no_orphan(process.pid)
+
+
+def test_ctrl_c_at_a_terminal_ends_the_run_and_is_raised(program, no_orphan):
+    process = program("interrupt")
+    for _ in range(2):
+        assert int(process.stdout.readline())
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert output == "interrupted 0 1\n"
+    assert errors == ""
+    assert process.returncode == 0
+    no_orphan(process.pid)
+
+
+@pytest.mark.parametrize("what", ["half_a_map", "daemon_thread"])
+def test_a_run_that_nobody_ends_keeps_no_program_from_ending(program, no_orphan, what):
+    process = program(what)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert ("the run was broken off" in errors) == (what == "daemon_thread")
+    no_orphan(process.pid)
+
+
+def test_a_worker_of_the_program_itself(program):
+    output, errors = program("of_main").communicate(timeout=20)
+    assert output.split() == ["0", "7", "14"]
+    assert errors == ""

@@ -1,0 +1,183 @@
+"""The dispatcher's pure parts, and the memory that two processes share."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.dispatch.dispatcher import worker_ids
+from virnucpro.dispatch.ordering import in_order
+from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
+from virnucpro.dispatch.packing import (
+    Failed,
+    Pickled,
+    as_body,
+    pack_answers,
+    pack_bodies,
+    pack_plain,
+    unpack,
+    unpack_answers,
+)
+from virnucpro.dispatch.protocol import Answers, TaskError, TaskStarted, TaskSuccess
+from virnucpro.dispatch.stream import Stream
+from virnucpro.runtime.shared import Region, Ring
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=12))
+def test_worker_ids_are_distinct_and_begin_with_the_devices(gpu_ids):
+    ids = worker_ids(gpu_ids)
+    assert len(set(ids)) == len(ids)
+    for position, gpu_id in enumerate(gpu_ids):
+        assert ids[position] % (max(gpu_ids) + 1) == gpu_id
+        if gpu_id not in gpu_ids[:position]:
+            assert ids[position] == gpu_id
+
+
+@given(st.permutations(range(30)), st.data())
+def test_answers_come_in_the_order_of_their_tasks(order, data):
+    events = []
+    while order:
+        count = data.draw(st.integers(1, len(order)))
+        some, order = list(order[:count]), order[count:]
+        if count == 1:
+            events.append(TaskError(some[0], "no", 0))
+        else:
+            events.append(Answers(some, [-one for one in some], 0))
+        events.append(TaskStarted(99, 0))
+    came = list(in_order(events))
+    answers = [one for one in came if not isinstance(one, TaskStarted)]
+    assert [one.task_id for one in answers] == list(range(30))
+    assert all(one.data == -one.task_id for one in answers if isinstance(one, TaskSuccess))
+    assert came.count(TaskStarted(99, 0)) == events.count(TaskStarted(99, 0))
+
+
+@given(st.floats(1e-7, 10).filter(lambda s: abs(s - SLOW_S) > 1e-6), st.integers(1, 2000))
+def test_a_batch_is_ten_milliseconds_of_work(seconds, most):
+    pace = Pace(most)
+    assert pace.wanted(0) == 1
+    assert pace.wanted(1) == 0
+    for _ in range(60):
+        pace.note(3, 3 * seconds)
+    if seconds > SLOW_S:
+        assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
+    else:
+        batch = pace.batch
+        assert 1 <= batch <= min(most, MOST)
+        assert batch == 1 or batch * seconds <= BATCH_S * 1.01
+        assert pace.wanted(batch) == batch
+        assert pace.wanted(batch + 1) == 0
+
+
+def test_a_pace_that_drops_is_noticed_at_once():
+    pace = Pace(100)
+    pace.note(100, 1e-4)
+    pace.note(1, 1.0)
+    assert pace.batch == 1
+
+
+@given(st.lists(st.integers(1, 40), max_size=200), st.integers(1, 5))
+def test_a_ring_brings_every_byte_in_order(lengths, held):
+    """One writer, one reader who is up to `held` pieces behind; nothing is overwritten."""
+    area, consumed = bytearray(100), memoryview(bytearray(8)).cast("q")
+    writer, reader = Ring(memoryview(area), consumed), Ring(memoryview(area), consumed)
+    waiting: deque[tuple[Region, bytes]] = deque()
+
+    def read():
+        region, data = waiting.popleft()
+        assert bytes(reader.view(region)) == data
+        reader.release(region)
+
+    for number, length in enumerate(lengths):
+        data = bytes([number % 251]) * length
+        while (region := writer.put(data)) is None:
+            assert waiting, "an empty ring has room"
+            read()
+        waiting.append((region, data))
+        if len(waiting) > held:
+            read()
+    while waiting:
+        read()
+
+
+def test_a_ring_takes_a_piece_of_its_own_size_at_any_place():
+    area, consumed = bytearray(10), memoryview(bytearray(8)).cast("q")
+    ring = Ring(memoryview(area), consumed)
+    assert ring.fits(10)
+    assert not ring.fits(11)
+    for data in (b"abc", b"0123456789", b"xy", b"9876543210"):
+        region = ring.put(data)
+        assert bytes(ring.view(region)) == data
+        assert ring.put(b"more than is left") is None
+        ring.release(region)
+
+
+@given(st.lists(st.one_of(st.integers(), st.text(), st.binary(), st.none(), st.floats(0, 1))))
+def test_plain_values_travel_together(values):
+    plain, back = unpack(pack_plain(values))
+    assert plain
+    assert back == values
+    assert [type(one) for one in back] == [type(one) for one in values]
+
+
+def test_other_values_travel_one_by_one():
+    assert pack_plain([1, (2,)]) is None
+    assert pack_plain(["x" * 70_000]) is None
+    bodies = [as_body({"a": 1}), as_body(lambda: None), Region(1, 2, 3), as_body(Pickled(b"p"))]
+    plain, back = unpack(pack_bodies(bodies))
+    assert not plain
+    assert back == bodies
+    assert isinstance(back[1], Failed)
+    assert isinstance(back[2], Region)
+    count, seconds, frame = unpack_answers(memoryview(pack_answers(4, 0.5, pack_bodies(bodies))))
+    assert (count, seconds, unpack(frame)[1]) == (4, 0.5, bodies)
+
+
+@given(st.integers(0, 100), st.integers(1, 20), st.data())
+def test_a_stream_numbers_tasks_and_keeps_its_bound(total, bound, data):
+    ahead = []
+    stream = Stream((ahead.append(n) or n for n in range(total)), bound)
+    have: list[int] = []
+    seen = set()
+    while not stream.over:
+        ids, items = stream.take(data.draw(st.integers(1, 8)))
+        assert list(ids) == items
+        have += items
+        assert len(ahead) - stream.delivered <= bound
+        if have and data.draw(st.booleans()):
+            stream.put_back([(one, one) for one in have])
+            have = []
+        elif have:
+            seen.add(have.pop(0))
+            stream.delivered += 1
+    assert seen == set(range(total))
+
+
+def test_a_stream_keeps_what_came_before_an_error():
+    def generate():
+        yield "a"
+        yield "b"
+        raise OSError("gone")
+
+    stream = Stream(generate(), 10)
+    assert stream.take(5) == (range(2), ["a", "b"])
+    assert stream.exhausted
+    assert isinstance(stream.error, OSError)
+
+
+def test_a_stream_lets_an_interrupt_through():
+    def generate():
+        yield 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Stream(generate(), 10).take(5)
+
+
+def test_tasks_set_aside_come_back():
+    stream = Stream(range(3), 10)
+    stream.set_aside(2)
+    assert stream.take(1) == (range(2, 3), [2])
+    assert stream.release() == ([0], [0])
+    assert stream.take_all() == ([1], [1])
+    assert stream.release() == ([], [])

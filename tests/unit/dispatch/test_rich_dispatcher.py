@@ -1,0 +1,127 @@
+"""The dispatcher that shows what it does."""
+
+import io
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from virnucpro.dispatch.ui import RichDispatcher
+from virnucpro.dispatch.ui.figures import Figures, clock, duration
+
+pytestmark = pytest.mark.timeout(60)
+
+FAILING = [*range(20), ("raise_", ValueError("[bold]no")), ("sleep", 60), ("kill",), *range(20)]
+
+
+@pytest.fixture
+def screen():
+    return Console(file=io.StringIO(), force_terminal=True, width=110, record=True)
+
+
+@pytest.mark.parametrize("show_ui", [True, False])
+def test_the_stats_tell_everything(workers, screen, show_ui):
+    dispatcher = RichDispatcher(workers.Worker, [0, 1], show_ui=show_ui, console=screen)
+    before = time.perf_counter()
+    stats = dispatcher.run(FAILING, total_tasks=43, task_timeout=0.3)
+    assert before <= stats.pop("start_time") < stats.pop("end_time") <= time.perf_counter()
+    status = stats.pop("gpu_status")
+    assert stats == {
+        "total": 43,
+        "completed": 40,
+        "failed": 2,
+        "timeouts": 1,
+        "setup_failures": 0,
+        "expected_total": 43,
+    }
+    assert set(status) == {0, 1}
+    for one in status.values():
+        assert one["status"] == "finished"
+        assert one["last_duration"] is not None
+        assert (one["current_task"], one["task_start_time"]) == (None, None)
+    assert sum(one["completed"] for one in status.values()) == 40
+
+
+def test_the_table_shows_tasks_workers_and_troubles(workers, screen):
+    RichDispatcher(workers.Worker, [0, 1], console=screen).run(
+        FAILING, total_tasks=43, task_timeout=0.3
+    )
+    shown = screen.export_text()
+    last = shown[shown.rindex("Tasks") :]
+    assert "43 of 43 tasks (100.0 %)" in last
+    assert "40 done   2 failed   1 timed out" in last
+    assert last.count("finished") == 2
+    assert "task 20: ValueError: [bold]no" in last
+    assert "task 21: took longer than 0.3 s" in last
+    assert "was killed by SIGKILL" in last
+
+
+def test_a_failing_gpu_is_shown_while_the_other_works(workers, screen):
+    dispatcher = RichDispatcher(workers.SetupRaises, [0, 1], console=screen, refresh_rate=20)
+    stats = dispatcher.run(
+        [("sleep", 0.02)] * 30, bad=[1], how=("raise_", OSError("no such device"))
+    )
+    assert stats["setup_failures"] == 1
+    assert stats["gpu_status"][1]["status"] == "error"
+    shown = screen.export_text()
+    assert "processing" in shown
+    assert "worker 1, set-up: OSError: no such device" in shown
+
+
+def test_lines_where_there_is_no_terminal(workers, monkeypatch):
+    monkeypatch.setattr("virnucpro.dispatch.ui.rich_dispatcher.LINES_S", 0.1)
+    console = Console(file=io.StringIO(), width=40)
+    RichDispatcher(workers.Worker, [0], console=console).run(
+        [("sleep", 0.1), ("raise_", ValueError("[red]")), ("sleep", 0.1)], total_tasks=3
+    )
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) > 2
+    assert lines[-2].startswith("3 of 3 tasks (100.0 %), 1 failed, 0 timed out; 0:00:0")
+    assert lines[-1] == "  task 1: ValueError: [red]"
+    assert "\x1b" not in console.file.getvalue()
+
+
+def test_off_the_main_thread_and_with_the_users_callbacks(workers, screen):
+    seen = []
+
+    def run():
+        RichDispatcher(workers.Worker, [0], console=screen).run(
+            [1, 2],
+            lambda *answer: seen.append(answer),
+            on_task_start=lambda *start: seen.append(start),
+            on_exit=lambda: seen.append("exit"),
+        )
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert sorted(map(repr, seen)) == sorted(
+        map(repr, [(0, 0), (0, 1, 0), (1, 0), (1, 2, 0), "exit"])
+    )
+
+
+def test_errors_pass_and_the_terminal_is_given_back(workers, screen):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        RichDispatcher(workers.Worker, [0], console=screen).run([1], fail)
+    assert screen.file.getvalue().endswith("\x1b[?25h")  # the cursor is shown again
+
+
+def test_a_rate_must_be_positive(workers):
+    with pytest.raises(ValueError, match="above 0"):
+        RichDispatcher(workers.Worker, [0], refresh_rate=0)
+
+
+def test_figures():
+    figures = Figures(completed=30, failed=8, timeouts=2, expected=100, elapsed=20.0)
+    assert (figures.total, figures.rate, figures.left) == (40, 2.0, 30.0)
+    assert figures.line == (
+        "40 of 100 tasks (40.0 %), 8 failed, 2 timed out; "
+        "0:00:20 elapsed, 2.0 tasks/s; 0:00:30 left"
+    )
+    assert Figures(0, 0, 0, 0, 0.0).left is None
+    assert clock(3723.9) == "1:02:03"
+    assert [duration(one) for one in (None, 2e-6, 0.0152, 2.04)] == ["-", "2 µs", "15 ms", "2.0 s"]

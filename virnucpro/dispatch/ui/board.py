@@ -1,0 +1,71 @@
+"""The dashboard: one table for the workers, one for the whole, and the last troubles."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from virnucpro.dispatch.ui.figures import Figures, clock, duration
+
+__all__ = ["draw"]
+
+_STYLES = {
+    "initializing": "cyan",
+    "idle": "green",
+    "processing": "yellow",
+    "restarting": "magenta",
+    "error": "bold red",
+    "finished": "bold green",
+}
+
+
+def draw(stats: Mapping[str, Any], figures: Figures) -> Group:
+    """Make the dashboard of a dispatcher's stats."""
+    parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"])]
+    if stats["recent"]:
+        # Text, not markup: what tasks raise may hold brackets.
+        troubles = Text("\n".join(stats["recent"]), overflow="ellipsis", no_wrap=True)
+        parts.append(Panel(troubles, title="Last troubles", border_style="red", title_align="left"))
+    return Group(*parts)
+
+
+def _overall(figures: Figures) -> Panel:
+    text = Text.assemble(
+        (figures.progress, "bold"),
+        "   ",
+        (f"{figures.completed:,} done", "green"),
+        "   ",
+        (f"{figures.failed:,} failed", "red" if figures.failed else "dim"),
+        "   ",
+        (f"{figures.timeouts:,} timed out", "red" if figures.timeouts else "dim"),
+        f"\n{clock(figures.elapsed)} elapsed   {figures.rate:,.1f} tasks/s",
+        "" if figures.left is None else f"   {clock(figures.left)} left",
+    )
+    return Panel(text, title="Tasks", border_style="cyan", title_align="left")
+
+
+def _workers(workers: Mapping[int, Mapping[str, Any]]) -> Table:
+    table = Table(expand=True)
+    table.add_column("GPU", justify="right")
+    table.add_column("Status")
+    for name in ("Task", "For", "Last took", "Done", "Failed", "Timed out", "Deaths"):
+        table.add_column(name, justify="right")
+    now = time.monotonic()
+    for worker_id, one in workers.items():
+        task, since = one["current_task"], one["task_start_time"]
+        table.add_row(
+            "none" if worker_id < 0 else str(worker_id),
+            Text(one["status"], style=_STYLES[one["status"]]),
+            "-" if task is None else f"{task:,}",
+            duration(None if since is None else max(0.0, now - since)),
+            duration(one["last_duration"]),
+            f"{one['completed']:,}",
+            f"{one['failed']:,}",
+            f"{one['timeouts']:,}",
+            f"{one['deaths']:,}",
+        )
+    return table

@@ -1,0 +1,177 @@
+"""A dispatcher with a live table on a terminal, and lines elsewhere."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from virnucpro.dispatch.dispatcher import Dispatcher
+from virnucpro.dispatch.ui.board import draw
+from virnucpro.dispatch.ui.figures import Figures
+from virnucpro.dispatch.worker import BaseWorker
+
+__all__ = ["LINES_S", "RichDispatcher"]
+
+LINES_S = 10.0
+"""Seconds between two lines where there is no terminal."""
+
+
+class RichDispatcher:
+    """Runs a `Dispatcher` and shows how it goes, from a thread of its own.
+
+    Tasks and callbacks cost nothing more for being shown: the table looks at the dispatcher's
+    numbers a few times a second. It works in any thread, and Ctrl-C breaks it off as it does a
+    `Dispatcher`.
+
+    Parameters
+    ----------
+    worker_cls, gpu_ids, queue_size, suppress_worker_output
+        As for `Dispatcher`; what workers print would disturb the table.
+    show_ui
+        Whether to show anything.
+    refresh_rate
+        How often a second the table is drawn.
+    console
+        Where; standard error by default. Where it is no terminal, a line is written every
+        `LINES_S` seconds, and one at the end.
+    **options
+        Further options of `Dispatcher`.
+
+    Raises
+    ------
+    ValueError
+        When `refresh_rate` is not above 0, and as `Dispatcher` does.
+    """
+
+    def __init__(
+        self,
+        worker_cls: type[BaseWorker],
+        gpu_ids: Sequence[int] | None = None,
+        queue_size: int = 1024,
+        show_ui: bool = True,  # noqa: FBT001, FBT002 - the signature that users know
+        refresh_rate: float = 2.0,
+        console: Console | None = None,
+        suppress_worker_output: bool = True,  # noqa: FBT001, FBT002 - the signature that users know
+        **options: Any,  # noqa: ANN401 - Dispatcher's own
+    ) -> None:
+        if refresh_rate <= 0:
+            raise ValueError("refresh_rate must be above 0.")
+        self._dispatcher = Dispatcher(
+            worker_cls, gpu_ids, queue_size, suppress_worker_output, **options
+        )
+        self._show_ui = show_ui
+        self._refresh_rate = refresh_rate
+        self._console = console
+        self._expected: int | None = None
+        self._began = 0.0
+        self._ended: float | None = None
+
+    def run(
+        self,
+        generator: Iterable[Any],
+        on_success: Callable[[int, Any, int], object] | None = None,
+        *arguments: Any,  # noqa: ANN401 - Dispatcher.run's own
+        total_tasks: int | None = None,
+        **keywords: Any,  # noqa: ANN401 - Dispatcher.run's own
+    ) -> dict[str, Any]:
+        """Do all tasks, as `Dispatcher.run` does, with the same arguments and errors.
+
+        Parameters
+        ----------
+        generator, *arguments, **keywords
+            As for `Dispatcher.run`.
+        on_success
+            May be None here.
+        total_tasks
+            How many tasks there will be, where that is known: for the share and the time left.
+
+        Returns
+        -------
+        total, completed, failed, timeouts, setup_failures, start_time and end_time (seconds of
+        `time.perf_counter`), expected_total, and gpu_status: for each worker id status,
+        current_task, task_start_time, last_duration, completed, failed, timeouts.
+        """
+        self._expected, self._ended = total_tasks, None
+        self._began = time.perf_counter()
+        try:
+            with self._display():
+                try:
+                    self._dispatcher.run(generator, on_success or _ignore, *arguments, **keywords)
+                finally:
+                    self._ended = time.perf_counter()
+        finally:
+            self._ended = time.perf_counter()
+        return self._result()
+
+    def shutdown(self) -> None:
+        """Have the run end early, as `Dispatcher.shutdown` does."""
+        self._dispatcher.shutdown()
+
+    def get_stats(self) -> dict[str, Any]:
+        """Say how the run stands, as `Dispatcher.get_stats` does."""
+        return self._dispatcher.get_stats()
+
+    def _display(self) -> AbstractContextManager[object]:
+        if not self._show_ui:
+            return nullcontext()
+        console = self._console or Console(stderr=True)
+        if not console.is_terminal:
+            return self._lines(console)
+        return Live(
+            get_renderable=self._draw, console=console, refresh_per_second=self._refresh_rate
+        )
+
+    @contextmanager
+    def _lines(self, console: Console) -> Iterator[None]:
+        over = threading.Event()
+
+        def write() -> None:
+            while not over.wait(LINES_S):
+                self._write_line(console)
+
+        writer = threading.Thread(target=write, name="virnucpro-lines", daemon=True)
+        writer.start()
+        try:
+            yield
+        finally:
+            over.set()
+            writer.join()
+            self._write_line(console)
+            for trouble in self._dispatcher.get_stats()["recent"]:
+                console.print(f"  {trouble}", markup=False, highlight=False, soft_wrap=True)
+
+    def _write_line(self, console: Console) -> None:
+        line = self._figures(self._dispatcher.get_stats()).line
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _draw(self) -> Group:
+        stats = self._dispatcher.get_stats()
+        return draw(stats, self._figures(stats))
+
+    def _figures(self, stats: dict[str, Any]) -> Figures:
+        now = time.perf_counter() if self._ended is None else self._ended
+        return Figures.of(stats, self._expected, now - self._began)
+
+    def _result(self) -> dict[str, Any]:
+        stats = self._dispatcher.get_stats()
+        names = ("completed", "failed", "timeouts")
+        kept = ("status", "current_task", "task_start_time", "last_duration", *names)
+        return {
+            "total": sum(stats[name] for name in names),
+            **{name: stats[name] for name in (*names, "setup_failures")},
+            "start_time": self._began,
+            "end_time": self._ended,
+            "expected_total": self._expected,
+            "gpu_status": {
+                worker_id: {name: one[name] for name in kept}
+                for worker_id, one in stats["workers"].items()
+            },
+        }
+
+
+def _ignore(_task_id: int, _result: object, _worker_id: int) -> None:
+    return None
