@@ -1,8 +1,9 @@
 """Runs the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
-PLAN is JSON: ``point`` (load, batch, unit, commit, rename, exit, or poison), ``how``, ``rank``
-(null for any), ``times`` (null for always), ``fired`` (a file that counts), ``poison`` (sequences).
-A spawned child imports this file before its own work, as any main script; there it is armed.
+PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, or tokens),
+``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that counts),
+``poison`` (sequences that kill encoder or tokeniser). A spawned child imports this file before its
+own work, as any main script; there it is armed.
 """
 
 import ctypes
@@ -58,7 +59,7 @@ def before(owner, name, when=lambda *_: True):
 def arm():
     """Change what the plan names; in the rank's process alone."""
     from virnucpro.encoders.module_encoder import ModuleEncoder
-    from virnucpro.pipeline import encoding
+    from virnucpro.pipeline import embedding, encoding
     from virnucpro.store.shard import ShardWriter
 
     batches = iter(range(1 << 30))
@@ -67,6 +68,16 @@ def arm():
         before(encoding, "load_encoder")
     elif point == "batch":
         before(ModuleEncoder, "encode", lambda *_: next(batches) == 0)
+    elif point == "flap":
+        before(ModuleEncoder, "encode", lambda *_: next(batches) == 2)
+    elif point == "head":
+        before(embedding, "problems")
+    elif point == "tokens":
+        before(
+            ModuleEncoder,
+            "tokenise",
+            lambda _, rows: any(row.decode() in PLAN["poison"] for row in rows),
+        )
     elif point == "unit":
         before(ModuleEncoder, "encode", lambda *_: next(batches) == 7)
     elif point == "commit":

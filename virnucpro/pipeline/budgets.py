@@ -1,8 +1,9 @@
 """How large batches may be on each kind of device, as the ranks of a run learnt it."""
 
 import json
+import re
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from virnucpro.durable import write_file
 from virnucpro.run_dir import RunDirectory
@@ -12,25 +13,42 @@ __all__ = ["Learnt", "merge_budgets", "read_budgets", "write_budgets"]
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
 """Name of a device -> encoder, or encoder/length class -> padded tokens."""
 
+_MOST_BYTES = 1 << 20
+_MOST_TOKENS = 1 << 40
+_KEY = re.compile(r"(?:.*/)?[^/]*[^/0-9][^/]*|.+/([1-9][0-9]{0,12})", re.ASCII)
+"""A name, or a name and a length class; what ends in ``/digits`` is no name."""
+
 
 def read_budgets(run: RunDirectory) -> Learnt:
-    """Read budgets.json; empty where there is none, or none that can be read.
+    """Read budgets.json, whatever stands there; empty where there is none that can be read.
 
-    It saves a launch from running out of memory where a former one did. No number depends on it,
-    but for rounding.
+    It saves a launch from running out of memory where a former one did. It informs and decides
+    nothing, so that what is no budget in it is passed over. No number depends on it, but for
+    rounding.
     """
     try:
-        content = json.loads(run.budgets.read_bytes())
-        return {
-            str(device): {
-                str(key): tokens
-                for key, tokens in learnt.items()
-                if isinstance(tokens, int) and tokens > 0
-            }
-            for device, learnt in content.items()
-        }
-    except (FileNotFoundError, ValueError, AttributeError):
+        if not run.budgets.is_file():  # opening a named pipe would wait for its writer
+            return {}
+        with run.budgets.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        content = json.loads(text) if len(text) <= _MOST_BYTES else {}
+    except (OSError, ValueError, RecursionError):
         return {}
+    if not isinstance(content, dict):
+        return {}
+    return {
+        device: {key: tokens for key, tokens in learnt.items() if _is_budget(key, tokens)}
+        for device, learnt in content.items()
+        if isinstance(learnt, dict)
+    }
+
+
+def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
+    """Say whether an encoder would have learnt this; true is an int to Python, and none here."""
+    match = _KEY.fullmatch(key)
+    if match is None or (match[1] and int(match[1]).bit_count() != 1):
+        return False
+    return type(tokens) is int and 0 < tokens <= _MOST_TOKENS
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:

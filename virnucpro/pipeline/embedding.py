@@ -9,15 +9,25 @@ import torch
 from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head, load_head
+from virnucpro.encoders.memory import within_memory
 from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
 from virnucpro.pipeline.finite import RowNumbers, problems
-from virnucpro.pipeline.poison import Suspicion, Watch
+from virnucpro.pipeline.poison import (
+    FINISHING,
+    Place,
+    Suspicion,
+    Watch,
+    arranged,
+    tokenising,
+)
 from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment
 
 __all__ = ["RowEmbedder"]
+
+_NO_TOKENS = np.empty(0, np.int64)
 
 _DTYPES: Mapping[str, type[np.floating]] = {"fp16": np.float16, "fp32": np.float32}
 
@@ -83,20 +93,57 @@ class RowEmbedder:
         """
         work = _UnitWork(len(self._encoders), watch)
         for encoder in self._encoders:
-            tokens = self._tokens(encoder, unit, first, last)
+            tokens = self._tokens(encoder, unit, first, last, suspicion, watch)
             with self._timed("encode"):
                 vectors, reasons = encoder.vectors(tokens, suspicion, watch.at, work.through)
-            work.add(tokens, vectors, reasons)
+            untold = suspicion.convicted_in(tokenising(encoder.number))
+            work.add(tokens, vectors, reasons | untold)
+        watch.at(Place(unit, FINISHING, 0, 0))
         numbers = self._numbers(work.vectors)
         if failing := problems(numbers).keys() - work.reasons.keys():
             numbers = self._once_more(work, sorted(failing))
         return self._segment(unit, first, numbers, work.reasons)
 
-    def _tokens(self, encoder: RankEncoder, unit: int, first: int, last: int) -> UnitTokens:
-        rows = np.arange(first, last, dtype=np.int64)
+    def try_alone(self, place: Place, first: int, last: int, watch: Watch) -> None:
+        """Do again, alone and first of all, what an earlier attempt died of after other work.
+
+        Parameters
+        ----------
+        place
+            Of one row, in a unit that has the rows ``first`` to ``last - 1``.
+        """
+        number = place.stage if place.stage >= 0 else tokenising(0) - place.stage
+        encoder = self._encoders[number].encoder
+        row = place.first
+        sequences = self._index.sequences(np.arange(first, last), encoder.view)
+        if place.stage >= 0:
+            tokens = UnitTokens(place.unit, encoder.tokenise(sequences))
+            row = int(tokens.order[place.first])
+            watch.at(place)
+            within_memory(lambda: encoder.encode([tokens.ids[row]]).cpu())
+        else:
+            watch.at(place)
+            encoder.tokenise([sequences[row]])
+
+    def _tokens(
+        self,
+        encoder: RankEncoder,
+        unit: int,
+        first: int,
+        last: int,
+        suspicion: Suspicion,
+        watch: Watch,
+    ) -> UnitTokens:
+        """Turn a unit's rows into tokens: none for a row that may not be tried."""
+        stage = tokenising(encoder.number)
+        ids = [_NO_TOKENS] * (last - first)
         with self._timed("tokenise"):
-            sequences = self._index.sequences(rows, encoder.encoder.view)
-            return UnitTokens(unit, encoder.encoder.tokenise(sequences))
+            for piece, _ in arranged([range(last - first)], last - first, suspicion, stage):
+                watch.at(Place(unit, stage, int(piece[0]), int(piece[-1]) + 1))
+                sequences = self._index.sequences(first + piece, encoder.encoder.view)
+                for row, tokens in zip(piece, encoder.encoder.tokenise(sequences), strict=True):
+                    ids[row] = tokens
+        return UnitTokens(unit, ids)
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
         """Finish what is stored of some rows."""

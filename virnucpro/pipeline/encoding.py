@@ -72,6 +72,7 @@ class RankEncoder:
         self._spec = spec
         self._device = device
         self.encoder: Encoder = load_encoder(spec, device, precision)
+        self._most_tokens = 0
 
     def find_budget(self, sequence: bytes, first: int) -> None:
         """Find a first budget by trial, where none is known.
@@ -105,12 +106,19 @@ class RankEncoder:
         through
             Told after each how many rows it had.
 
+        Rows without tokens are left alone.
+
         Returns
         -------
         vectors : (n, dim) float32
             On the CPU; zeros where there is none.
         reasons : dict
             Row, counted within the unit -> why it has no vector.
+
+        Raises
+        ------
+        MemoryError
+            When the device does not hold what it has held before, or holds nothing at all.
         """
         vectors = torch.zeros(len(tokens.ids), self.encoder.dim)
         reasons = {
@@ -125,20 +133,36 @@ class RankEncoder:
             encoded = within_memory(lambda: self.encoder.encode(batch).cpu())
             if not isinstance(encoded, Shortage):
                 vectors[torch.from_numpy(rows)] = encoded
+                self._most_tokens = max(self._most_tokens, int(tokens.lengths[rows].max()))
                 through(len(rows))
             elif len(rows) == 1:
-                reasons[int(rows[0])] = self._too_large(tokens, int(rows[0]), encoded)
+                too_large[int(rows[0])] = self._too_large(tokens, int(rows[0]), encoded)
                 through(1)
             else:
                 self.budget.lower(int(tokens.lengths[rows].max()), len(rows))
                 for half in np.array_split(piece, 2):
                     encode(half)
 
+        too_large: dict[int, str] = {}
         sizes = tokens.lengths[tokens.order]
+        sizes = sizes[sizes > 0]
         for piece in pieces(sizes, self.budget, suspicion, self.number):
             encode(piece)
+        self._refuse_full_device(tokens, too_large)
         self._learn_from(suspicion, sizes)
-        return vectors, reasons
+        return vectors, reasons | too_large
+
+    def _refuse_full_device(self, tokens: UnitTokens, too_large: Mapping[int, str]) -> None:
+        """Tell a row that is too large from a device that is full: others fit there, too, no more.
+
+        Somebody else's memory, or a device that is bad, is no reason to set rows aside for good.
+        """
+        for row, reason in too_large.items():
+            if tokens.lengths[row] <= self._most_tokens or not self._most_tokens:
+                raise MemoryError(
+                    f"{reason.partition(': ')[2]}; yet rows of up to {self._most_tokens:,} tokens "
+                    "have fitted: somebody else uses the memory of this device, or it is bad."
+                )
 
     def alone(
         self, tokens: UnitTokens, row: int, at: Callable[[Place], None]

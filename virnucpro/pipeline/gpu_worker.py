@@ -75,6 +75,11 @@ def run_rank(
     seconds = {"load": time.perf_counter() - started}
     log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
+    for place in share.findings.trials:
+        if place.task in rows_of:
+            first, last = int(bounds[place.task]), int(bounds[place.task + 1])
+            embedder.try_alone(Place(*place), first, last, _UnitWatch(results, done, total))
+
     computed = 0
     with SegmentWriter(ShardWriter(task.run, rank)) as writer:
         for unit in _suspects_last(share):
@@ -82,7 +87,10 @@ def run_rank(
                 watch = _UnitWatch(results, done, total)
                 suspicion = suspicion_of(share.findings, unit)
                 first, last = int(bounds[unit]), int(bounds[unit + 1])
-                writer.put(embedder.embed(unit, first, last, watch, suspicion))
+                segment = embedder.embed(unit, first, last, watch, suspicion)
+                # Before the commit: who sees the last segment has heard that this rank is done.
+                results.progress(done + rows_of[unit], total)
+                writer.put(segment)
                 log.write("computed", f"rank {rank}: unit {unit}", unit=unit, rows=last - first)
                 computed += 1
                 if embedder.learnt != learnt:

@@ -5,7 +5,7 @@ A batch in which ranks died twice comes last, in two halves. A death in a half n
 to it, so that one row out of n is found in about log2(n) more starts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -15,25 +15,43 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches
 from virnucpro.runtime.policy import Findings
 
-__all__ = ["Place", "Suspicion", "Watch", "pieces", "suspicion_of"]
+__all__ = [
+    "FINISHING",
+    "Place",
+    "Suspicion",
+    "Watch",
+    "arranged",
+    "pieces",
+    "suspicion_of",
+    "tokenising",
+]
+
+FINISHING = -1
+"""The stage after the encoders: the head, and what is stored. It concerns no single row."""
+
+
+def tokenising(encoder: int) -> int:
+    """Name the stage in which the rows of a unit become tokens of an encoder."""
+    return FINISHING - 1 - encoder
 
 
 class Place(NamedTuple):
-    """Where a rank is at work: some rows of a unit in one encoder. Plain integers.
+    """Where a rank is at work: some rows of a unit at one stage. Plain integers.
 
     Attributes
     ----------
     unit
         The unit's number.
-    encoder
-        The encoder's number in the order of the run.
+    stage
+        An encoder's number in the order of the run; below 0 `tokenising` or `FINISHING`.
     first, stop
-        Positions ``first`` to ``stop - 1`` among the unit's rows, longest first as the encoder
-        counts tokens. They do not depend on how the rows are cut into batches.
+        Positions ``first`` to ``stop - 1`` among the unit's rows: for an encoder longest first, as
+        it counts tokens, and else as they come. They do not depend on how rows are cut into
+        batches.
     """
 
     unit: int
-    encoder: int
+    stage: int
     first: int
     stop: int
 
@@ -49,27 +67,27 @@ class Suspicion:
     suspects
         Where they died again; disjoint.
     convicted
-        (encoder, position) -> why that row is not to be tried again; positions as in `Place`.
+        (stage, position) -> why that row is not to be tried again; positions as in `Place`.
     """
 
     seen: tuple[Place, ...] = ()
     suspects: tuple[Place, ...] = ()
     convicted: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
-    def seen_in(self, encoder: int) -> list[range]:
-        """Give the positions in an encoder that are to be taken late."""
-        return _ranges(self.seen, encoder)
+    def seen_in(self, stage: int) -> list[range]:
+        """Give the positions at a stage that are to be taken late."""
+        return _ranges(self.seen, stage)
 
-    def suspects_in(self, encoder: int) -> list[range]:
-        """Give the positions in an encoder that are to be taken last, in halves."""
-        return _ranges(self.suspects, encoder)
+    def suspects_in(self, stage: int) -> list[range]:
+        """Give the positions at a stage that are to be taken last, in halves."""
+        return _ranges(self.suspects, stage)
 
-    def convicted_in(self, encoder: int) -> dict[int, str]:
-        """Give the positions in an encoder that are not to be tried again, with the reasons."""
+    def convicted_in(self, stage: int) -> dict[int, str]:
+        """Give the positions at a stage that are not to be tried again, with the reasons."""
         return {
             position: reason
             for (number, position), reason in self.convicted.items()
-            if number == encoder
+            if number == stage
         }
 
 
@@ -80,7 +98,10 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
         seen=tuple(Place(*place) for place in known.seen),
         suspects=tuple(Place(*place) for place in known.suspects),
         convicted={
-            (place.stage, place.first): f"kills_process: alone in its batch, {fault.reason}"
+            (
+                place.stage,
+                place.first,
+            ): f"kills_process: alone, at first and at last: {fault.reason}"
             for place, fault in known.convicted
         },
     )
@@ -99,46 +120,68 @@ class Watch(Protocol):
 def pieces(
     lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
 ) -> Iterator[IntArray]:
-    """Lay the rows of a unit out for one encoder: whole batches, then what is suspected.
-
-    Batches that hold nothing suspected are those of `batches`, without the rows that are
-    convicted. Then come those in which a rank died once; at last the suspected rows, each place in
-    two halves, neither over the budget.
+    """Lay the rows of a unit out for one encoder, in batches; see `arranged`.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each row, descending.
     budget
-        As `batches` takes it.
+        As `batches` takes it; halves stay within it, too.
 
     Yields
     ------
     (k,) int64, k >= 1
         Positions in `lengths`, ascending; every one that is not convicted exactly once.
     """
-    convicted = suspicion.convicted_in(encoder)
-    suspects = suspicion.suspects_in(encoder)
-    seen = suspicion.seen_in(encoder)
+    for piece, suspected in arranged(batches(lengths, budget), len(lengths), suspicion, encoder):
+        if not suspected:
+            yield piece
+            continue
+        for batch in batches(lengths[piece], budget):
+            yield piece[batch.start : batch.stop]
+
+
+def arranged(
+    whole: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
+) -> Iterator[tuple[IntArray, bool]]:
+    """Put the work of a stage into an order in which what is suspected holds up nothing else.
+
+    Batches that hold nothing suspected stay as they are, without the rows that are convicted. Then
+    come those in which a rank died once; at last the suspected rows, each place in two halves.
+
+    Parameters
+    ----------
+    whole
+        The batches, together all positions from 0 to ``n_rows - 1``.
+
+    Yields
+    ------
+    (k,) int64, k >= 1
+        Positions, ascending; every one that is not convicted exactly once.
+    bool
+        Whether they are suspected.
+    """
+    convicted = suspicion.convicted_in(stage)
+    suspects = suspicion.suspects_in(stage)
+    seen = suspicion.seen_in(stage)
     late: list[range] = []
-    for batch in batches(lengths, budget):
+    for batch in whole:
         for part in _around(batch, suspects):
             if any(_overlap(part, place) for place in seen):
                 late.append(part)
             else:
-                yield from _kept(part, convicted)
+                yield from ((kept, False) for kept in _kept(part, convicted))
     for part in late:
-        yield from _kept(part, convicted)
+        yield from ((kept, False) for kept in _kept(part, convicted))
     for place in suspects:
-        for accused in _kept(range(place.start, min(place.stop, len(lengths))), convicted):
-            for half in np.array_split(accused, 2):
-                for batch in batches(lengths[half], budget):
-                    yield half[batch.start : batch.stop]
+        for accused in _kept(range(place.start, min(place.stop, n_rows)), convicted):
+            yield from ((half, True) for half in np.array_split(accused, 2) if len(half))
 
 
-def _ranges(places: tuple[Place, ...], encoder: int) -> list[range]:
+def _ranges(places: tuple[Place, ...], stage: int) -> list[range]:
     return sorted(
-        (range(place.first, place.stop) for place in places if place.encoder == encoder),
+        (range(place.first, place.stop) for place in places if place.stage == stage),
         key=lambda positions: positions.start,
     )
 

@@ -19,6 +19,9 @@ _GO_ON = {
     "computed": "write the tables with: virnucpro aggregate, or the same command and --resume",
 }
 
+_ALIVE = {"starting", "running", "waiting"}
+"""States of a rank that has a parent."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
@@ -127,7 +130,7 @@ def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]
     try:
         ranks: dict[str, dict[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
         for status in ranks.values():
-            if not alive and status["exit"] is None:
+            if not alive and status["state"] in _ALIVE:
                 status["state"] = "lost with its parent"
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         # It informs and decides nothing: without it, nothing is known of the ranks.

@@ -166,7 +166,9 @@ class Waves:
     def _hand_out(self) -> None:
         """Give idle ranks what was given up, or what others would be waited for."""
         statuses = self._coordinator.statuses
-        idle = [rank for rank, one in statuses.items() if one.succeeded]
+        # A stopped one had nothing left to do; what froze its process need not freeze the next.
+        free = {WorkerState.SUCCEEDED, WorkerState.STOPPED}
+        idle = [rank for rank, one in statuses.items() if one.state in free]
         busy = [one for one in statuses.values() if not one.ended]
         if not idle or not (busy or self._pool):
             return
@@ -185,6 +187,11 @@ class Waves:
         slowest = max(busy, key=lambda one: len(lefts[one.rank]))
         left = [unit for unit in lefts[slowest.rank] if shared.count(unit) == 1]
         if not left:
+            return
+        if len(slowest.faults) > 1:  # whatever ails it: what it did not die of need not wait
+            known = findings(self.faults)
+            clean = [unit for unit in left if not known.of(unit)]
+            self._give(spread(clean, idle), f"rank {slowest.rank}")
             return
         loads = [self._load_seconds(rank) for rank in idle]
         lent = lend(self._straggler(slowest, left), idle, max(loads))

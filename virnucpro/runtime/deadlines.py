@@ -37,6 +37,6 @@ def limit_of(status: WorkerStatus, deadlines: Deadlines) -> tuple[float | None, 
     """Say how long the worker may go on without progress, and what it is doing meanwhile."""
     if status.returned:
         return deadlines.stop, "its function had returned, but its process did not end"
-    if status.marks == 0:
+    if not status.begun:
         return deadlines.start, "it did not begin to work"
     return deadlines.progress, "it made no progress"

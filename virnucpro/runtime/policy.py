@@ -1,12 +1,15 @@
 """What to do about a worker that failed: start it again, or give it up. Pure.
 
-Two things look alike at first: a device that is bad, and a piece of work that kills whoever takes
-it. A worker is therefore told where processes have died: it takes those places last, so that a bad
-device shows itself elsewhere; a place where processes died twice is taken in halves, so that each
-further death halves what can be at fault; and a single thing in which a process died although it
-had got through others is convicted.
+Three things look alike at first: a piece of work that kills whoever takes it, a device that is bad
+for good, and one that fails now and then. A worker is therefore told where processes have died. It
+takes those places last, so that a bad device shows itself elsewhere; a place where processes died
+twice it takes in halves, so that each further death halves what can be at fault; and a single thing
+that it died of although it had got through others, it tries again first of all: only who dies of
+that, too, has found the culprit. A bad device never gets through others; one that fails now and
+then gets through the trial.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,7 +21,10 @@ __all__ = ["Action", "Decision", "Findings", "Place", "RestartPolicy", "decide",
 
 
 class Place(NamedTuple):
-    """A piece of work: the things `first` to ``stop - 1`` of one stage of one task."""
+    """A piece of work: the things `first` to ``stop - 1`` of one stage of one task.
+
+    One without things cannot be halved: nothing is found out about it.
+    """
 
     task: int
     stage: int
@@ -39,7 +45,8 @@ class RestartPolicy:
     ----------
     max_restarts
         Restarts of a worker in a row that lead nowhere: neither further in the work, nor closer
-        to the thing that kills it. 0: it is never started again.
+        to the thing that kills it. 0: it is never started again. A search that comes closer and
+        closer and never finds anything ends, too.
     first_delay, longest_delay
         Seconds before the first of them; each further one waits twice as long, up to the longest.
     """
@@ -79,12 +86,15 @@ class Findings:
         Places in which a process died once: to be taken after all others.
     suspects
         Places in which processes died again, disjoint: to be taken last, in halves.
+    trials
+        Suspects of one thing each that a process died of after others: to be tried first, alone.
     convicted
         Places of one thing each that kill processes, with the last death: to be left out.
     """
 
     seen: tuple[Place, ...] = ()
     suspects: tuple[Place, ...] = ()
+    trials: tuple[Place, ...] = ()
     convicted: tuple[tuple[Place, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
@@ -92,6 +102,7 @@ class Findings:
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
+            tuple(place for place in self.trials if place.task == task),
             tuple(pair for pair in self.convicted if pair[0].task == task),
         )
 
@@ -108,30 +119,54 @@ def findings(faults: Sequence[Fault]) -> Findings:
         Those without a place say nothing of the work and count for nothing here.
     """
     found = Findings()
-    done: dict[int, int] = {}
     works: set[int] = set()
-    for number, fault in enumerate(faults):
-        if fault.passed or fault.done > done.get(fault.rank, 0):
+    alone: dict[Place, set[int]] = {}
+    for fault in faults:
+        if fault.passed:
             works.add(fault.rank)
-        done[fault.rank] = max(fault.done, done.get(fault.rank, 0))
-        if fault.place and not fault.permanent:
-            here = {one.rank for one in faults[: number + 1] if one.place == fault.place}
-            found = _learn(found, fault, proven=fault.rank in works or len(here) > 1)
+        if not fault.place or fault.permanent:
+            continue
+        place = Place(*fault.place)
+        ranks = alone.setdefault(place, set())
+        ranks.add(fault.rank)
+        found = _learn(_acquit(found, place), place, fault, several=len(ranks & works) > 1)
     return found
 
 
-def _learn(found: Findings, fault: Fault, *, proven: bool) -> Findings:
-    """Add one death; `proven`: what died has worked elsewhere, or is not the only one that died."""
-    place = Place(*fault.place)
-    if any(one == place for one, _ in found.convicted):
+def _acquit(found: Findings, place: Place) -> Findings:
+    """Let go of what was tried first and was not died of."""
+    passed = [trial for trial in found.trials if trial != place]
+    return replace(
+        found,
+        trials=tuple(one for one in found.trials if one == place),
+        suspects=tuple(one for one in found.suspects if one not in passed),
+    )
+
+
+def _learn(found: Findings, place: Place, fault: Fault, *, several: bool) -> Findings:
+    """Add one death; `several`: workers that do work died of the very same."""
+    size = place.stop - place.first
+    if size == 0 or any(one == place for one, _ in found.convicted):
         return found
+    if place in found.trials and (several or not fault.passed):
+        return _without(found, place, convicted=(*found.convicted, (place, fault)))
     if not any(one.holds(place) for one in (*found.seen, *found.suspects)):
         return replace(found, seen=(*found.seen, place))
-    seen = tuple(one for one in found.seen if not one.holds(place))
-    suspects = tuple(one for one in found.suspects if not one.holds(place))
-    if place.stop - place.first == 1 and proven:
-        return Findings(seen, suspects, (*found.convicted, (place, fault)))
-    return Findings(seen, (*suspects, place), found.convicted)
+    found = _without(found, place, convicted=found.convicted)
+    if size == 1 and several:
+        return replace(found, convicted=(*found.convicted, (place, fault)))
+    trials = (*found.trials, place) if size == 1 and fault.passed else found.trials
+    return replace(found, suspects=(*found.suspects, place), trials=trials)
+
+
+def _without(found: Findings, place: Place, convicted: tuple[tuple[Place, Fault], ...]) -> Findings:
+    """Forget the places that hold this one: it stands for them."""
+    return Findings(
+        tuple(one for one in found.seen if not one.holds(place)),
+        tuple(one for one in found.suspects if not one.holds(place)),
+        tuple(one for one in found.trials if one != place),
+        convicted,
+    )
 
 
 def decide(
@@ -146,42 +181,49 @@ def decide(
     before, after
         The findings of the job without and with that last fault.
     """
-    last = own[-1]
-    if last.permanent or policy.max_restarts == 0:
+    if own[-1].permanent or policy.max_restarts == 0:
         return Decision(Action.GIVE_UP, 0.0)
-    in_vain = _in_vain(own)
-    if in_vain > policy.max_restarts:
+    recent = _since_the_last_gain(own, after)
+    in_vain = sum(not _narrows(recent[: number + 1]) for number in range(len(recent)))
+    if in_vain > policy.max_restarts or len(recent) > _search(recent) + policy.max_restarts:
         return Decision(Action.GIVE_UP, 0.0)
     delay = 0.0
-    if in_vain:
-        delay = min(policy.longest_delay, policy.first_delay * 2.0 ** min(in_vain - 1, 64))
+    if recent and not _narrows(recent):
+        longer = policy.first_delay * 2.0 ** min(in_vain - 1, 64)
+        delay = min(policy.longest_delay, longer)
     if len(after.convicted) > len(before.convicted):
         return Decision(Action.QUARANTINE, delay)
-    if after.suspects != before.suspects:
+    if {*after.suspects, *after.trials} - {*before.suspects} - {*before.trials}:
         return Decision(Action.NARROW, delay)
     return Decision(Action.RESTART, delay)
 
 
-def _in_vain(own: Sequence[Fault]) -> int:
-    """Count the faults at the end that led nowhere."""
-    count = 0
-    for number in range(len(own) - 1, -1, -1):
-        if _led_somewhere(own[: number + 1]):
-            break
-        count += 1
-    return count
+def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Fault]:
+    """Keep the faults after which nothing was gained: neither rows done nor a culprit found."""
+    culprits = [fault for _, fault in found.convicted]
+    recent: list[Fault] = []
+    done = 0
+    for fault in own:
+        gained = fault.done > done or fault in culprits
+        recent = [] if gained else [*recent, fault]
+        done = max(done, fault.done)
+    return recent
 
 
-def _led_somewhere(own: Sequence[Fault]) -> bool:
-    """Say whether the last of these faults came after rows were done, or closer to its cause.
+def _narrows(faults: Sequence[Fault]) -> bool:
+    """Say whether the last of these faults came closer to its cause than those before.
 
-    Closer: in a place where it had died before, having got through other places. That happens a
-    limited number of times: the place is halved each time.
+    In a smaller place within one where the worker had died, having got through others.
     """
-    *earlier, last = own
-    if last.done > max((fault.done for fault in earlier), default=0):
-        return True
+    *earlier, last = faults
     if not (last.place and last.passed):
         return False
     place = Place(*last.place)
-    return any(fault.place and Place(*fault.place).holds(place) for fault in earlier)
+    around = [Place(*fault.place) for fault in earlier if fault.place]
+    return any(one.holds(place) and one != place for one in around)
+
+
+def _search(faults: Sequence[Fault]) -> int:
+    """Give the number of deaths that finding one culprit may take, with some to spare."""
+    sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
+    return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

@@ -1,7 +1,8 @@
 """What is known of a worker, and how it changes with what the worker says and how it ends. Pure."""
 
 import signal
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from virnucpro.runtime.messages import (
@@ -54,7 +55,7 @@ class Fault:
     place
         The piece of work that it was in, () where it had begun none.
     passed
-        Pieces that it had got through in this attempt.
+        Pieces of the same stage that it had got through in this attempt.
     done
         Rows done when it ended, those of earlier attempts included.
     """
@@ -100,8 +101,9 @@ class WorkerStatus:
         How often the worker was started.
     permanent
         Whether the exception would come again, whatever a restart changes.
-    place, marks
-        The piece of work that it said last it begins, and how many it has begun in this attempt.
+    place, begun
+        The piece of work that it said last it begins, and how many it has begun in this attempt, by
+        stage: the second number of a place.
     faults
         How its earlier attempts failed, in their order.
     started_at, last_heartbeat, began_at, ended_at
@@ -124,7 +126,7 @@ class WorkerStatus:
     attempt: int = 1
     permanent: bool = False
     place: tuple[int, ...] = ()
-    marks: int = 0
+    begun: Mapping[int, int] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     began_at: float | None = None
     ended_at: float | None = None
@@ -151,7 +153,7 @@ class WorkerStatus:
             traceback=self.traceback,
             permanent=self.permanent,
             place=self.place,
-            passed=max(0, self.marks - 1),
+            passed=max(0, self.begun.get(_stage(self.place), 0) - 1),
             done=self.done,
         )
 
@@ -176,7 +178,9 @@ def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerS
             return replace(status, done=done, total=total)
         case Mark(place):
             began = now if status.began_at is None else status.began_at
-            return replace(status, place=place, marks=status.marks + 1, began_at=began)
+            stage = _stage(place)
+            begun = {**status.begun, stage: status.begun.get(stage, 0) + 1}
+            return replace(status, place=place, begun=begun, began_at=began)
         case Failure(kind, text, traceback, permanent):
             reason = f"{kind}: {text}" if text else kind
             return replace(
@@ -188,12 +192,16 @@ def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerS
             return status
 
 
+def _stage(place: tuple[int, ...]) -> int:
+    return place[1] if len(place) > 1 else 0
+
+
 def moved_on(before: WorkerStatus, after: WorkerStatus) -> bool:
     """Say whether a message told of progress, and not only of life."""
     return (
         after.done > before.done
         or after.total != before.total
-        or after.marks > before.marks
+        or after.begun != before.begun
         or after.returned > before.returned
     )
 

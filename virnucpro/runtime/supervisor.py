@@ -4,7 +4,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from virnucpro.errors import UsageError, WorkerError
@@ -146,15 +146,21 @@ class Supervisor:
                 raise UsageError(f"worker {rank} has not ended, or all are being stopped.")
             self._note(waiting(status))
             self._scheduled.append((time.monotonic() + delay, order))
-            if self._over:
-                self._start_thread()
-            else:
+            if not self._over:
                 os.eventfd_write(self._wake, 1)
+                return
+            try:
+                self._start_thread()
+            except BaseException:  # an interrupt, or a thread that the system refused
+                if self._thread.ident is None:
+                    self._cancel_scheduled()
+                    self._end()
+                raise
 
     def stop_one(self, rank: int, why: str) -> None:
         """End the child of one rank, by force where it must be; return at once.
 
-        Nothing happens where it has ended, or is to be started again.
+        One that waits for its restart does not start. Nothing happens where it has ended.
         """
         with self._changed:
             if not self._over:
@@ -174,7 +180,7 @@ class Supervisor:
             self._refuse_broken()
             over, thread = self._over, self._thread
         if over:
-            thread.join()  # it has only to return: until then it keeps the processes' descriptors
+            _see_off(thread)
         return over
 
     def wait_for_change(self, seen: int, timeout: float | None = None) -> int:
@@ -215,7 +221,7 @@ class Supervisor:
             left = [status for status in self._statuses.values() if not status.ended]
             over, thread = self._over, self._thread
         if over:
-            thread.join()
+            _see_off(thread)
         if left:
             names = ", ".join(f"worker {status.rank} (pid {status.pid})" for status in left)
             raise WorkerError(
@@ -284,7 +290,13 @@ class Supervisor:
         status = WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now)
         former = self._statuses.get(rank)
         if former is not None:
-            status = replace(status, attempt=former.attempt + 1, faults=former.faults)
+            status = replace(
+                status,
+                attempt=former.attempt + 1,
+                faults=former.faults,
+                done=former.done,
+                total=former.total,
+            )
         self._note(status)
 
     def _start_what_is_due(self) -> None:
@@ -306,7 +318,7 @@ class Supervisor:
                         kind=type(error).__name__,
                         reason=reason,
                         place=(),
-                        marks=0,
+                        begun={},
                     )
                 )
 
@@ -343,6 +355,7 @@ class Supervisor:
                 self._stopped |= {rank}
                 self._note(replace(self._statuses[rank], reason=why))
                 self._hangs.dismiss(rank)
+        self._cancel_scheduled(unneeded)
 
     def _patience(self) -> float | None:
         now = time.monotonic()
@@ -386,12 +399,14 @@ class Supervisor:
             for child in self._children.values():
                 child.kill()
 
-    def _cancel_scheduled(self) -> None:
+    def _cancel_scheduled(self, ranks: Collection[int] | None = None) -> None:
+        """Start no worker again that waits for it, or only none of these ranks."""
         with self._changed:
-            ranks = [order.setup.rank for _, order in self._scheduled]
-            self._scheduled = []
-            for rank in ranks:
-                self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
+            for entry in list(self._scheduled):
+                rank = entry[1].setup.rank
+                if ranks is None or rank in ranks:
+                    self._scheduled.remove(entry)
+                    self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
 
     def _listen(self, rank: int, child: Child, *, to_the_end: bool = False) -> None:
         try:
@@ -452,3 +467,9 @@ class Supervisor:
             self._over = True
             self._changes += 1
             self._changed.notify_all()
+
+
+def _see_off(thread: threading.Thread) -> None:
+    """Wait for a thread that has only to return: until then it keeps the processes' descriptors."""
+    if thread.ident is not None:
+        thread.join()

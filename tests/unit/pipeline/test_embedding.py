@@ -11,7 +11,7 @@ from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.pipeline.embedding import RowEmbedder
 from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
-from virnucpro.pipeline.poison import Place, Suspicion
+from virnucpro.pipeline.poison import FINISHING, Place, Suspicion, tokenising
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -34,6 +34,10 @@ class Watch:
 
     def through(self, rows):
         self.rows.append(rows)
+
+    @property
+    def batches(self):
+        return [place for place in self.places if place.stage >= 0]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,14 +122,16 @@ def same_but_for(rows, segment, healthy):
 
 def test_a_watch_hears_of_every_row_before_and_after(task, index):
     segment, watch, _ = embedded(task, index)
-    for encoder in (0, 1):
-        places = [place for place in watch.places if place.encoder == encoder]
+    stages = list(dict.fromkeys(place.stage for place in watch.places))
+    assert stages == [tokenising(0), 0, tokenising(1), 1, FINISHING]
+    for stage in stages[:-1]:
+        places = [place for place in watch.places if place.stage == stage]
         positions = [p for place in places for p in range(place.first, place.stop)]
         assert positions == list(range(N_ROWS))
     assert {place.unit for place in watch.places} == {3}
     assert watch.rows == sorted(watch.rows)
     assert watch.rows[-1] == N_ROWS
-    assert len(watch.rows) == len(watch.places)
+    assert len(watch.rows) == len(watch.batches)
     same_but_for([], segment, segment)
 
 
@@ -172,17 +178,54 @@ def test_a_row_that_does_not_fit_alone_is_set_aside_with_its_tokens(task, index,
 def test_a_convicted_row_is_not_tried_and_others_of_its_batch_are(task, index, healthy):
     suspicion = Suspicion(convicted={(1, 4): "its process dies of it: killed by SIGSEGV"})
     segment, watch, _ = embedded(task, index, suspicion)
-    tried = [p for place in watch.places if place.encoder == 1 for p in (place.first,)]
+    tried = [p for place in watch.places if place.stage == 1 for p in (place.first,)]
     assert 4 not in tried
     same_but_for([4], segment, healthy)  # rows stand longest first, as positions of residues do
     assert segment.reasons[4].endswith("killed by SIGSEGV")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_row_whose_tokens_kill_is_left_out_of_its_encoder(number, task, index, healthy):
+    stage = tokenising(number)
+    suspicion = Suspicion(
+        suspects=(Place(3, stage, 8, 12),), convicted={(stage, 9): "its process dies of it"}
+    )
+    segment, watch, _ = embedded(task, index, suspicion)
+    same_but_for([9], segment, healthy)
+    assert segment.reasons == {9: "its process dies of it"}
+    told = [(place.first, place.stop) for place in watch.places if place.stage == stage]
+    assert told == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
+
+
+@pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
+def test_one_row_can_be_tried_alone_and_first_of_all(stage, task, index):
+    watch, place = Watch(), Place(3, stage, 5, 6)
+    RowEmbedder(task, index).try_alone(place, 0, N_ROWS, watch)
+    assert watch.places == [place]
+
+
+def test_a_device_that_is_full_is_no_reason_to_set_rows_aside(task, index, memory):
+    memory(0, views=("protein",))
+    with pytest.raises(MemoryError, match="rows of up to 0 tokens have fitted"):
+        embedded(task, index)
+
+
+def test_a_device_that_fills_up_is_no_reason_either(task, index, memory):
+    longest = int(index.row_lengths[0]) + 2
+    attempts = memory(512, views=("protein",))
+    embedder = RowEmbedder(task, index)
+    embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
+    assert max(padded for _, padded in attempts) >= longest
+    memory(longest - 1, views=("protein",))
+    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens have fitted"):
+        embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
 
 
 def test_a_batch_that_killed_whole_and_not_in_halves_was_too_large(task, index, healthy):
     suspicion = Suspicion(suspects=(Place(3, 1, 0, 3),))
     segment, watch, embedder = embedded(task, index, suspicion)
     same_but_for([], segment, healthy)
-    assert [place[2:] for place in watch.places[-2:]] == [(0, 2), (2, 3)]
+    assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
     padded = 3 * int(index.row_lengths[0] + 2)
     (limit,) = embedder.learnt.values()
     assert padded / 2 <= limit < padded

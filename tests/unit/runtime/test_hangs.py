@@ -11,7 +11,7 @@ from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message, m
 
 DEADLINES = Deadlines(start=100.0, progress=10.0, stop=5.0)
 NEW = WorkerStatus(0, WorkerState.RUNNING, 4711, started_at=0.0, last_heartbeat=0.0)
-AT_WORK = replace(NEW, marks=3)
+AT_WORK = replace(NEW, begun={0: 3})
 STACKS, TERMINATE, KILL, ABANDON = Measure
 
 

@@ -188,6 +188,37 @@ def test_a_worker_that_hangs_is_ended_and_shows_where(
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 
+def test_a_worker_that_waits_for_its_restart_and_is_not_needed_does_not_start(
+    coordinator_workers, tmp_path
+):
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
+        coordinator.wait_for_completion(20)
+        coordinator.respawn_worker(0, (0,), delay=600.0)
+        coordinator.stop_worker(0, "not needed")
+        assert coordinator.wait_for_completion(20) == {0: False}
+        assert coordinator.statuses[0].state is WorkerState.STOPPED
+
+
+def test_an_interrupt_while_a_worker_is_started_again_leaves_none(
+    coordinator_workers, tmp_path, monkeypatch
+):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
+        coordinator.wait_for_completion(20)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                coordinator.respawn_worker(0, (0,))
+        began = time.monotonic()
+        coordinator.terminate_all()
+        assert time.monotonic() - began < 5.0
+    assert coordinator.statuses[0].ended
+
+
 def stop_for_good(pid):
     """A SIGTERM that is there before the SIGSTOP has been carried out would be taken first."""
     os.kill(pid, signal.SIGSTOP)
