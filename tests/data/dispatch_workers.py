@@ -172,3 +172,17 @@ class CleanupTells(Worker):
 class LeavesThread(Worker):
     def cleanup(self):
         threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+class Reuses(BaseWorker):
+    """Returns the same array for every task, changed in between."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        import numpy as np
+
+        self.gpu_id, self.seed, self.keywords = gpu_id, seed, keywords
+        self.array = np.zeros(50_000)
+
+    def process(self, data):
+        self.array[:] = data.sum() if hasattr(data, "sum") else data
+        return {"array": self.array, "number": data if isinstance(data, int) else -1}

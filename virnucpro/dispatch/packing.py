@@ -1,26 +1,31 @@
 """How tasks and results travel as bytes.
 
-Plain numbers and strings travel many in one pickle, which is fast. Anything else is pickled one by
-one: what cannot be pickled or read back then harms no other task.
+Plain numbers and short strings travel many in one pickle, which is fast. Anything else is pickled
+one by one: what cannot be pickled or read back then harms no other task. Large arrays and bytes go
+through shared memory, copied once on either side.
 """
 
 import pickle
 import struct
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from virnucpro.runtime.shared import Region, Ring
 
 __all__ = [
     "LARGE",
-    "PLAIN",
+    "NUMBERS",
     "TIMED_OUT",
     "Body",
     "Failed",
-    "Pickled",
+    "Packed",
+    "Place",
+    "Stored",
     "as_body",
     "from_body",
+    "is_short",
     "pack_answers",
     "pack_bodies",
     "pack_plain",
@@ -29,21 +34,24 @@ __all__ = [
 ]
 
 LARGE = 1 << 16
-"""From this many bytes on, a pickle travels through shared memory."""
+"""From this many bytes on, a value travels through shared memory."""
 
-PLAIN = frozenset({bool, bytes, float, int, str, type(None)})
-"""Types that can always be pickled, whatever the value."""
+NUMBERS = frozenset({bool, float, int, type(None)})
+"""Types that are always short and can always be pickled."""
+
+_PLAIN = NUMBERS | {bytes, str}
 
 _PLAIN_TAG, _BODIES_TAG = b"P", b"B"
 
 _ANSWERS = struct.Struct("=qd")
 
-_dumps = pickle.dumps
+Place = Callable[[Sequence[memoryview]], Sequence[Region] | None]
+"""Puts pieces into shared memory, all of them or, with None, not one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """In a worker, in place of a result: the traceback; None for a task that timed out."""
+    """In place of a result: the traceback; None for a task that timed out."""
 
     traceback: str | None
 
@@ -52,47 +60,104 @@ TIMED_OUT = Failed(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Pickled:
-    """In a worker, in place of a result: its pickle."""
+class Stored:
+    """A value in shared memory.
 
-    data: bytes
+    Attributes
+    ----------
+    head
+        The pickle without its large buffers, which are the pieces; empty where the pickle itself is
+        the piece; None where the piece is no pickle but the value, of type bytes.
+    pieces
+        Where they are.
+    """
+
+    head: bytes | None
+    pieces: tuple[Region, ...]
 
 
-Body = bytes | Region | Failed
-"""A pickle, where one is in shared memory, or why there is none."""
+Body = bytes | Stored | Failed
+"""A pickle, where one is, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """In a worker, in place of a result: what travels."""
+
+    body: Body
+
+
+def is_short(value: object) -> bool:
+    """Say whether a value is a short string or bytes."""
+    return isinstance(value, str | bytes) and type(value) in _PLAIN and len(value) < LARGE
 
 
 def pack_plain(values: Sequence[object]) -> bytes | None:
     """Pickle plain values together; None for others and for large ones."""
-    if not PLAIN.issuperset(map(type, values)):
+    types = set(map(type, values))
+    if not types <= _PLAIN:
         return None
-    packed = _dumps(values, 5)
-    return _PLAIN_TAG + packed if len(packed) < LARGE else None
+    if not types <= NUMBERS and not all(
+        type(value) in NUMBERS or is_short(value) for value in values
+    ):
+        return None
+    return _PLAIN_TAG + pickle.dumps(values, 5)
 
 
-def as_body(value: object) -> Body:
+def as_body(value: object, place: Place) -> Body:
     """Pickle one value, or say why that is impossible."""
-    if isinstance(value, Failed):
-        return value
-    if isinstance(value, Pickled):
-        return value.data
     try:
-        return _dumps(value, 5)
+        return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
         return Failed(traceback.format_exc())
 
 
+def _as_body(value: object, place: Place) -> Body:
+    if type(value) is bytes and len(value) >= LARGE:
+        return _stored(None, [memoryview(value)], place) or pickle.dumps(value, 5)
+    large: list[memoryview] = []
+
+    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes >= LARGE:
+            large.append(raw)
+        return raw.nbytes < LARGE
+
+    head = pickle.dumps(value, 5, buffer_callback=stays_inside)
+    if large:
+        return _stored(head, large, place) or pickle.dumps(value, 5)
+    if len(head) >= LARGE:
+        return _stored(b"", [memoryview(head)], place) or head
+    return head
+
+
+def _stored(head: bytes | None, pieces: Sequence[memoryview], place: Place) -> Stored | None:
+    regions = place(pieces)
+    return None if regions is None else Stored(head, tuple(regions))
+
+
 def pack_bodies(bodies: Sequence[Body]) -> bytes:
     """Put bodies in one frame."""
-    plain = [
-        (body.traceback,)
-        if isinstance(body, Failed)
-        else tuple(body)
-        if isinstance(body, tuple)
-        else body
-        for body in bodies
-    ]
-    return _BODIES_TAG + _dumps(plain, 5)
+    return _BODIES_TAG + pickle.dumps([_as_plain(body) for body in bodies], 5)
+
+
+def _as_plain(body: Body) -> object:
+    match body:
+        case Failed(text):
+            return (text,)
+        case Stored(head, pieces):
+            return head, [tuple(piece) for piece in pieces]
+        case _:
+            return body
+
+
+def _from_plain(value: Any) -> Body:  # noqa: ANN401 - what `_as_plain` made
+    if isinstance(value, bytes):
+        return value
+    if len(value) == 1:
+        return Failed(*value)
+    head, pieces = value
+    return Stored(head, tuple(Region(*piece) for piece in pieces))
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
@@ -105,16 +170,10 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
     values = pickle.loads(frame[1:])  # noqa: S301 - written by this very program
     if frame[:1] == _PLAIN_TAG:
         return True, values
-    return False, [_body(value) for value in values]
+    return False, [_from_plain(value) for value in values]
 
 
-def _body(value: bytes | tuple[object, ...]) -> object:
-    if isinstance(value, bytes):
-        return value
-    return Region(*value) if len(value) == 3 else Failed(*value)  # type: ignore[arg-type]
-
-
-def from_body(body: bytes | Region, ring: Ring) -> object:
+def from_body(body: bytes | Stored, ring: Ring) -> object:
     """Unpickle a body; one in shared memory is given back, whatever happens.
 
     Raises
@@ -125,10 +184,16 @@ def from_body(body: bytes | Region, ring: Ring) -> object:
     if isinstance(body, bytes):
         return pickle.loads(body)  # noqa: S301 - written by this very program
     try:
-        with ring.view(body) as view:
-            return pickle.loads(view)  # noqa: S301 - written by this very program
+        if body.head is None:
+            return ring.copy(body.pieces[0], bytes)
+        if not body.head:
+            with ring.view(body.pieces[0]) as view:
+                return pickle.loads(view)  # noqa: S301 - written by this very program
+        # Copies that can be written to, as the original could: the ring is used again.
+        buffers = [ring.copy(piece, bytearray) for piece in body.pieces]
+        return pickle.loads(body.head, buffers=buffers)  # noqa: S301 - written by this very program
     finally:
-        ring.release(body)
+        ring.release(body.pieces[-1])
 
 
 def pack_answers(count: int, seconds: float, frame: bytes) -> bytes:

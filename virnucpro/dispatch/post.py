@@ -1,16 +1,18 @@
 """In a worker: the results on their way to the parent."""
 
 import os
+import pickle
 import select
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from virnucpro.dispatch.packing import (
-    LARGE,
     Body,
     Failed,
+    Packed,
     as_body,
+    is_short,
     pack_answers,
     pack_bodies,
     pack_plain,
@@ -89,43 +91,45 @@ class Post:
             del self.values[: len(values)]
             now = time.monotonic()
             seconds, self.flushed_at = now - self.flushed_at, now
-            plain = pack_plain(values)
-            if plain is not None:
-                self._send(len(values), seconds, plain)
-            else:
-                self._send_bodies(values, seconds)
+            frame = pack_plain(values) or pack_bodies([self._body(value) for value in values])
+            self._outbox.send(Report(Tag.ANSWERS + pack_answers(len(values), seconds, frame)))
 
-    def _send(self, count: int, seconds: float, frame: bytes) -> None:
-        self._outbox.send(Report(Tag.ANSWERS + pack_answers(count, seconds, frame)))
+    def pack(self, result: object) -> object:
+        """Give what stands for a result until it travels.
 
-    def _send_bodies(self, values: Sequence[object], seconds: float) -> None:
-        each = seconds / len(values)
-        bodies: list[Body] = []
-        for value in values:
-            body = as_body(value)
-            if isinstance(body, bytes) and len(body) >= LARGE and self._ring.fits(len(body)):
-                region = self._ring.put(body)
-                if region is None:
-                    # Room comes only from what the parent has been told of.
-                    self._send(len(bodies), each * len(bodies), pack_bodies(bodies))
-                    bodies = []
-                    body = self._wait_for_room(body)
-                else:
-                    body = region
-            bodies.append(body)
-        self._send(len(bodies), each * len(bodies), pack_bodies(bodies))
+        It is pickled, and copied, here and now: what the worker does with it later is its own, and
+        a crash in pickling is that of the task that is running.
+        """
+        if is_short(result) or isinstance(result, Failed):
+            return result
+        return Packed(as_body(result, self._place))
 
-    def _wait_for_room(self, data: bytes) -> Body:
+    def _body(self, value: object) -> Body:
+        if isinstance(value, Packed):
+            return value.body
+        return value if isinstance(value, Failed) else pickle.dumps(value, 5)
+
+    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+        """Put pieces into the ring, as soon as there is room."""
+        if not self._ring.fits(pieces):
+            return None
+        regions: Sequence[Region] | None = self._ring.put(pieces)
+        if regions is None:
+            self.flush()  # room comes only from what the parent has been told of
+            regions = self._wait_for_room(pieces)
+        return regions
+
+    def _wait_for_room(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
         while not self.stopping():
             self._words[WAITING] = 1
-            region: Region | None = self._ring.put(data)
-            if region is not None:
+            regions = self._ring.put(pieces)
+            if regions is not None:
                 self._words[WAITING] = 0
-                return region
+                return regions
             # Race: the parent may have looked just before the word was set; hence the tick.
             if select.select([self._space], [], [], _SPACE_TICK_S)[0]:
                 os.eventfd_read(self._space)
-        return Failed("the run was stopped")
+        return None
 
     def _flush_late(self) -> None:
         while True:

@@ -4,7 +4,7 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from virnucpro.dispatch.pacing import Pace
 from virnucpro.dispatch.packing import (
-    LARGE,
     Body,
     Failed,
+    Stored,
     as_body,
     from_body,
     pack_bodies,
@@ -159,7 +159,7 @@ class Seat:
         frame = pack_plain(data)
         refused: list[TaskError] = []
         if frame is None:
-            bodies = [as_body(one) for one in data]
+            bodies = [as_body(one, self._place) for one in data]
             refused = [
                 TaskError(task_id, body.traceback or "", self.worker_id)
                 for task_id, body in zip(ids, bodies, strict=True)
@@ -169,7 +169,7 @@ class Seat:
                 kept = [n for n, body in enumerate(bodies) if not isinstance(body, Failed)]
                 ids, data = [ids[n] for n in kept], [data[n] for n in kept]
                 bodies = [bodies[n] for n in kept]
-            frame = pack_bodies([self._shared(body) for body in bodies])
+            frame = pack_bodies(bodies)
         if data:
             self._batches.append(_Batch(ids, data))
             self._outstanding += len(data)
@@ -232,12 +232,9 @@ class Seat:
         self._memory.close()
         os.close(self._space)
 
-    def _shared(self, body: Body) -> Body:
-        if not isinstance(body, bytes) or len(body) < LARGE:
-            return body
-        if not self._memory.downwards.fits(len(body)):
-            return body
-        return self._memory.downwards.put(body) or body
+    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+        ring = self._memory.downwards
+        return ring.put(pieces) if ring.fits(pieces) else None
 
     def _answer(self, task_id: int, body: Body, timeout: float | None) -> Event:
         if isinstance(body, Failed):
@@ -245,7 +242,7 @@ class Seat:
                 return TaskTimeout(task_id, timeout or 0.0, self.worker_id)
             return TaskError(task_id, body.traceback, self.worker_id)
         value = _value(body, self._memory)
-        if isinstance(body, Region) and self._memory.words[WAITING]:
+        if isinstance(body, Stored) and self._memory.words[WAITING]:
             self._memory.words[WAITING] = 0
             os.eventfd_write(self._space, 1)
         if isinstance(value, Failed):
@@ -253,7 +250,7 @@ class Seat:
         return Answers([task_id], [value], self.worker_id)
 
 
-def _value(body: bytes | Region, memory: SharedMemory) -> object:
+def _value(body: bytes | Stored, memory: SharedMemory) -> object:
     try:
         return from_body(body, memory.upwards)
     except Exception:  # noqa: BLE001 - reading back runs the user's code, which may raise anything

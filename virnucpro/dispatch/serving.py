@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
-from virnucpro.dispatch.packing import PLAIN, Failed, Pickled, as_body, from_body, unpack
+from virnucpro.dispatch.packing import NUMBERS, Failed, Stored, from_body, unpack
 from virnucpro.dispatch.post import FLUSH_S, Post, Tag
 from virnucpro.dispatch.worker import BaseWorker
 from virnucpro.runtime.feed import frames
 from virnucpro.runtime.outbox import Outbox
-from virnucpro.runtime.shared import Region, SharedMemory
+from virnucpro.runtime.shared import SharedMemory
 
 __all__ = ["RUNNING", "STARTED", "Assignment", "serve"]
 
@@ -100,8 +100,12 @@ class _Desk:
             words[RUNNING] = serial
             try:
                 result = process(value)
-                # Here, not where it is sent: a crash in pickling is then this task's own.
-                append(result if type(result) in PLAIN else _pickled(result))
+                if type(result) in NUMBERS:
+                    append(result)
+                else:
+                    interrupter.interruptible = False
+                    append(post.pack(result))
+                    interrupter.interruptible = True
             except TaskInterrupted:
                 raise
             except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
@@ -115,9 +119,4 @@ class _Desk:
         self._serial = serial
 
     def _open(self, body: object) -> object:
-        return from_body(cast("bytes | Region", body), self._memory.downwards)
-
-
-def _pickled(result: object) -> Failed | Pickled:
-    body = as_body(result)
-    return Pickled(body) if isinstance(body, bytes) else cast("Failed", body)
+        return from_body(cast("bytes | Stored", body), self._memory.downwards)

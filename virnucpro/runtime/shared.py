@@ -5,7 +5,8 @@ It has no name in any file system: whatever kills either of the two, nothing is 
 
 import mmap
 import os
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from virnucpro.runtime.process import HandedOver
 
@@ -15,6 +16,8 @@ RING_BYTES = 16 << 20
 """Size of each ring in bytes. Pages that were never used take no memory."""
 
 _HEADER_BYTES = 4096
+
+_Copy = TypeVar("_Copy", bytes, bytearray)
 
 
 class Region(NamedTuple):
@@ -41,26 +44,43 @@ class Ring:
         self._consumed = consumed
         self._written = 0
 
-    def fits(self, length: int) -> bool:
-        """Say whether a piece of this length can ever be put."""
-        return length <= len(self._area)
+    def fits(self, pieces: Sequence[memoryview]) -> bool:
+        """Say whether there is room for all these once all that came before is released."""
+        # Half: a piece that does not fit before the ring's end goes to its beginning.
+        return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 
-    def put(self, data: bytes) -> Region | None:
-        """Copy `data` in; None where there is no room now."""
-        size, length, consumed = len(self._area), len(data), self._consumed[0]
+    def put(self, pieces: Sequence[memoryview]) -> list[Region] | None:
+        """Copy pieces in; None, and nothing done, where there is no room for all of them now."""
+        before = self._written
+        regions: list[Region] = []
+        for piece in pieces:
+            region = self._put(piece, empty=self._consumed[0] == before and not regions)
+            if region is None:
+                self._written = before
+                return None
+            regions.append(region)
+        return regions
+
+    def _put(self, piece: memoryview, *, empty: bool) -> Region | None:
+        size, length = len(self._area), piece.nbytes
         start = self._written % size
         begin = self._written if start + length <= size else self._written + size - start
         end = begin + length
-        if end - consumed > size and consumed != self._written:
+        if length > size or (end - self._consumed[0] > size and not empty):
             return None
         start = begin % size
-        self._area[start : start + length] = data
+        self._area[start : start + length] = piece.cast("B")
         self._written = end
         return Region(start, length, end)
 
     def view(self, region: Region) -> memoryview:
         """Look at a piece without a copy; it may change as soon as it is released."""
         return self._area[region.start : region.start + region.length]
+
+    def copy(self, region: Region, kind: type[_Copy]) -> _Copy:
+        """Copy a piece out, as bytes or as a bytearray."""
+        with self.view(region) as view:
+            return kind(view)
 
     def release(self, region: Region) -> None:
         """Give a piece, and all that came before it, back to the writer."""

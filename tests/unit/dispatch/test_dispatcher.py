@@ -189,6 +189,23 @@ def test_large_results_and_tasks_arrive_whole(workers, record, size):
         assert record.successes[8 + number] == size + number
 
 
+def test_arrays_are_copies_that_can_be_written_to(workers, record):
+    run(workers, record, range(200), worker="Reuses")
+    record.assert_each_answered_once(200)
+    for number, result in record.successes.items():
+        assert result["array"].shape == (50_000,)
+        assert (result["array"] == number).all()
+        result["array"][0] = 1
+
+
+def test_arrays_as_tasks(workers, record):
+    import numpy as np
+
+    run(workers, record, [np.full(20_000, number) for number in range(50)], worker="Reuses")
+    record.assert_each_answered_once(50)
+    assert all(one["array"][0] == 20_000 * n for n, one in record.successes.items())
+
+
 def test_many_large_results_pass_a_slow_consumer(workers):
     seen = []
 

@@ -11,8 +11,9 @@ from virnucpro.dispatch.ordering import in_order
 from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
 from virnucpro.dispatch.packing import (
     Failed,
-    Pickled,
+    Stored,
     as_body,
+    from_body,
     pack_answers,
     pack_bodies,
     pack_plain,
@@ -90,26 +91,27 @@ def test_a_ring_brings_every_byte_in_order(lengths, held):
 
     for number, length in enumerate(lengths):
         data = bytes([number % 251]) * length
-        while (region := writer.put(data)) is None:
+        while (region := writer.put([memoryview(data)])) is None:
             assert waiting, "an empty ring has room"
             read()
-        waiting.append((region, data))
+        waiting.append((region[0], data))
         if len(waiting) > held:
             read()
     while waiting:
         read()
 
 
-def test_a_ring_takes_a_piece_of_its_own_size_at_any_place():
+def test_a_ring_takes_all_pieces_or_none():
     area, consumed = bytearray(10), memoryview(bytearray(8)).cast("q")
     ring = Ring(memoryview(area), consumed)
-    assert ring.fits(10)
-    assert not ring.fits(11)
-    for data in (b"abc", b"0123456789", b"xy", b"9876543210"):
-        region = ring.put(data)
-        assert bytes(ring.view(region)) == data
-        assert ring.put(b"more than is left") is None
-        ring.release(region)
+    one, two, five = memoryview(b"1"), memoryview(b"22"), memoryview(b"55555")
+    assert ring.fits([two, two, one])
+    assert not ring.fits([five, one])
+    for _ in range(30):
+        regions = ring.put([two, two, one])
+        assert [bytes(ring.view(region)) for region in regions] == [b"22", b"22", b"1"]
+        assert ring.put([two, five]) is None
+        ring.release(regions[-1])
 
 
 @given(st.lists(st.one_of(st.integers(), st.text(), st.binary(), st.none(), st.floats(0, 1))))
@@ -121,16 +123,28 @@ def test_plain_values_travel_together(values):
 
 
 def test_other_values_travel_one_by_one():
+    area = memoryview(bytearray(1 << 20))
+    ring = Ring(area, memoryview(bytearray(8)).cast("q"))
+    large = b"x" * 70_000
+    values = [{"a": 1}, large, large.decode(), [bytearray(large), 5], "short"]
     assert pack_plain([1, (2,)]) is None
-    assert pack_plain(["x" * 70_000]) is None
-    bodies = [as_body({"a": 1}), as_body(lambda: None), Region(1, 2, 3), as_body(Pickled(b"p"))]
-    plain, back = unpack(pack_bodies(bodies))
-    assert not plain
-    assert back == bodies
-    assert isinstance(back[1], Failed)
-    assert isinstance(back[2], Region)
-    count, seconds, frame = unpack_answers(memoryview(pack_answers(4, 0.5, pack_bodies(bodies))))
-    assert (count, seconds, unpack(frame)[1]) == (4, 0.5, bodies)
+    assert pack_plain([large]) is None
+    bodies = [*(as_body(value, ring.put) for value in values), as_body(lambda: None, ring.put)]
+    count, seconds, frame = unpack_answers(memoryview(pack_answers(6, 0.5, pack_bodies(bodies))))
+    plain, back = unpack(frame)
+    assert (count, seconds, plain, back) == (6, 0.5, False, bodies)
+    assert [type(body) for body in back] == [bytes, Stored, Stored, Stored, bytes, Failed]
+    read = [from_body(body, ring) for body in back[:5]]
+    assert read == values
+    area[:] = bytes(1 << 20)
+    assert read == values, "what was read still lies in the ring"
+
+
+def test_what_finds_no_room_travels_in_its_pickle():
+    for value in (b"x" * 70_000, bytearray(70_000), "x" * 70_000):
+        body = as_body(value, lambda _: None)
+        assert isinstance(body, bytes)
+        assert from_body(body, None) == value
 
 
 @given(st.integers(0, 100), st.integers(1, 20), st.data())

@@ -1,0 +1,272 @@
+"""Measure the dispatcher beside the pools that others use, in one run on one machine.
+
+    python scripts/bench/dispatch.py [--tasks N] [--large N] [--repeat N] [--workers N] [NAME ...]
+
+Peers that are not installed are left out. Rates are medians, from the first result to the last one,
+so that the start of the processes does not count; ``first`` is that start, one task a worker.
+``ahead`` is how many tasks the generator has given that a slow consumer has not been given back.
+``killed`` is how many of 20 tasks are answered when one of them kills its worker, and how.
+"""
+
+import argparse
+import os
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
+from operator import length_hint
+from pathlib import Path
+
+from rich.console import Console
+
+from virnucpro.dispatch import BaseWorker, Dispatcher
+from virnucpro.dispatch.ui import RichDispatcher
+
+MEGABYTE = b"x" * (1 << 20)
+KILLED_LIMIT_S = 10
+SLOW_TASKS = 20_000
+POISON = 7
+
+
+def echo(task: int) -> int:
+    """Do as little as possible."""
+    return task
+
+
+def megabyte(_task: int) -> bytes:
+    """Return a large result."""
+    return MEGABYTE
+
+
+def poisoned(task: int) -> int:
+    """Kill the worker in one task."""
+    if task == POISON:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+FUNCTIONS = {"echo": echo, "megabyte": megabyte, "poisoned": poisoned}
+
+
+class Caller(BaseWorker):
+    """Calls one of the functions above."""
+
+    def setup(self, gpu_id: int, seed: int, **kwargs: object) -> None:  # noqa: ARG002 - the contract
+        """Look the function up."""
+        self.process = FUNCTIONS[kwargs["name"]]  # type: ignore[method-assign, index]
+
+    def process(self, data: int) -> object:
+        """Stand in until `setup` has chosen."""
+        raise NotImplementedError(data)
+
+
+Engine = Callable[[str, Iterable[int], int, Callable[[object], None]], None]
+
+
+def ours(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]) -> None:
+    """Run the dispatcher."""
+    Dispatcher(Caller, range(workers), queue_size=2048).run(
+        tasks, lambda _task, result, _worker: consume(result), name=name
+    )
+
+
+def dashboard(
+    name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
+) -> None:
+    """Run the dispatcher with its table, on a terminal that swallows it."""
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(file=nowhere, force_terminal=True, width=120)
+        RichDispatcher(Caller, range(workers), 2048, refresh_rate=4.0, console=console).run(
+            tasks, lambda _task, result, _worker: consume(result), name=name
+        )
+
+
+def executor(
+    name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
+) -> None:
+    """Run ProcessPoolExecutor.map, the faster way to use it."""
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one engine a process
+    from multiprocessing import get_context  # noqa: PLC0415 - one engine a process
+
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for result in pool.map(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+            consume(result)
+
+
+def pool(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]) -> None:
+    """Run multiprocessing.Pool.imap_unordered."""
+    from multiprocessing import get_context  # noqa: PLC0415 - one engine a process
+
+    with get_context("spawn").Pool(workers) as processes:
+        for result in processes.imap_unordered(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+            consume(result)
+
+
+def mpire(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]) -> None:
+    """Run mpire."""
+    from mpire import WorkerPool  # noqa: PLC0415 - may be missing
+
+    with WorkerPool(workers, start_method="spawn") as processes:
+        found = processes.imap_unordered(
+            FUNCTIONS[name],
+            tasks,
+            iterable_len=length_hint(tasks, SLOW_TASKS),
+            chunk_size=_chunk(name),
+        )
+        for result in found:
+            consume(result)
+
+
+def pebble(
+    name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
+) -> None:
+    """Run pebble."""
+    from multiprocessing import get_context  # noqa: PLC0415 - one engine a process
+
+    from pebble import ProcessPool  # noqa: PLC0415 - may be missing
+
+    with ProcessPool(workers, context=get_context("spawn")) as processes:
+        results = processes.map(FUNCTIONS[name], tasks, chunksize=_chunk(name)).result()
+        for result in results:
+            consume(result)
+
+
+def joblib(
+    name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
+) -> None:
+    """Run joblib on loky, with batches of its own choosing."""
+    from joblib import Parallel, delayed  # noqa: PLC0415 - may be missing
+
+    calls = (delayed(FUNCTIONS[name])(task) for task in tasks)
+    for result in Parallel(workers, return_as="generator_unordered")(calls):
+        consume(result)
+
+
+def _chunk(name: str) -> int:
+    return 64 if name == "echo" else 1
+
+
+ENGINES: dict[str, Engine] = {
+    "virnucpro": ours,
+    "virnucpro, with its table": dashboard,
+    "ProcessPoolExecutor": executor,
+    "Pool": pool,
+    "mpire": mpire,
+    "pebble": pebble,
+    "joblib": joblib,
+}
+PEERS = ("mpire", "pebble", "joblib")
+
+
+class Watch:
+    """Counts results and tasks, and times them."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self._pause = pause
+        self._began = time.perf_counter()
+        self.given = self.count = self.ahead = 0
+        self.first = self.last = 0.0
+
+    def tasks(self, count: int) -> Iterator[int]:
+        """Yield tasks, and note how far they run ahead."""
+        for task in range(count):
+            self.given += 1
+            self.ahead = max(self.ahead, self.given - self.count)
+            yield task
+
+    def consume(self, _result: object) -> None:
+        """Take a result."""
+        if not self.count:
+            self.first = time.perf_counter() - self._began
+        self.count += 1
+        if self._pause:
+            time.sleep(self._pause)
+
+    def rate(self) -> float:
+        """Results a second after the first one."""
+        return (self.count - 1) / (time.perf_counter() - self._began - self.first)
+
+
+def measure(engine: Engine, name: str, count: int, workers: int, pause: float = 0.0) -> Watch:
+    """Run one engine once."""
+    watch = Watch(pause)
+    engine(name, watch.tasks(count) if pause else iter(range(count)), workers, watch.consume)
+    watch.last = watch.rate() if count > 1 else 0.0
+    return watch
+
+
+def killed(engine: str) -> str:
+    """Say how many of 20 tasks are answered when one kills its worker; in another process."""
+    command = [sys.executable, __file__, "--killed", engine]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=KILLED_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode().split()
+        return f"{len(output)}, hangs"
+    answered = len(done.stdout.split())
+    return f"{answered}" if done.returncode == 0 else f"{answered}, raises"
+
+
+def answer_poisoned(engine: str) -> None:
+    """Print a line for each answer of 20 tasks, one of which kills its worker."""
+
+    def say(*_answer: object) -> None:
+        print("answered", flush=True)
+
+    if engine.startswith("virnucpro"):
+        Dispatcher(Caller, [0, 1]).run(
+            range(20), say, on_error=say, on_fault=lambda _: None, name="poisoned"
+        )
+    else:
+        ENGINES[engine]("poisoned", range(20), 2, say)
+
+
+def report(engine: str, options: argparse.Namespace) -> None:
+    """Print one engine's line."""
+    run, workers, repeat = ENGINES[engine], options.workers, range(options.repeat)
+    first = [measure(run, "echo", workers, workers).first for _ in repeat]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tiny = [measure(run, "echo", options.tasks, workers).last for _ in repeat]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    large = [measure(run, "megabyte", options.large, workers).last for _ in repeat]
+    ahead = measure(run, "echo", SLOW_TASKS, workers, pause=1e-4).ahead
+    print(
+        f"| {engine} | {statistics.median(first):.2f} s | {statistics.median(tiny):,.0f} "
+        f"| {statistics.median(large):,.0f} | {ahead:,} | {grown:.0f} MB | {killed(engine)} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description="The dispatcher beside other pools.")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(ENGINES)}; all by default")
+    parser.add_argument("--tasks", type=int, default=1_000_000, help="tiny tasks")
+    parser.add_argument("--large", type=int, default=2_000, help="results of 1 MB")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--killed", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.killed:
+        answer_poisoned(options.killed)
+        return
+    if options.one:
+        report(options.one, options)
+        return
+    print("| engine | first | tiny tasks/s | 1 MB results/s | ahead | memory | killed: of 20 |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in options.names or ENGINES:
+        if name not in PEERS or find_spec(name) is not None:
+            # A process for each, so that none inherits another's memory.
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--one", name], check=False)
+
+
+if __name__ == "__main__":
+    main()
