@@ -24,7 +24,26 @@ _log = logging.getLogger("virnucpro.dispatch")
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the user wants to be told; see `virnucpro.dispatch.dispatcher.Dispatcher.run`."""
+    """What a run tells, each as it happens, in the thread of the run.
+
+    Attributes
+    ----------
+    on_success
+        Called as ``on_success(task_id, result, worker_id)``.
+    on_error
+        ``on_error(task_id, traceback, worker_id)``: the task raised, could not be pickled, or its
+        worker died; worker -1 where none was left.
+    on_timeout
+        ``on_timeout(task_id, timeout, worker_id)``, in seconds.
+    on_setup_fail
+        ``on_setup_fail(gpu_id, traceback)``; the other workers do its work.
+    on_task_start
+        ``on_task_start(task_id, worker_id)``, for each attempt, before its answer.
+    on_retry
+        ``on_retry(task_id, attempts so far, error, worker_id)``: its worker died.
+    on_fault
+        Called with a `WorkerDied` or `CleanupFailed`; logged as a warning otherwise.
+    """
 
     on_success: Callable[[int, Any, int], object]
     on_error: Callable[[int, str, int], object] | None = None

@@ -141,19 +141,10 @@ class Dispatcher:
         ----------
         generator
             Gives the tasks, numbered from 0 on; anything that can be pickled.
-        on_success
-            Called as ``on_success(task_id, result, worker_id)``.
-        on_error
-            ``on_error(task_id, traceback, worker_id)``: the task raised, could not be pickled, or
-            its worker died; worker -1 where none was left.
-        on_timeout
-            ``on_timeout(task_id, timeout, worker_id)``.
-        on_setup_fail
-            ``on_setup_fail(gpu_id, traceback)``; the others do its work.
-        on_task_start
-            ``on_task_start(task_id, worker_id)``, for each attempt, before its answer.
+        on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
+            See `virnucpro.dispatch.callbacks.Callbacks`.
         on_exit
-            Called once, with nothing, when no worker is left, however the run ends.
+            Called once, when no worker is left, however the run ends.
         base_seed
             A worker's seed is this plus its worker id.
         task_timeout
@@ -161,10 +152,6 @@ class Dispatcher:
             within a second is killed and replaced.
         total_tasks
             How many tasks there will be, for those who show progress.
-        on_retry
-            ``on_retry(task_id, attempts so far, error, worker_id)``: its worker died.
-        on_fault
-            Called with a `WorkerDied` or `CleanupFailed`; logged as a warning otherwise.
         **setup_kwargs
             For the worker's ``setup``.
 

@@ -29,7 +29,11 @@ class BaseWorker(ABC):
 
     @abstractmethod
     def process(self, data: Any) -> Any:  # noqa: ANN401 - tasks and results are the user's
-        """Do one task, and return its result: anything that can be pickled."""
+        """Do one task, and return its result: anything that can be pickled.
+
+        Bring tensors back from a device (``.cpu()``): the parent would start CUDA to read them. The
+        result is copied before the next task begins.
+        """
 
     def cleanup(self) -> None:  # noqa: B027 - few workers need one
         """Put away what `setup` prepared, after the last task."""
