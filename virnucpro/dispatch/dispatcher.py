@@ -34,7 +34,8 @@ __all__ = ["Dispatcher", "worker_ids"]
 class Dispatcher:
     """Hands the tasks of a generator to workers, one process each; every task gets one answer.
 
-    The generator and all callbacks run in the thread that calls `run`, one at a time. Of the tasks
+    The generator and all callbacks run in the thread that calls `run`, one at a time: the generator
+    must not wait for an answer, and while either blocks, no worker is replaced. Of the tasks
     that were taken from the generator never more than `queue_size` are not yet delivered, results
     included. A worker that dies is replaced; only the task that it was running is charged with it,
     the others are done elsewhere: a task may be *begun* more than once, and is answered once.

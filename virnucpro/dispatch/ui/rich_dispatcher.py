@@ -96,6 +96,8 @@ class RichDispatcher:
         current_task, task_start_time, last_duration, completed, failed, timeouts.
         """
         self._expected, self._ended = total_tasks, None
+        if self._show_ui:  # the table tells of them
+            keywords.setdefault("on_fault", _ignore_fault)
         self._began = time.perf_counter()
         try:
             with self._display():
@@ -174,4 +176,8 @@ class RichDispatcher:
 
 
 def _ignore(_task_id: int, _result: object, _worker_id: int) -> None:
+    return None
+
+
+def _ignore_fault(_fault: object) -> None:
     return None

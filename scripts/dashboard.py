@@ -1,0 +1,59 @@
+"""Draw the dispatcher's table in the middle of a run in which a GPU fails.
+
+python scripts/dashboard.py OUT.svg
+"""
+
+import io
+import os
+import signal
+import sys
+import time
+
+from rich.console import Console
+
+from virnucpro.dispatch import BaseWorker
+from virnucpro.dispatch.ui import RichDispatcher
+from virnucpro.dispatch.ui.board import draw
+from virnucpro.dispatch.ui.figures import Figures
+
+TASKS = 400
+BROKEN_GPU = 2
+SHOWN_AT = 150
+
+
+class Imitation(BaseWorker):
+    """Waits as a model would compute, and fails as a machine would."""
+
+    def setup(self, gpu_id: int, seed: int, **kwargs: object) -> None:  # noqa: ARG002 - the contract
+        """Fail on one GPU."""
+        if gpu_id == BROKEN_GPU:
+            raise OSError("CUDA error: uncorrectable ECC error encountered")
+
+    def process(self, data: int) -> int:
+        """Take some time; some tasks are bad, one kills."""
+        if data == 90:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if data % 60 == 59:
+            raise ValueError(f"contig_{data}: no bases")
+        time.sleep(60 if data == 70 else 0.02 + 0.04 * (data % 3))
+        return data
+
+
+def main() -> None:
+    """Run, and keep one picture."""
+    picture = Console(file=io.StringIO(), record=True, width=100)
+    dispatcher = RichDispatcher(Imitation, range(4), show_ui=False, max_attempts=1)
+    began = time.perf_counter()
+
+    def on_success(task_id: int, _result: object, _worker: int) -> None:
+        if task_id == SHOWN_AT:
+            stats = dispatcher.get_stats()
+            picture.print(draw(stats, Figures.of(stats, TASKS, time.perf_counter() - began)))
+            dispatcher.shutdown()
+
+    dispatcher.run(range(TASKS), on_success, total_tasks=TASKS, task_timeout=1.0)
+    picture.save_svg(sys.argv[1], title="RichDispatcher")
+
+
+if __name__ == "__main__":
+    main()
