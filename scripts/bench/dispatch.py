@@ -2,8 +2,8 @@
 
     python scripts/bench/dispatch.py [--tasks N] [--large N] [--repeat N] [--workers N] [NAME ...]
 
-Peers that are not installed are left out. Rates are medians, from the first result to the last one,
-so that the start of the processes does not count; ``first`` is that start, one task a worker.
+Peers that are not installed are left out. ``first`` is the time to the first result with one task a
+worker; the rates are medians, and that time is taken off, so that the start does not count.
 ``ahead`` is how many tasks the generator has given that a slow consumer has not been given back.
 ``killed`` is how many of 20 tasks are answered when one of them kills its worker, and how.
 """
@@ -167,7 +167,7 @@ class Watch:
 
     def __init__(self, pause: float = 0.0) -> None:
         self._pause = pause
-        self._began = time.perf_counter()
+        self.began = time.perf_counter()
         self.given = self.count = self.ahead = 0
         self.first = self.last = 0.0
 
@@ -181,21 +181,21 @@ class Watch:
     def consume(self, _result: object) -> None:
         """Take a result."""
         if not self.count:
-            self.first = time.perf_counter() - self._began
+            self.first = time.perf_counter() - self.began
         self.count += 1
         if self._pause:
             time.sleep(self._pause)
 
-    def rate(self) -> float:
-        """Results a second after the first one."""
-        return (self.count - 1) / (time.perf_counter() - self._began - self.first)
+    def rate(self, start: float) -> float:
+        """Results a second, once `start` seconds are taken off."""
+        return self.count / (self.last - start)
 
 
 def measure(engine: Engine, name: str, count: int, workers: int, pause: float = 0.0) -> Watch:
     """Run one engine once."""
     watch = Watch(pause)
     engine(name, watch.tasks(count) if pause else iter(range(count)), workers, watch.consume)
-    watch.last = watch.rate() if count > 1 else 0.0
+    watch.last = time.perf_counter() - watch.began
     return watch
 
 
@@ -230,14 +230,14 @@ def answer_poisoned(engine: str) -> None:
 def report(engine: str, options: argparse.Namespace) -> None:
     """Print one engine's line."""
     run, workers, repeat = ENGINES[engine], options.workers, range(options.repeat)
-    first = [measure(run, "echo", workers, workers).first for _ in repeat]
+    start = statistics.median(measure(run, "echo", workers, workers).first for _ in repeat)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    tiny = [measure(run, "echo", options.tasks, workers).last for _ in repeat]
+    tiny = [measure(run, "echo", options.tasks, workers).rate(start) for _ in repeat]
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    large = [measure(run, "megabyte", options.large, workers).last for _ in repeat]
+    large = [measure(run, "megabyte", options.large, workers).rate(start) for _ in repeat]
     ahead = measure(run, "echo", SLOW_TASKS, workers, pause=1e-4).ahead
     print(
-        f"| {engine} | {statistics.median(first):.2f} s | {statistics.median(tiny):,.0f} "
+        f"| {engine} | {start:.2f} s | {statistics.median(tiny):,.0f} "
         f"| {statistics.median(large):,.0f} | {ahead:,} | {grown:.0f} MB | {killed(engine)} |",
         flush=True,
     )

@@ -30,13 +30,16 @@ from virnucpro.dispatch.stream import Stream, Tasks
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
 
-__all__ = ["HARD_GRACE_S", "STOP_GRACE_S", "Engine", "Rules"]
+__all__ = ["ABANDON_S", "BARREN", "HARD_GRACE_S", "STOP_GRACE_S", "Engine", "Rules"]
 
 HARD_GRACE_S = 1.0
 """Seconds that a task has to end after its time limit, before its worker is killed."""
 
 STOP_GRACE_S = 2.0
 """Seconds that workers have to put away what they hold when a run is broken off."""
+
+ABANDON_S = 10.0
+"""Seconds that the kernel has to carry a SIGKILL out, before nobody waits for the process."""
 
 BARREN = 3
 """So many times in a row may a worker die without having answered, or died of, a single task."""
@@ -272,21 +275,27 @@ class Engine:
     # --- times
 
     def _patience(self) -> float | None:
-        rules = self._rules
-        limits = (rules.task_timeout, rules.setup_timeout, rules.cleanup_timeout)
-        if rules.tell_starts or any(limit is not None for limit in limits):
-            return _TICK_S
-        return None
+        """How long to sleep at most: not long while something may be due."""
+        rules, states = self._rules, {seat.state for seat in self._seats.values()}
+        due = (
+            rules.tell_starts
+            or rules.task_timeout is not None
+            or (rules.setup_timeout is not None and State.STARTING in states)
+            or (rules.cleanup_timeout is not None and states & {State.ENDING, State.FAILED})
+        )
+        return _TICK_S if due else None
 
     def _look_after_times(self) -> Iterator[Event]:
         now = time.monotonic()
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             serial, began = seat.running, seat.started_at
             if serial is not None and self._rules.tell_starts:
                 yield from self._starts(seat, serial)
-            why = self._lateness(seat, serial, began, now)
-            if why and seat.ended_for is None:
-                seat.ended_for = serial or 0, why
+            if seat.ended_for is not None:
+                if now - seat.killed_at > ABANDON_S:
+                    yield from self._bury(seat)
+            elif why := self._lateness(seat, serial, began, now):
+                seat.ended_for, seat.killed_at = (serial or 0, why), now
                 seat.child.kill()
 
     def _lateness(self, seat: Seat, serial: int | None, began: float, now: float) -> str:
@@ -434,7 +443,7 @@ class Engine:
         for seat in list(self._seats.values()):
             self._unwatch(seat)
             seat.child.kill()
-            seat.child.process.join()
+            seat.child.process.join(ABANDON_S)
             seat.close()
         self._seats.clear()
         atexit.unregister(self._kill_at_exit)

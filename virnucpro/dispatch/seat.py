@@ -102,6 +102,7 @@ class Seat:
         self.answered = 0
         self.reported = 0
         self.ended_for: tuple[int, str] | None = None
+        self.killed_at = 0.0
         self.words_of_end = ""
         self.finished = False
         self._pace = Pace(most)

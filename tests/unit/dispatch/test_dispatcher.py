@@ -6,13 +6,15 @@ import random
 import signal
 import threading
 import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
-from virnucpro.dispatch import BaseWorker, Dispatcher
+from virnucpro.dispatch import BaseWorker, Dispatcher, engine
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime.process import Child
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -379,6 +381,20 @@ def test_what_does_not_heed_is_killed(workers, record, task):
     record.assert_each_answered_once(101)
     assert record.timeouts == {50: 0.2}
     assert [one.task_id for one in record.faults] == [50]
+
+
+def test_a_process_that_outlives_sigkill_keeps_nobody_waiting(workers, record, monkeypatch):
+    """One that is stuck in the kernel, here by a SIGKILL that is not sent."""
+    pids = []
+    monkeypatch.setattr(engine, "ABANDON_S", 0.3)
+    monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.pid))
+    run(workers, record, [1, ("hang_in_c",), 2], gpu_ids=[0], task_timeout=0.2)
+    for child in active_children():
+        assert child.pid in pids
+        child.kill()
+        child.join()
+    record.assert_each_answered_once(3)
+    assert record.timeouts == {1: 0.2}
 
 
 def test_a_swallowed_interruption_is_still_a_timeout(workers, record):
