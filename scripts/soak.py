@@ -61,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--campaigns", type=int, help="default: 25, or as many as fit in --minutes")
+    parser.add_argument(
+        "--campaigns", type=_positive, help="default: 25, or as many as fit in --minutes"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after that")
     parser.add_argument("--seed", type=int, default=None, help="of the first; default: any")
     parser.add_argument("--keep", action="store_true", help="keep the folders of all campaigns")
@@ -75,6 +77,14 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     if options.seed is None:
         options.seed = secrets.randbelow(10**6)
     return options
+
+
+def _positive(text: str) -> int:
+    """Refuse a soak of no campaigns: it would find that nothing was wrong."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is none; give 1 or more")
+    return number
 
 
 def line_of(campaign: Campaign, seconds: float) -> str:

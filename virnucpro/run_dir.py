@@ -151,6 +151,17 @@ class RunDirectory:
             if path.name not in passing and finished_name(path) not in own
         )
 
+    def owns(self, path: Path) -> bool:
+        """Say whether `path`, there or not, is a name that a run gives to something of its own.
+
+        Symbolic links on the way to it are followed; a folder of the run's may be one.
+        """
+        place = path.parent.resolve() / path.name
+        folders = (self.index, self.next_index, self.launches, self.shards, self.logs)
+        return place in {self.root.resolve() / own.name for own in (*self._files(), self.lock)} or (
+            any(place.is_relative_to(folder.resolve()) for folder in folders)
+        )
+
     def clear(self) -> None:
         """Remove everything that a run wrote but run.json; other files stay, but for its index's.
 

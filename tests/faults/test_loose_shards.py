@@ -1,5 +1,6 @@
 """Shards that survived elsewhere, joined with their run, with its index, or with neither."""
 
+import os
 import shutil
 
 import h5py
@@ -31,6 +32,7 @@ def test_all_of_a_runs_shards_give_the_runs_own_file(undisturbed, tmp_path):
     out, shards = tmp_path / "out.h5", undisturbed / "shards"
     assert main(["aggregate", str(shards), "-o", str(out), "--index", str(undisturbed)]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
+    out.unlink()
     (tmp_path / "index").symlink_to(undisturbed / "index")
     assert main(["aggregate", str(shards), "-o", str(out), "--index", str(tmp_path / "index")]) == 0
     names, vectors = stored(out)
@@ -118,6 +120,96 @@ def test_another_runs_index_is_refused(surviving, copy_of_run, tmp_path, capsys)
     assert main([*command, "--index", str(run.root)]) == 1
     assert "name the segments' own run" in capsys.readouterr().err
     assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.fixture
+def other_run(few_fasta, tmp_path):
+    """A run of other records, of the same lengths in the same order: the same rows in number."""
+    path = tmp_path / "other.fa"
+    path.write_text(few_fasta.read_text().replace(">r", ">other"))
+    folder = tmp_path / "other"
+    assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    return folder
+
+
+def test_an_index_must_say_whose_it_is(undisturbed, other_run, tmp_path, capsys):
+    out, shards = tmp_path / "out.h5", str(undisturbed / "shards")
+    alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
+    command = ["aggregate", shards, "-o", str(out), "--index"]
+    assert main([*command, str(alone)]) == 1
+    assert "name the run's folder" in capsys.readouterr().err
+    for folder in (other_run / "logs", other_run / "nothing"):
+        assert main([*command, str(folder)]) == 1
+        assert "name the run's folder" in capsys.readouterr().err
+    for folder in (other_run, other_run / "index"):
+        assert main([*command, str(folder)]) == 1
+        assert "name the segments' own run" in capsys.readouterr().err
+    mixed = alone.parent
+    shutil.copy(undisturbed / "run.json", mixed)
+    for folder in (mixed, alone):
+        assert main([*command, str(folder)]) == 1
+        assert "is another run's index" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*command, str(undisturbed / "index")]) == 0
+    assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "dangling link", "loop"])
+def test_what_is_no_regular_file_is_not_replaced(kind, undisturbed, tmp_path, capsys):
+    out, target = tmp_path / "out.h5", tmp_path / "target.h5"
+    if kind == "fifo":
+        os.mkfifo(out)
+    else:
+        out.symlink_to(out if kind == "loop" else target)
+    if kind == "link":
+        target.write_bytes(b"mine")
+    before = out.lstat()
+    assert main(["aggregate", str(undisturbed / "shards"), "-o", str(out)]) == 64
+    assert str(out) in capsys.readouterr().err
+    assert os.path.samestat(out.lstat(), before)
+    assert kind != "link" or target.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("index", ["run", "index", None])
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "predictions.tsv", "budgets.json", "run.lock", "index/new", "logs/embeddings.h5"],
+)
+def test_no_other_file_of_a_run_is_written(name, index, copy_of_run, capsys):
+    before = {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")}
+    command = ["aggregate", str(copy_of_run / "shards"), "-o", str(copy_of_run / name)]
+    folder = {"run": copy_of_run, "index": copy_of_run / "index"}
+    assert main([*command, *(["--index", str(folder[index])] if index else [])]) == 64
+    assert "choose another output file, as" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")} == before
+
+
+def test_a_runs_own_vectors_and_files_of_other_names_may_be_written(copy_of_run):
+    wanted = (copy_of_run / "embeddings.h5").read_bytes()
+    (copy_of_run / "embeddings.h5").unlink()
+    command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run), "-q", "-o"]
+    for name in ("embeddings.h5", "mine.h5", "mine.h5"):
+        assert main([*command, str(copy_of_run / name)]) == 0
+        assert (copy_of_run / name).read_bytes() == wanted
+
+
+def test_an_index_that_lies_elsewhere_is_not_written_into(copy_of_run, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    (copy_of_run / "index").rename(elsewhere)
+    (copy_of_run / "index").symlink_to(elsewhere)
+    command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run / "index")]
+    assert main([*command, "-o", str(elsewhere / "bases.bin")]) == 64
+    assert "choose another output file, as" in capsys.readouterr().err
+    assert main([*command, "-q", "-o", str(tmp_path / "out.h5")]) == 0
+
+
+def test_a_full_disk_is_told_without_an_option_that_the_command_lacks(undisturbed, virnucpro, disk):
+    folder = disk("16k")
+    done = virnucpro("aggregate", undisturbed / "shards", "-o", folder / "out.h5")
+    assert done.returncode == 1
+    assert "free space there, then repeat the command\n" in done.stderr
+    assert "--resume" not in done.stderr
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,16 @@ def test_a_run_of_two_ranks_that_is_struck_ends_complete(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_a_soak_of_no_campaigns_is_refused(number, tmp_path):
+    command = [sys.executable, SCRIPTS / "soak.py", "--campaigns", number, "--folder", tmp_path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "give 1 or more" in done.stderr
+    assert "nothing was wrong" not in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def checks(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)

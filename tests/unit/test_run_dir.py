@@ -41,6 +41,26 @@ def test_only_the_lock_and_what_is_half_written_does_not_count_as_content(tmp_pa
     assert run.entries() == others
 
 
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("run.json", True),
+        ("embeddings.h5", True),
+        ("run.lock", True),
+        ("index/x", True),
+        ("index.next", True),
+        ("shards/rank-0000/x", True),
+        ("link/logs/x", True),
+        ("thesis.h5", False),
+        ("thesis/run.json", False),
+        ("../run.json", False),
+    ],
+)
+def test_a_runs_own_names_are_known(name, own, run, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert run.owns(tmp_path / name) == own
+
+
 def test_clearing_keeps_run_json_the_lock_and_what_is_not_the_runs(run):
     foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "shards/a.h5"]
     run.index.mkdir()

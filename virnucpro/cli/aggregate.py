@@ -40,8 +40,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "--index",
         type=Path,
         metavar="DIR",
-        help="with -o: the run, or its index, for names and input order; without it, vectors are "
-        "named by their rows",
+        help="with -o: the run, or the index in it, for names and input order; without it, vectors "
+        "are named by their rows",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     parser.set_defaults(run=_run)

@@ -51,14 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     except VirnucproError as error:
         cause = error.__cause__
-        _complain(error, advice_for(cause) if isinstance(cause, OSError) else None)
+        _complain(error, _advice(cause, arguments) if isinstance(cause, OSError) else None)
         return ExitCode.FAILED
     except BrokenPipeError:
         # The reader of standard output went away (head): say nothing, and flush nothing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except (OSError, MemoryError) as error:
-        _complain(error, advice_for(error))
+        _complain(error, _advice(error, arguments))
         return ExitCode.FAILED
 
 
@@ -79,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     for module in _COMMANDS:
         module.add_parser(commands)
     return parser
+
+
+def _advice(error: OSError | MemoryError, arguments: argparse.Namespace) -> str | None:
+    return advice_for(error, resumable=hasattr(arguments, "resume"))
 
 
 def _complain(error: Exception, advice: str | None = None) -> None:

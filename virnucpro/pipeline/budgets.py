@@ -1,7 +1,6 @@
 """How large batches may be on each kind of device, as the ranks of a run learnt it."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -15,8 +14,7 @@ Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
 
 _MOST_BYTES = 1 << 20
 _MOST_TOKENS = 1 << 40
-_KEY = re.compile(r"(?:.*/)?[^/]*[^/0-9][^/]*|.+/([1-9][0-9]{0,12})", re.ASCII)
-"""A name, or a name and a length class; what ends in ``/digits`` is no name."""
+_LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
 
 
 def read_budgets(run: RunDirectory) -> Learnt:
@@ -45,10 +43,9 @@ def read_budgets(run: RunDirectory) -> Learnt:
 
 def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
     """Say whether an encoder would have learnt this; true is an int to Python, and none here."""
-    match = _KEY.fullmatch(key)
-    if match is None or (match[1] and int(match[1]).bit_count() != 1):
-        return False
-    return type(tokens) is int and 0 < tokens <= _MOST_TOKENS
+    name, _, size = key.rpartition("/")
+    known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
+    return known and type(tokens) is int and 0 < tokens <= _MOST_TOKENS
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from virnucpro.errors import SegmentError, StoreError, UsageError
+from virnucpro.errors import NotARunError, SegmentError, StoreError, UsageError
 from virnucpro.pipeline.manifest import Manifest, read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -66,54 +66,92 @@ def aggregate_segments(
     output
         The file to write; an older one stays until the new one is whole.
     index_folder
-        A run, or an index alone. With it the file holds all items in input order with their names,
-        NaN where no segment holds them. Without it it holds the rows that there are, in ascending
-        order, each named by its number.
+        A run, or its index beside its run.json: an index alone does not tell whose segments are
+        its own. With it the file holds all items in input order with their names, NaN where no
+        segment holds them. Without it it holds the rows that there are, in ascending order, each
+        named by its number.
 
     Raises
     ------
     UsageError
-        When `output` is a folder, in no folder, or a segment: before anything is read.
+        When `output` is in no folder, is there and no regular file, is a segment, or a name that
+        a run gives to something else than its embeddings.h5: before anything is read.
     InputError, StoreError
         When a path holds no segments; when files belong to different runs, copies of a unit differ
         by more than rounding, or rows are none of the index's: all by name.
     NotARunError, IndexFormatError
-        When `index_folder` is neither a run nor an index, or is damaged.
+        When `index_folder` is neither a run nor the index of one, or is damaged.
     """
     segments = find_segments(paths)
     _refuse_output(output, segments)
-    if index_folder is None:
+    run = None if index_folder is None else _run_of(index_folder)
+    _refuse_names_of_runs(output, run)
+    if run is None:
         coverage = survey_loose(segments)
         write_embeddings(output, coverage, RowNames(coverage), _joined(coverage))
         return _outcome(coverage, len(coverage.rows), indexed=False)
-    manifest, index = _opened(index_folder)
-    views = None if manifest is None else manifest.views
+    manifest, index = _opened(run)
 
     def accept(coverage: LooseCoverage) -> None:
-        if manifest is not None:
-            _refuse_another_run(coverage, index_folder, manifest, index)
+        _refuse_another_run(coverage, run.root, manifest, index)
 
-    coverage = write_interleaved(output, segments, index, index.n_rows, views=views, accept=accept)
+    coverage = write_interleaved(
+        output, segments, index, index.n_rows, views=manifest.views, accept=accept
+    )
     return _outcome(coverage, index.n_items, indexed=True)
 
 
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
-    """Find out before hours of reading that the file cannot be written."""
+    """Find out before hours of reading that the file cannot be written, or must not be."""
+    if output.is_symlink():
+        raise UsageError(f"{output} is a symbolic link; name the file itself")
     if output.is_dir():
         raise UsageError(f"{output} is a folder; name a file, as in {output / 'embeddings.h5'}")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is no folder; make it, or choose another output file")
-    if output.exists() and any(output.samefile(path) for path in segments):
+    if not output.exists():
+        return
+    if not output.is_file():
+        raise UsageError(f"{output} is there and no regular file; choose another output file")
+    if any(output.samefile(path) for path in segments):
         raise UsageError(f"{output} is one of the segments to read; choose another output file")
 
 
-def _opened(folder: Path) -> tuple[Manifest | None, SequenceIndex]:
+def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
+    around = [RunDirectory(folder) for folder in output.absolute().resolve().parents]
+    runs = [run for run in around if run.run_json.exists()] + ([named] if named else [])
+    for run in runs:
+        own = output.name == run.embeddings.name and output.parent.samefile(run.root)
+        if run.owns(output) and not own:
+            raise UsageError(
+                f"{output} is the place of something else in the run {run.root}; "
+                f"choose another output file, as {run.embeddings}"
+            )
+
+
+def _run_of(folder: Path) -> RunDirectory:
+    """Find the run of which the folder itself, or its index, was named."""
     run = RunDirectory(folder)
     if run.run_json.exists():
-        manifest, index = read_manifest(run), SequenceIndex.open(run.index)
-    else:
-        manifest, index = None, SequenceIndex.open(folder)
+        return run
+    above = {folder.absolute().parent, folder.resolve().parent} if folder.is_dir() else ()
+    for run in map(RunDirectory, above):
+        if run.run_json.exists() and run.index.is_dir() and run.index.samefile(folder):
+            return run
+    raise NotARunError(
+        f"{folder} is no run, and no index beside its run's run.json, without which nobody knows "
+        "whose segments fit it; name the run's folder"
+    )
+
+
+def _opened(run: RunDirectory) -> tuple[Manifest, SequenceIndex]:
+    manifest, index = read_manifest(run), SequenceIndex.open(run.index)
     index.verify()
+    if index.fingerprint != manifest.index_fingerprint:
+        raise StoreError(
+            f"{run.index} is another run's index (fingerprint {index.fingerprint}, "
+            f"{run.run_json} has {manifest.index_fingerprint}); put the run's own there"
+        )
     return manifest, index
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from virnucpro.store import schema
 from virnucpro.store.schema import SCHEMA_VERSION, RowState
+from virnucpro.store.space import is_short_of_space
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -111,7 +112,8 @@ class EmbeddingsFile:
             if reserve:
                 _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
         except OSError as error:
-            error.add_note(_space_note(self._handle, layout))
+            if is_short_of_space(error):
+                error.add_note(_space_note(self._handle, layout))
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:

@@ -18,6 +18,7 @@ from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.store import schema
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
+from virnucpro.store.space import is_short_of_space
 
 __all__ = ["Segment", "commit_segment", "encode_segment", "finite_rows", "read_segment"]
 
@@ -130,17 +131,18 @@ def commit_segment(path: Path, segment: Segment) -> int:
     ValueError
         As `encode_segment`.
     OSError
-        When the file cannot be written; its notes say how many bytes were wanted. What stood
-        under `path` before is untouched.
+        When the file cannot be written; where space is short, its notes say how many bytes were
+        wanted. What stood under `path` before is untouched.
     """
     data = encode_segment(segment)
     try:
         with write_file(path) as stream:
             stream.write(data)
     except OSError as error:
-        error.add_note(
-            f"unit {segment.unit} needs {len(data):,} bytes of disk; free them, then --resume"
-        )
+        if is_short_of_space(error):
+            error.add_note(
+                f"unit {segment.unit} needs {len(data):,} bytes of disk; free them, then --resume"
+            )
         raise
     return len(data)
 

@@ -1,8 +1,11 @@
 """How much of the disk a run still needs: an estimate from counts alone."""
 
+import errno
 from dataclasses import dataclass
 
-__all__ = ["SpaceNeeded", "space_needed"]
+__all__ = ["SpaceNeeded", "is_short_of_space", "space_needed"]
+
+_SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 # Measured on runs of `mini`, rounded up; what does not grow with the vectors.
 _SEGMENT_BYTES = 12 << 10
@@ -68,3 +71,8 @@ def space_needed(
             + items * (name + _ITEM_BYTES)
         ),
     )
+
+
+def is_short_of_space(error: OSError) -> bool:
+    """Say whether bytes are what was wanting: of the disk, of a quota, of a file's limit."""
+    return error.errno in _SHORT

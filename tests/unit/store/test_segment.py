@@ -310,3 +310,12 @@ def test_a_disk_that_fills_leaves_the_former_segment(tmp_path, make_segment):
     assert "unit 0 needs 2" in result.stdout
     assert_equal(read_segment(path), make_segment())
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_bytes_are_asked_for_only_where_space_is_short(tmp_path, make_segment):
+    path = tmp_path / "unit-000000.h5"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        commit_segment(path, make_segment())
+    (note,) = caught.value.__notes__
+    assert f"{path} could not be written" in note
