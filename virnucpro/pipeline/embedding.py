@@ -104,7 +104,9 @@ class RowEmbedder:
             numbers = self._once_more(work, sorted(failing))
         return self._segment(unit, first, numbers, work.reasons)
 
-    def try_alone(self, place: Place, first: int, last: int, watch: Watch) -> None:
+    def try_alone(
+        self, place: Place, first: int, last: int, watch: Watch, suspicion: Suspicion
+    ) -> None:
         """Do again, alone and first of all, what an earlier attempt died of after other work.
 
         Parameters
@@ -113,17 +115,17 @@ class RowEmbedder:
             Of one row, in a unit that has the rows ``first`` to ``last - 1``.
         """
         number = place.stage if place.stage >= 0 else tokenising(0) - place.stage
-        encoder = self._encoders[number].encoder
-        row = place.first
-        sequences = self._index.sequences(np.arange(first, last), encoder.view)
-        if place.stage >= 0:
-            tokens = UnitTokens(place.unit, encoder.tokenise(sequences))
-            row = int(tokens.order[place.first])
+        encoder = self._encoders[number]
+        if place.stage < 0:
+            row = np.array([first + place.first], np.int64)
             watch.at(place)
-            within_memory(lambda: encoder.encode([tokens.ids[row]]).cpu())
-        else:
-            watch.at(place)
-            encoder.tokenise([sequences[row]])
+            encoder.encoder.tokenise(self._index.sequences(row, encoder.encoder.view))
+            return
+        tokens = self._tokens(encoder, place.unit, first, last, suspicion, watch)
+        ids = tokens.ids[int(tokens.order[place.first])]
+        watch.at(place)
+        if len(ids):
+            within_memory(lambda: encoder.encoder.encode([ids]).cpu())
 
     def _tokens(
         self,

@@ -75,10 +75,12 @@ def run_rank(
     seconds = {"load": time.perf_counter() - started}
     log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
-    for place in share.findings.trials:
+    for place, _ in share.findings.trials:
         if place.task in rows_of:
             first, last = int(bounds[place.task]), int(bounds[place.task + 1])
-            embedder.try_alone(Place(*place), first, last, _UnitWatch(results, done, total))
+            watch = _UnitWatch(results, done, total)
+            suspicion = suspicion_of(share.findings, place.task)
+            embedder.try_alone(Place(*place), first, last, watch, suspicion)
 
     computed = 0
     with SegmentWriter(ShardWriter(task.run, rank)) as writer:

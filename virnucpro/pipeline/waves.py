@@ -150,7 +150,10 @@ class Waves:
         after = findings(self.faults)
         own = [fault for fault in self.faults if fault.rank == rank]
         decision = decide(own, before, after, self._execution.restarts)
-        if left and decision.action is not Action.GIVE_UP:
+        if not left and decision.action is not Action.GIVE_UP:
+            self._story.failed(status, "nothing of its share is left to do")
+            return
+        if decision.action is not Action.GIVE_UP:
             share = self._shares[rank]
             self._shares[rank] = Share(share.units, share.rows_before, after)
             self._story.failed(status, f"{_TOLD[decision.action]} in {decision.delay:g} s")
@@ -166,9 +169,8 @@ class Waves:
     def _hand_out(self) -> None:
         """Give idle ranks what was given up, or what others would be waited for."""
         statuses = self._coordinator.statuses
-        # A stopped one had nothing left to do; what froze its process need not freeze the next.
-        free = {WorkerState.SUCCEEDED, WorkerState.STOPPED}
-        idle = [rank for rank, one in statuses.items() if one.state in free]
+        # One that was stopped, or died at its end, too: what ailed it need not ail the next one.
+        idle = [rank for rank, one in statuses.items() if one.ended and rank not in self.given_up]
         busy = [one for one in statuses.values() if not one.ended]
         if not idle or not (busy or self._pool):
             return

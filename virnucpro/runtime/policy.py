@@ -87,14 +87,15 @@ class Findings:
     suspects
         Places in which processes died again, disjoint: to be taken last, in halves.
     trials
-        Suspects of one thing each that a process died of after others: to be tried first, alone.
+        Suspects of one thing each that a process died of after others: to be tried first, alone;
+        with the worker that is to do it.
     convicted
         Places of one thing each that kill processes, with the last death: to be left out.
     """
 
     seen: tuple[Place, ...] = ()
     suspects: tuple[Place, ...] = ()
-    trials: tuple[Place, ...] = ()
+    trials: tuple[tuple[Place, int], ...] = ()
     convicted: tuple[tuple[Place, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
@@ -102,7 +103,7 @@ class Findings:
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
-            tuple(place for place in self.trials if place.task == task),
+            tuple(pair for pair in self.trials if pair[0].task == task),
             tuple(pair for pair in self.convicted if pair[0].task == task),
         )
 
@@ -116,7 +117,8 @@ def findings(faults: Sequence[Fault]) -> Findings:
     Parameters
     ----------
     faults
-        Those without a place say nothing of the work and count for nothing here.
+        Those without a place say nothing of the work and count for nothing here; nor do those for
+        want of memory, which was asked for by the one and may be held by another.
     """
     found = Findings()
     works: set[int] = set()
@@ -124,21 +126,22 @@ def findings(faults: Sequence[Fault]) -> Findings:
     for fault in faults:
         if fault.passed:
             works.add(fault.rank)
-        if not fault.place or fault.permanent:
+        if not fault.place or fault.permanent or fault.kind == MemoryError.__name__:
             continue
         place = Place(*fault.place)
         ranks = alone.setdefault(place, set())
         ranks.add(fault.rank)
-        found = _learn(_acquit(found, place), place, fault, several=len(ranks & works) > 1)
+        found = _acquit(found, place, fault.rank)
+        found = _learn(found, place, fault, several=len(ranks & works) > 1)
     return found
 
 
-def _acquit(found: Findings, place: Place) -> Findings:
-    """Let go of what was tried first and was not died of."""
-    passed = [trial for trial in found.trials if trial != place]
+def _acquit(found: Findings, place: Place, rank: int) -> Findings:
+    """Let go of what this worker tried first and did not die of."""
+    passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
         found,
-        trials=tuple(one for one in found.trials if one == place),
+        trials=tuple(pair for pair in found.trials if pair[0] not in passed),
         suspects=tuple(one for one in found.suspects if one not in passed),
     )
 
@@ -148,14 +151,15 @@ def _learn(found: Findings, place: Place, fault: Fault, *, several: bool) -> Fin
     size = place.stop - place.first
     if size == 0 or any(one == place for one, _ in found.convicted):
         return found
-    if place in found.trials and (several or not fault.passed):
+    tried = several or any(one == place for one, _ in found.trials)
+    if size == 1 and tried and not fault.passed:
         return _without(found, place, convicted=(*found.convicted, (place, fault)))
     if not any(one.holds(place) for one in (*found.seen, *found.suspects)):
         return replace(found, seen=(*found.seen, place))
     found = _without(found, place, convicted=found.convicted)
-    if size == 1 and several:
-        return replace(found, convicted=(*found.convicted, (place, fault)))
-    trials = (*found.trials, place) if size == 1 and fault.passed else found.trials
+    trials = found.trials
+    if size == 1 and fault.passed:
+        trials = (*trials, (place, fault.rank))
     return replace(found, suspects=(*found.suspects, place), trials=trials)
 
 
@@ -164,7 +168,7 @@ def _without(found: Findings, place: Place, convicted: tuple[tuple[Place, Fault]
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),
-        tuple(one for one in found.trials if one != place),
+        tuple(pair for pair in found.trials if pair[0] != place),
         convicted,
     )
 
@@ -193,7 +197,7 @@ def decide(
         delay = min(policy.longest_delay, longer)
     if len(after.convicted) > len(before.convicted):
         return Decision(Action.QUARANTINE, delay)
-    if {*after.suspects, *after.trials} - {*before.suspects} - {*before.trials}:
+    if {*after.suspects} - {*before.suspects} or {*after.trials} - {*before.trials}:
         return Decision(Action.NARROW, delay)
     return Decision(Action.RESTART, delay)
 

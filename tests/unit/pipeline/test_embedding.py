@@ -200,8 +200,23 @@ def test_a_row_whose_tokens_kill_is_left_out_of_its_encoder(number, task, index,
 @pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
 def test_one_row_can_be_tried_alone_and_first_of_all(stage, task, index):
     watch, place = Watch(), Place(3, stage, 5, 6)
-    RowEmbedder(task, index).try_alone(place, 0, N_ROWS, watch)
-    assert watch.places == [place]
+    RowEmbedder(task, index).try_alone(place, 0, N_ROWS, watch, Suspicion())
+    assert [one for one in watch.places if one.stage == stage] == [place]
+
+
+def test_what_is_tried_alone_is_the_row_that_was_accused(task, index, monkeypatch):
+    """Rows without tokens stand last: positions count along the same order as in the unit."""
+    stage, convicted = tokenising(1), 2
+    suspicion = Suspicion(convicted={(stage, convicted): "its process dies of it"})
+    tried = []
+    monkeypatch.setattr(
+        ModuleEncoder, "encode", lambda _, batch: tried.append(batch[0]) or torch.zeros(1, 1)
+    )
+    embedder = RowEmbedder(task, index)
+    embedder.try_alone(Place(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
+    (letters,) = index.sequences(np.array([6]), "protein")
+    assert len(tried[0]) == len(letters) + 2
+    assert (tried[0] == embedder._encoders[1].encoder.tokenise([letters])[0]).all()
 
 
 def test_a_device_that_is_full_is_no_reason_to_set_rows_aside(task, index, memory):

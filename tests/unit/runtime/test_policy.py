@@ -23,8 +23,8 @@ NOTHING = (0, -1, 0, 0)
 POLICY = RestartPolicy(max_restarts=3, first_delay=0.5, longest_delay=1.0)
 
 
-def fault(place=(), *, passed=0, done=0, rank=0, permanent=False):
-    return Fault(rank, 1, "SIGSEGV", "", "killed", "", permanent, place, passed, done)
+def fault(place=(), *, passed=0, done=0, rank=0, permanent=False, kind=""):
+    return Fault(rank, 1, "SIGSEGV", kind, "killed", "", permanent, place, passed, done)
 
 
 RESTART, NARROW, QUARANTINE, GIVE_UP = Action
@@ -56,6 +56,21 @@ POISONED = [fault(A), fault(A), fault(A1, passed=2), fault(ONE, passed=1), fault
             [*POISONED[:-1], fault(B)], (RESTART, 1.0), id="but not of that thing at first"
         ),
         pytest.param(
+            [*POISONED[:-1], fault(B, rank=1), POISONED[-1]],
+            (QUARANTINE, 0.0),
+            id="what another worker dies of meanwhile acquits nobody",
+        ),
+        pytest.param(
+            [*POISONED[:-1], fault(ONE, rank=1, passed=3), fault(ONE, passed=3)],
+            (NARROW, 0.0),
+            id="two late deaths are no trial",
+        ),
+        pytest.param(
+            [fault(ONE, passed=1, kind="MemoryError")] * 3,
+            (RESTART, 1.0),
+            id="want of memory accuses nobody",
+        ),
+        pytest.param(
             [fault(ONE)] * 3, (RESTART, 1.0), id="of one thing, and never got through another"
         ),
         pytest.param([fault(ONE)] * 4, (GIVE_UP, 0.0), id="which may be a bad device"),
@@ -69,12 +84,7 @@ POISONED = [fault(A), fault(A), fault(A1, passed=2), fault(ONE, passed=1), fault
         ),
         pytest.param([fault(NOTHING, passed=9)] * 4, (GIVE_UP, 0.0), id="not without end"),
         pytest.param(
-            [
-                fault(B, rank=1),
-                *[fault(ONE, rank=1, passed=1)] * 2,
-                fault(B),
-                *[fault(ONE, passed=1)] * 2,
-            ],
+            [fault(B, rank=1, passed=1), fault(ONE, rank=1), fault(B, passed=1), fault(ONE)],
             (QUARANTINE, 0.0),
             id="on two devices that work",
         ),
@@ -113,7 +123,7 @@ def order(n, batch, found):
         middle = (len(place) + 1) // 2
         groups += [list(place[:middle]), list(place[middle:])]
     groups = [[thing for thing in group if thing not in convicted] for group in groups]
-    return [[place.first] for place in found.trials] + [group for group in groups if group]
+    return [[place.first] for place, _ in found.trials] + [group for group in groups if group]
 
 
 def first_death(groups, dies, passed):
