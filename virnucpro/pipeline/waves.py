@@ -170,7 +170,12 @@ class Waves:
         """Give idle ranks what was given up, or what others would be waited for."""
         statuses = self._coordinator.statuses
         # One that was stopped, or died at its end, too: what ailed it need not ail the next one.
-        idle = [rank for rank, one in statuses.items() if one.ended and rank not in self.given_up]
+        # But none that has failed since ends were heard: what it leaves has not been seen to.
+        idle = [
+            rank
+            for rank, one in statuses.items()
+            if one.ended and (rank, one.attempt) in self._heard and rank not in self.given_up
+        ]
         busy = [one for one in statuses.values() if not one.ended]
         if not idle or not (busy or self._pool):
             return
