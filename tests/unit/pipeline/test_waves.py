@@ -62,7 +62,7 @@ def test_a_rank_that_fails_while_work_is_handed_out_is_heard_first(restarts):
     coordinator = Scripted(*between)
     execution = Execution(Path(), restarts=RestartPolicy(max_restarts=restarts))
     waves = Waves(coordinator, None, [0, 1, 2, 3], AllOpen(), execution, Story())
-    waves._pool = [8]  # of a third rank
+    waves._pool = [8, 9]  # of a third rank
     waves.run(lambda _: None)
     assert [fault.rank for fault in waves.faults] == [1]
     done = {unit for _, units in coordinator.started for unit in units}
