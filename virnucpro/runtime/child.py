@@ -35,6 +35,9 @@ STACKS_SIGNAL = signal.SIGUSR1
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
+_MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
+"""M_MMAP_THRESHOLD (its largest value), M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h, in bytes."""
+
 _PERMANENT = frozenset(
     {
         errno.EACCES,
@@ -89,6 +92,7 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
     _choose_signals()
+    _keep_memory()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
     outbox = Outbox(connection.fileno())
     codes: list[int] = []
@@ -169,6 +173,14 @@ def _follow_parent(parent: int) -> None:
         ).start()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _keep_memory() -> None:
+    """Keep freed memory for the next batch: the C library would give it back and ask for it anew."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:  # glibc: others have no such options
+        for option, n_bytes in _MALLOC_OPTIONS.items():
+            set_option(option, n_bytes)
 
 
 def _die_with_parent() -> None:
