@@ -176,7 +176,7 @@ def _follow_parent(parent: int) -> None:
 
 
 def _keep_memory() -> None:
-    """Keep freed memory for the next batch: the C library would give it back and ask for it anew."""
+    """Keep freed memory for the next batch: the C library would give it back and ask again."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # glibc: others have no such options
         for option, n_bytes in _MALLOC_OPTIONS.items():
