@@ -92,6 +92,15 @@ def copy(paths: list[Path], target: Path) -> None:
                 shutil.copyfileobj(source, stream, 1 << 20)
 
 
+def index_in_memory(order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> SimpleNamespace:
+    """Stand in for a run's index: all that an aggregation asks of one."""
+    return SimpleNamespace(
+        n_items=len(order),
+        item_row=order,
+        item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
+    )
+
+
 def aggregate(
     run: RunDirectory,
     paths: list[Path],
@@ -99,12 +108,7 @@ def aggregate(
     dim: int,
 ) -> None:
     """Do what the command does, with an index in memory."""
-    index = SimpleNamespace(
-        n_items=len(order),
-        item_row=order,
-        item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
-    )
-    views = {"nucleotide": 768, "protein": dim - 768}
+    index, views = index_in_memory(order), {"nucleotide": 768, "protein": dim - 768}
     write_interleaved(run.embeddings, paths, index, len(order), views=views)
 
 
@@ -115,12 +119,7 @@ def aggregate_run(
     dim: int,
 ) -> None:
     """Do what the end of a run does: the survey has other uses, so segments are read twice."""
-    index = SimpleNamespace(
-        n_items=len(order),
-        item_row=order,
-        item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
-    )
-    views = {"nucleotide": 768, "protein": dim - 768}
+    index, views = index_in_memory(order), {"nucleotide": 768, "protein": dim - 768}
     write_embeddings(run.embeddings, survey_loose(paths, len(order)), index, views)
 
 

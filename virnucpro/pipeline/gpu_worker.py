@@ -6,13 +6,17 @@ Light to import: whatever reads the device mask is imported inside, after the ma
 import os
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from virnucpro.pipeline.poison import Place, suspicion_of
+from virnucpro.pipeline.poison import Place, Watch, suspicion_of
 from virnucpro.pipeline.rank_task import RankTask, Share
-from virnucpro.runtime.events import EventLog
+from virnucpro.pipeline.story import step_log
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
+from virnucpro.sequences.windows import IntArray
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.embedding import RowEmbedder
 
 __all__ = ["RankChannel", "run_rank"]
 
@@ -59,7 +63,7 @@ def run_rank(
         raise
 
     started = time.perf_counter()
-    share, log = shares[rank], _log(rank, task)
+    share, log = shares[rank], step_log(task.run, rank, task.log_format)
     log.write(
         "started", f"rank {rank} of {world_size}: {len(share.units):,} units", pid=os.getpid()
     )
@@ -75,13 +79,7 @@ def run_rank(
     seconds = {"load": time.perf_counter() - started}
     log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
-    for place, _ in share.findings.trials:
-        if place.task in rows_of:
-            first, last = int(bounds[place.task]), int(bounds[place.task + 1])
-            watch = _UnitWatch(results, done, total)
-            suspicion = suspicion_of(share.findings, place.task)
-            embedder.try_alone(Place(*place), first, last, watch, suspicion)
-
+    _try_first(embedder, share, bounds, _UnitWatch(results, done, total))
     computed = 0
     with SegmentWriter(ShardWriter(task.run, rank)) as writer:
         for unit in _suspects_last(share):
@@ -111,9 +109,13 @@ def run_rank(
     log.write("finished", f"rank {rank}: {computed:,} units computed", units=computed)
 
 
-def _log(rank: int, task: RankTask) -> EventLog:
-    suffix = "log" if task.log_format == "text" else "jsonl"
-    return EventLog(task.run.steps(rank, suffix), task.log_format, {"rank": rank})
+def _try_first(embedder: "RowEmbedder", share: Share, bounds: IntArray, watch: Watch) -> None:
+    """Do what a rank died of after other work, alone and before all of it."""
+    for place, _ in share.findings.trials:
+        if place.task in share.units:
+            first, last = int(bounds[place.task]), int(bounds[place.task + 1])
+            suspicion = suspicion_of(share.findings, place.task)
+            embedder.try_alone(Place(*place), first, last, watch, suspicion)
 
 
 def _suspects_last(share: Share) -> list[int]:

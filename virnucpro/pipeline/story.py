@@ -7,7 +7,14 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
 from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["Story"]
+__all__ = ["Story", "step_log"]
+
+
+def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
+    """Open the log of the steps that a rank takes, or the coordinator where `rank` is None."""
+    suffix = "log" if log_format == "text" else "jsonl"
+    facts = {} if rank is None else {"rank": rank}
+    return EventLog(run.steps(rank, suffix), log_format, facts)
 
 
 class Story:
@@ -24,9 +31,8 @@ class Story:
     def __init__(self, run: RunDirectory, reporter: Reporter, log_format: LogFormat) -> None:
         self._run = run
         self._reporter = reporter
-        suffix = "log" if log_format == "text" else "jsonl"
         run.logs.mkdir(exist_ok=True)
-        self._log = EventLog(run.steps(None, suffix), log_format)
+        self._log = step_log(run, None, log_format)
 
     def began(self, launch: int, units: int, devices: Sequence[str]) -> None:
         """Tell that a launch begins."""
