@@ -165,15 +165,29 @@ class Cluster:
         return [path.stem for path in self.root.glob("slurmd-*.pid")]
 
     @contextlib.contextmanager
-    def without_controller(self):
-        """Kill the controller; it is back after the block, and nobody asks it meanwhile."""
+    def without_controller(self, number):
+        """Kill the controller; it is back after the block, and nobody asks it meanwhile.
+
+        It still knows the job then, and those that were submitted before.
+        """
         with self._asking:
+            self._until_saved(number)
             _signal([self.daemon("slurmctld")])
             try:
                 yield
             finally:
                 self.client("slurmctld", "-f", self.configuration)
                 self.until("answer from the controller", self._controller_answers)
+
+    def _until_saved(self, number):
+        """Wait until the controller has written down what it knows: it does so every few seconds.
+
+        What it has not written when it is killed it forgets, a job that runs included, and it gives
+        that job's number to the next one.
+        """
+        saved, before = self.root / "state" / "job_state", time.time_ns()
+        self.client("scontrol", "update", f"JobId={number}", "Comment=to-be-saved")
+        self.until("saved state", lambda: saved.exists() and saved.stat().st_mtime_ns > before)
 
     def _controller_answers(self):
         ping = ["scontrol", "ping"]

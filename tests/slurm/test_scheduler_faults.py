@@ -96,7 +96,7 @@ def lose_node(cluster, job, run):
 
 def go_on_without_controller(cluster, job, run):
     """Let the controller die; the job does not notice. Cancel it when the controller is back."""
-    with cluster.without_controller():
+    with cluster.without_controller(job):
         enough = len(committed(run)) + ENOUGH
         cluster.until("segment without a controller", lambda: len(committed(run)) >= enough)
     cancel(cluster, job, run)
@@ -104,7 +104,7 @@ def go_on_without_controller(cluster, job, run):
 
 def end_without_controller(cluster, job, run):
     """Let the program be killed while nobody is there to be told."""
-    with cluster.without_controller():
+    with cluster.without_controller(job):
         cluster.send(job, signal.SIGKILL)
         cluster.until("end of the job's processes", lambda: not cluster.processes(job))
 
