@@ -1,4 +1,4 @@
-"""Token ids of residues, by one table look-up."""
+"""Token ids of residues, by one table look-up for all sequences together."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,15 +8,38 @@ from esm.data import Alphabet
 
 from virnucpro.encoders.base import IntArray
 
-__all__ = ["ALPHABET", "tokenise_residues"]
+__all__ = ["ALPHABET", "ALPHABET_SIZE", "MASK", "PADDING", "residue_token", "tokenise_residues"]
 
 ALPHABET: Final = Alphabet.from_architecture("ESM-1b")
-"""The alphabet of every ESM-2 model: 33 tokens."""
+
+_TOKENS: Final = (
+    *("<cls>", "<pad>", "<eos>", "<unk>"),
+    *"LAGVSERTIDPKQNFYMHWCXBUZO.-",
+    *("<null_1>", "<mask>"),
+)
+"""The alphabet of every ESM-2 model: a token's place is its id. Source: fair-esm's ``ESM-1b``."""
+
+ALPHABET_SIZE: Final = len(_TOKENS)
+"""Rows of an ESM-2 model's embedding: 33."""
+
+_BEGIN: Final = _TOKENS.index("<cls>")
+_END: Final = _TOKENS.index("<eos>")
+_UNKNOWN: Final = _TOKENS.index("<unk>")
+PADDING: Final = _TOKENS.index("<pad>")
+"""Id that fills up rows of a padded batch."""
+
+MASK: Final = _TOKENS.index("<mask>")
+"""Id of a residue that is hidden in training; no sequence spells it."""
+
+
+def residue_token(letter: str) -> int:
+    """Give the id of a residue's letter, upper case; that of <unk> where it has none."""
+    return int(_IDS[ord(letter)])
 
 
 def _table() -> IntArray:
-    table = np.full(256, ALPHABET.unk_idx, dtype=np.int64)
-    for token, index in ALPHABET.to_dict().items():
+    table = np.full(256, _UNKNOWN, dtype=np.int64)
+    for index, token in enumerate(_TOKENS):
         if len(token) == 1:
             table[[ord(token), ord(token.lower())]] = index
     return table
@@ -35,13 +58,15 @@ def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
     Returns
     -------
     list of (n_residues + 2,) int64
+        Views of one array that lives as long as any of them.
     """
-    return [_tokenise(sequence) for sequence in sequences]
-
-
-def _tokenise(sequence: bytes) -> IntArray:
-    ids = np.empty(len(sequence) + 2, dtype=np.int64)
-    ids[0] = ALPHABET.cls_idx
-    ids[1:-1] = _IDS[np.frombuffer(sequence, dtype=np.uint8)]
-    ids[-1] = ALPHABET.eos_idx
-    return ids
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    ends = np.cumsum(lengths + 2)
+    # what stands between the sequences only keeps their special tokens' places
+    letters = b"\0" + b"\0\0".join(sequences) + b"\0"
+    ids = _IDS.take(np.frombuffer(letters, dtype=np.uint8))
+    starts = ends - lengths - 2
+    ids[starts] = _BEGIN
+    ids[ends - 1] = _END
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return [ids[start:stop] for start, stop in spans]

@@ -1,14 +1,52 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.errors import BundleError
 
 
 @pytest.fixture
-def tokeniser(tmp_path, small_tokenizer):
+def tokenizer_json(tmp_path, small_tokenizer):
     path = tmp_path / "tokenizer.json"
     small_tokenizer.save(str(path))
-    return BaseTokeniser(path)
+    return path
+
+
+@pytest.fixture
+def tokeniser(tokenizer_json):
+    return BaseTokeniser(tokenizer_json)
+
+
+@pytest.fixture
+def one_by_one(tokenizer_json):
+    """The rule straight from the library: one sequence at a time, nothing cut, nothing filled."""
+    plain = Tokenizer.from_file(str(tokenizer_json))
+    plain.no_truncation()
+    plain.no_padding()
+    return lambda sequences: [
+        plain.encode("".join(chr(b - 32 if 97 <= b <= 122 else b) for b in sequence)).ids
+        for sequence in sequences
+    ]
+
+
+PARALLELISM = "TOKENIZERS_PARALLELISM"
+BASES = st.text("ACGTNacgtn", max_size=300).map(str.encode)
+BYTES = st.binary(max_size=60)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(BASES | BYTES, max_size=12))
+def test_ids_are_those_of_the_library_one_by_one(tokeniser, one_by_one, sequences):
+    ids = tokeniser(sequences)
+    assert [one.tolist() for one in ids] == one_by_one(sequences)
+    assert all(one.dtype == np.int64 for one in ids)
 
 
 def test_truncation_and_padding_of_the_file_are_off(tokeniser, bases, small_tokenizer):
@@ -40,6 +78,34 @@ def test_ids_decode_to_the_sequence(tokeniser, bases, small_tokenizer):
     (sequence,) = bases([333])
     (ids,) = tokeniser([sequence])
     assert "".join(small_tokenizer.id_to_token(i) for i in ids[1:-1]).encode() == sequence
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from virnucpro.encoders.bases import BaseTokeniser
+
+BaseTokeniser(Path(sys.argv[1]))([b"ACGT" * 100] * 500)
+print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
+"""
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores: one has no pool in any case")
+@pytest.mark.parametrize(("asked", "parallel"), [(None, False), ("true", True)])
+def test_the_librarys_threads_start_only_where_asked_for(tokenizer_json, asked, parallel):
+    environment = {key: text for key, text in os.environ.items() if "PARALLELISM" not in key}
+    environment |= {"OPENBLAS_NUM_THREADS": "1"} | ({} if asked is None else {PARALLELISM: asked})
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, tokenizer_json],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    threads, setting = done.stdout.split()
+    assert (int(threads) > 1) is parallel
+    assert setting == (asked or "false")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": "1.0"}', b"\xff\xfe"])

@@ -1,19 +1,56 @@
 import numpy as np
 import pytest
+from esm.data import Alphabet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.residues import ALPHABET, tokenise_residues
+from virnucpro.encoders.residues import (
+    ALPHABET_SIZE,
+    MASK,
+    PADDING,
+    residue_token,
+    tokenise_residues,
+)
+
+FAIR_ESM = Alphabet.from_architecture("ESM-1b")
 
 LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
 
 
 @given(st.lists(st.text(LETTERS, max_size=60), max_size=5))
 def test_ids_are_those_of_fair_esms_own_converter(texts):
-    convert = ALPHABET.get_batch_converter()
+    convert = FAIR_ESM.get_batch_converter()
     for text, ids in zip(texts, tokenise_residues([t.encode() for t in texts]), strict=True):
         assert ids.tolist() == convert([("", text)])[2][0].tolist()
         assert ids.dtype == np.int64
+
+
+def straight_line(sequence):
+    """One residue after the other: what fair-esm knows, else <unk>."""
+    known = FAIR_ESM.to_dict()
+    letters = [chr(byte).upper() if byte < 128 else chr(byte) for byte in sequence]
+    return [0, *(known.get(letter, 3) for letter in letters), 2]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_ids_of_any_bytes_are_those_of_the_rule_one_by_one(sequences):
+    ids = tokenise_residues(sequences)
+    assert [one.tolist() for one in ids] == [straight_line(one) for one in sequences]
+
+
+def test_sequences_do_not_share_their_tokens(proteins):
+    first, second = tokenise_residues(proteins([7, 9]))
+    before = second.tolist()
+    first[:] = MASK
+    assert second.tolist() == before
+
+
+def test_the_alphabet_is_fair_esms():
+    assert len(FAIR_ESM) == ALPHABET_SIZE
+    assert (FAIR_ESM.mask_idx, FAIR_ESM.padding_idx) == (MASK, PADDING)
+    assert [residue_token(letter) for letter in LETTERS + "J"] == [
+        FAIR_ESM.get_idx(letter) for letter in LETTERS + "J"
+    ]
 
 
 def test_the_ids_are_the_published_ones():
@@ -35,4 +72,4 @@ def test_one_byte_is_one_token_and_no_bytes_spell_a_special_one(sequence):
     for text in (sequence, sequence + b"<mask>" + sequence):
         inner = tokenise_residues([text])[0][1:-1]
         assert len(inner) == len(text)
-        assert not np.isin(inner, [ALPHABET.mask_idx, ALPHABET.padding_idx, 0, 2]).any()
+        assert not np.isin(inner, [MASK, PADDING, 0, 2]).any()
