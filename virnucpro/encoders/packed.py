@@ -1,0 +1,166 @@
+"""The layout in which sequences go through an encoder: end to end, the longest first, no padding.
+
+Sequences of one length stand together, as a run. Whatever looks at each token by itself takes all
+tokens at once, as a matrix with a row a token; attention takes a run at a time, with nothing to
+mask, or on a GPU all at once by their offsets.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from virnucpro.encoders.base import IntArray
+
+__all__ = ["LEAST_ROWS", "Packed", "Run", "mean_of_runs", "pack"]
+
+LEAST_ROWS: Final = 32
+"""Rows of the smallest matrix. Of fewer rows matrix products come from other kernels, with other
+roundings (MKL on AMD: below 4), and a short sequence alone would not give the bits that it gives in
+company.
+"""
+
+
+class Run(NamedTuple):
+    """Sequences of one length that stand one behind the other.
+
+    Attributes
+    ----------
+    start
+        Row of the first one's first token.
+    n
+        How many sequences.
+    length
+        Tokens of each.
+    """
+
+    start: int
+    n: int
+    length: int
+
+    @property
+    def stop(self) -> int:
+        """Row behind the last one's last token."""
+        return self.start + self.n * self.length
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """View this run's part of a matrix with a row a token: (n, length, ...)."""
+        return rows[self.start : self.stop].unflatten(0, (self.n, self.length))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A batch as encoders compute it: n sequences of `total` tokens together.
+
+    Attributes
+    ----------
+    tokens
+        (rows,) int64, ids of all sequences, the longest sequence first. Rows from `total` on, which
+        a tiny batch has (`LEAST_ROWS`), belong to no sequence.
+    runs
+        The sequences by length, descending; together the first `total` rows, without a gap.
+    offsets
+        (n + 1,) int32: sequence i has the rows ``offsets[i]`` to ``offsets[i + 1] - 1``.
+    places
+        (n,) int64: where each sequence of the batch stands here, in the order of the batch.
+    """
+
+    tokens: torch.Tensor
+    runs: tuple[Run, ...]
+    offsets: torch.Tensor
+    places: torch.Tensor
+
+    def __len__(self) -> int:
+        """Count the sequences."""
+        return len(self.places)
+
+    @property
+    def total(self) -> int:
+        """Count the sequences' tokens."""
+        return self.runs[-1].stop if self.runs else 0
+
+    @property
+    def longest(self) -> int:
+        """Count the tokens of the longest sequence; 0 where there is none."""
+        return self.runs[0].length if self.runs else 0
+
+    def to(self, device: torch.device) -> "Packed":
+        """Give the same on `device`. Into a GPU's memory it is copied while the caller goes on.
+
+        The copy is queued on the caller's current stream: what is queued there later sees it whole.
+        """
+        if device.type != "cuda":
+            return self._moved(lambda tensor: tensor.to(device))
+        return self._moved(lambda tensor: tensor.pin_memory().to(device, non_blocking=True))
+
+    def _moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "Packed":
+        return replace(
+            self, tokens=move(self.tokens), offsets=move(self.offsets), places=move(self.places)
+        )
+
+
+def pack(batch: Sequence[IntArray]) -> Packed:
+    """Lay ragged token ids end to end, the longest sequence first; equal lengths as they come.
+
+    Parameters
+    ----------
+    batch
+        Arrays of token ids, none of them empty.
+
+    Returns
+    -------
+    Packed
+        On the CPU.
+    """
+    lengths = np.array([len(ids) for ids in batch], dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    offsets = np.concatenate([[0], np.cumsum(lengths[order])]).astype(np.int32)
+    filler = np.zeros(max(0, LEAST_ROWS - int(lengths.sum())), dtype=np.int64)
+    tokens = np.concatenate([*(batch[i] for i in order), filler])
+    return Packed(
+        torch.from_numpy(tokens),
+        _runs(lengths[order]),
+        torch.from_numpy(offsets),
+        torch.from_numpy(places),
+    )
+
+
+def mean_of_runs(
+    hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
+) -> torch.Tensor:
+    """Take each sequence's mean over its tokens, summed in fp32 whatever the type of `hidden`.
+
+    Parameters
+    ----------
+    hidden
+        (rows, dim) floating point, a row a token.
+    packed
+        The batch that they are of.
+    first, last
+        How many tokens to leave out at each end: 1 and 1 are ESM-2's <cls> and <eos>. Every
+        sequence has more tokens than that.
+
+    Returns
+    -------
+    (n, dim) float32
+        In the order of the batch that was packed.
+    """
+    means = [
+        run.of(hidden)[:, first : run.length - last].mean(1, dtype=torch.float32)
+        for run in packed.runs
+    ]
+    return torch.cat(means)[packed.places]
+
+
+def _runs(lengths: IntArray) -> tuple[Run, ...]:
+    """Cut lengths that stand in descending order where they change."""
+    sizes, counts = np.unique(lengths, return_counts=True)
+    runs, start = [], 0
+    for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
+        runs.append(Run(start, n, length))
+        start += n * length
+    return tuple(runs)
