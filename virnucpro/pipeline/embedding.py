@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from virnucpro.classify.head import Head, load_head
+from virnucpro.classify.head import Head
 from virnucpro.encoders.memory import within_memory
 from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
 from virnucpro.pipeline.finite import RowNumbers, problems
+from virnucpro.pipeline.models import Models
 from virnucpro.pipeline.poison import (
     FINISHING,
     Place,
@@ -45,26 +47,27 @@ class RowEmbedder:
     learnt
         What `learnt` of a former embedder on the same kind of device gave. On a GPU of which
         nothing is known, a first budget is found by trial.
+    models
+        Loaded before, for a task with the same encoders, head, precision and device.
 
     Attributes
     ----------
     seconds
-        Time spent so far, by stage.
+        Time spent so far, by stage; of tokens that were fed, the time spent waiting for them.
     """
 
     def __init__(
-        self, task: RankTask, index: SequenceIndex, learnt: Mapping[str, int] | None = None
+        self,
+        task: RankTask,
+        index: SequenceIndex,
+        learnt: Mapping[str, int] | None = None,
+        models: Models | None = None,
     ) -> None:
         torch.set_num_threads(task.threads)
         self._task = task
         self._index = index
-        self._encoders = [
-            RankEncoder(
-                number, spec, task.torch_device, task.precision, task.batch_tokens, learnt or {}
-            )
-            for number, spec in enumerate(task.encoders)
-        ]
-        self._head = None if task.head is None else load_head(task.head, task.torch_device)
+        models = models or Models.of(task, learnt)
+        self._encoders, self._head = models.encoders, models.head
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         if task.torch_device == "cuda":
             self._find_budgets()
@@ -74,8 +77,21 @@ class RowEmbedder:
         """How many tokens fit at once: plain data for the next embedder on such a device."""
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
+    def feed(self, unit: int, first: int, last: int) -> list[UnitTokens]:
+        """Turn a unit's rows into the tokens of each encoder, for `embed`, in whatever thread."""
+        return [
+            UnitTokens(unit, self._tokenised(one, np.arange(first, last)))
+            for one in self._encoders
+        ]
+
     def embed(
-        self, unit: int, first: int, last: int, watch: Watch, suspicion: Suspicion
+        self,
+        unit: int,
+        first: int,
+        last: int,
+        watch: Watch,
+        suspicion: Suspicion,
+        fed: Future[list[UnitTokens]] | None = None,
     ) -> Segment:
         """Make the segment of `unit`, rows ``first`` to ``last - 1``.
 
@@ -90,12 +106,23 @@ class RowEmbedder:
             Told before each batch which rows are in it, and after it how far the unit is.
         suspicion
             What earlier attempts at this unit taught.
+        fed
+            What `feed` gives of this unit, where it is under way: only of one in which nothing has
+            died. Else rows become tokens here and now.
         """
         work = _UnitWork(len(self._encoders), watch)
+        ready = None if fed is None else self._wait_for(fed, unit, last - first, watch)
+        # A CPU has nothing to gain: what runs beside takes the very cores that encode.
+        ahead = ready is not None and self._task.torch_device != "cpu"
         for encoder in self._encoders:
-            tokens = self._tokens(encoder, unit, first, last, suspicion, watch)
+            if ready is None:
+                tokens = self._tokens(encoder, unit, first, last, suspicion, watch)
+            else:
+                tokens = ready[encoder.number]
             with self._timed("encode"):
-                vectors, reasons = encoder.vectors(tokens, suspicion, watch.at, work.through)
+                vectors, reasons = encoder.vectors(
+                    tokens, suspicion, watch.at, work.through, ahead=ahead
+                )
             untold = suspicion.convicted_in(tokenising(encoder.number))
             work.add(tokens, vectors, reasons | untold)
         watch.at(Place(unit, FINISHING, 0, 0))
@@ -117,15 +144,22 @@ class RowEmbedder:
         number = place.stage if place.stage >= 0 else tokenising(0) - place.stage
         encoder = self._encoders[number]
         if place.stage < 0:
-            row = np.array([first + place.first], np.int64)
             watch.at(place)
-            encoder.encoder.tokenise(self._index.sequences(row, encoder.encoder.view))
+            self._tokenised(encoder, np.array([first + place.first], np.int64))
             return
         tokens = self._tokens(encoder, place.unit, first, last, suspicion, watch)
         ids = tokens.ids[int(tokens.order[place.first])]
         watch.at(place)
         if len(ids):
             within_memory(lambda: encoder.encoder.encode([ids]).cpu())
+
+    def _wait_for(
+        self, fed: Future[list[UnitTokens]], unit: int, n_rows: int, watch: Watch
+    ) -> list[UnitTokens]:
+        """Take what the feeder made; should it fail or hang, it did so on this unit's rows."""
+        watch.at(Place(unit, tokenising(0), 0, n_rows))
+        with self._timed("tokenise"):
+            return fed.result()
 
     def _tokens(
         self,
@@ -142,10 +176,12 @@ class RowEmbedder:
         with self._timed("tokenise"):
             for piece, _ in arranged([range(last - first)], last - first, suspicion, stage):
                 watch.at(Place(unit, stage, int(piece[0]), int(piece[-1]) + 1))
-                sequences = self._index.sequences(first + piece, encoder.encoder.view)
-                for row, tokens in zip(piece, encoder.encoder.tokenise(sequences), strict=True):
+                for row, tokens in zip(piece, self._tokenised(encoder, first + piece), strict=True):
                     ids[row] = tokens
         return UnitTokens(unit, ids)
+
+    def _tokenised(self, encoder: RankEncoder, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        return encoder.encoder.tokenise(self._index.sequences(rows, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
         """Finish what is stored of some rows."""

@@ -17,6 +17,7 @@ from virnucpro.sequences.windows import IntArray
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.embedding import RowEmbedder
+    from virnucpro.pipeline.models import Models
 
 __all__ = ["RankChannel", "run_rank"]
 
@@ -35,9 +36,16 @@ class RankChannel(Protocol):
 
 
 def run_rank(
-    rank: int, world_size: int, results: RankChannel, task: RankTask, shares: Mapping[int, Share]
+    rank: int,
+    world_size: int,
+    results: RankChannel,
+    task: RankTask,
+    shares: Mapping[int, Share],
+    models: "Models | None" = None,
 ) -> None:
     """Embed, score and commit the units of ``shares[rank]`` that have no valid segment yet.
+
+    With `models` of the task that were loaded before, nothing is loaded.
 
     Puts ``{"rank", "device", "learnt": {budget: tokens}}`` whenever it learns how large a batch may
     be, and ``{"rank", "units", "rows", "seconds": {stage: s}}`` when done. A rank that is killed
@@ -75,7 +83,7 @@ def run_rank(
     results.progress(done, total)
     device = device_name(task.torch_device)
     learnt = task.learnt.get(device, {})
-    embedder = RowEmbedder(task, index, learnt)
+    embedder = RowEmbedder(task, index, learnt, models)
     seconds = {"load": time.perf_counter() - started}
     log.write("loaded", f"rank {rank}: encoders loaded", seconds=seconds["load"])
 
