@@ -80,8 +80,7 @@ class RowEmbedder:
     def feed(self, unit: int, first: int, last: int) -> list[UnitTokens]:
         """Turn a unit's rows into the tokens of each encoder, for `embed`, in whatever thread."""
         return [
-            UnitTokens(unit, self._tokenised(one, np.arange(first, last)))
-            for one in self._encoders
+            UnitTokens(unit, self._tokenised(one, np.arange(first, last))) for one in self._encoders
         ]
 
     def embed(

@@ -1,7 +1,8 @@
 """One encoder of a rank: what does not fit is split, and a row can be tried again alone at fp32."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import longest_first
 from virnucpro.encoders.budget import TokenBudget, probe
 from virnucpro.encoders.memory import Shortage, within_memory
+from virnucpro.encoders.packed import Packed
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.pipeline.feeding import one_ahead
 from virnucpro.pipeline.poison import Place, Suspicion, pieces
 
 __all__ = ["MOST_TOKENS", "RankEncoder", "UnitTokens"]
@@ -96,6 +99,8 @@ class RankEncoder:
         suspicion: Suspicion,
         at: Callable[[Place], None],
         through: Callable[[int], None],
+        *,
+        ahead: bool = False,
     ) -> tuple[torch.Tensor, dict[int, str]]:
         """Encode a unit's rows.
 
@@ -105,6 +110,10 @@ class RankEncoder:
             Told before each piece of work where it is.
         through
             Told after each how many rows it had.
+        ahead
+            Lay the next batch out and hand it to the device while the one before is computed
+            there: a GPU does not wait for its host. Who dies then, may have died of the batch
+            before the one that was told.
 
         Rows without tokens are left alone.
 
@@ -120,37 +129,17 @@ class RankEncoder:
         MemoryError
             When the device does not hold what it has held before, or holds nothing at all.
         """
-        vectors = torch.zeros(len(tokens.ids), self.encoder.dim)
-        reasons = {
+        way = _Way(self, tokens, at, through, ahead=ahead)
+        sizes = tokens.lengths[tokens.order]
+        sizes = sizes[sizes > 0]
+        way.go(pieces(sizes, self.budget, suspicion, self.number))
+        self._refuse_full_device(tokens, way.too_large)
+        self._learn_from(suspicion, sizes)
+        convicted = {
             int(tokens.order[position]): reason
             for position, reason in suspicion.convicted_in(self.number).items()
         }
-
-        def encode(piece: IntArray) -> None:
-            at(self._place(tokens, piece))
-            rows = tokens.order[piece]
-            batch = [tokens.ids[row] for row in rows]
-            encoded = within_memory(lambda: self.encoder.encode(batch).cpu())
-            if not isinstance(encoded, Shortage):
-                vectors[torch.from_numpy(rows)] = encoded
-                self._most_tokens = max(self._most_tokens, int(tokens.lengths[rows].max()))
-                through(len(rows))
-            elif len(rows) == 1:
-                too_large[int(rows[0])] = self._too_large(tokens, int(rows[0]), encoded)
-                through(1)
-            else:
-                self.budget.lower(int(tokens.lengths[rows].max()), len(rows))
-                for half in np.array_split(piece, 2):
-                    encode(half)
-
-        too_large: dict[int, str] = {}
-        sizes = tokens.lengths[tokens.order]
-        sizes = sizes[sizes > 0]
-        for piece in pieces(sizes, self.budget, suspicion, self.number):
-            encode(piece)
-        self._refuse_full_device(tokens, too_large)
-        self._learn_from(suspicion, sizes)
-        return vectors, reasons | too_large
+        return way.vectors, convicted | way.too_large
 
     def _refuse_full_device(self, tokens: UnitTokens, too_large: Mapping[int, str]) -> None:
         """Tell a row that is too large from a device that is full: others fit there, too, no more.
@@ -173,10 +162,10 @@ class RankEncoder:
         -------
         (dim,) float32 on the CPU, or why there is none
         """
-        at(self._place(tokens, np.flatnonzero(tokens.order == row)))
+        at(self.place(tokens, np.flatnonzero(tokens.order == row)))
         encoded = within_memory(lambda: self._twin.encode([tokens.ids[row]]).cpu())
         if isinstance(encoded, Shortage):
-            return self._too_large(tokens, row, encoded) + ", tried again alone at fp32"
+            return self.too_large(tokens, row, encoded) + ", tried again alone at fp32"
         return encoded[0]
 
     @cached_property
@@ -197,12 +186,100 @@ class RankEncoder:
             if len(died) > 1:
                 self.budget.lower(int(died[0]), len(died))
 
-    def _place(self, tokens: UnitTokens, positions: NDArray[np.int64]) -> Place:
+    def note_fitted(self, longest: int) -> None:
+        """Keep in mind that a batch with a row of so many tokens fitted."""
+        self._most_tokens = max(self._most_tokens, longest)
+
+    def place(self, tokens: UnitTokens, positions: NDArray[np.int64]) -> Place:
+        """Say where rows stand that this encoder takes."""
         return Place(tokens.unit, self.number, int(positions[0]), int(positions[-1]) + 1)
 
-    def _too_large(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
+    def too_large(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
+        """Say why a row that does not fit has no vector."""
         wanted = f": {shortage.wanted} more were wanted" if shortage.wanted else ""
         return (
             f"out_of_memory: its {tokens.lengths[row]:,} tokens do not fit into the memory for "
             f"{self._spec.name}, even alone{wanted}"
         )
+
+
+class _Way:
+    """The way of one unit through one encoder.
+
+    Attributes
+    ----------
+    vectors
+        (n, dim) float32 on the CPU; zeros where there is none.
+    too_large
+        Row, counted within the unit -> why it has no vector.
+    """
+
+    def __init__(
+        self,
+        encoder: RankEncoder,
+        tokens: UnitTokens,
+        at: Callable[[Place], None],
+        through: Callable[[int], None],
+        *,
+        ahead: bool,
+    ) -> None:
+        self.vectors = torch.zeros(len(tokens.ids), encoder.encoder.dim)
+        self.too_large: dict[int, str] = {}
+        self._encoder = encoder
+        self._tokens = tokens
+        self._at = at
+        self._through = through
+        self._ahead = ahead
+        self._under_way: deque[tuple[IntArray, torch.Tensor]] = deque()
+
+    def go(self, batches: Iterator[IntArray]) -> None:
+        """Take all batches, each as positions along the unit's order."""
+        if self._ahead:
+            for piece, laid_out in one_ahead(batches, self._laid_out):
+                self._launch(piece, laid_out.result)
+        else:
+            for piece in batches:
+                self._launch(piece, partial(self._ids, piece))
+        self._fetch(0)
+
+    def _ids(self, piece: IntArray) -> list[IntArray]:
+        return [self._tokens.ids[row] for row in self._tokens.order[piece]]
+
+    def _laid_out(self, piece: IntArray) -> Packed:
+        return self._encoder.encoder.collate(self._ids(piece))
+
+    def _launch(self, piece: IntArray, batch: Callable[[], Packed | list[IntArray]]) -> None:
+        """Start a batch; fetch what the one before it gave, or its own where nothing is ahead."""
+        self._at(self._encoder.place(self._tokens, piece))
+        launched = within_memory(lambda: self._encoder.encoder.encode(batch()))
+        if isinstance(launched, Shortage):
+            self._fetch(0)
+            self._split(piece, launched)
+        else:
+            self._under_way.append((piece, launched))
+            self._fetch(1 if self._ahead else 0)
+
+    def _fetch(self, leave: int) -> None:
+        """Wait for the oldest batches until no more than so many are under way."""
+        while len(self._under_way) > leave:
+            piece, launched = self._under_way.popleft()
+            fetched = within_memory(launched.cpu)
+            if isinstance(fetched, Shortage):
+                self._split(piece, fetched)
+                continue
+            rows = self._tokens.order[piece]
+            self.vectors[torch.from_numpy(rows)] = fetched
+            self._encoder.note_fitted(int(self._tokens.lengths[rows].max()))
+            self._through(len(rows))
+
+    def _split(self, piece: IntArray, shortage: Shortage) -> None:
+        """Try a batch that did not fit by halves; give up a row that does not fit alone."""
+        rows = self._tokens.order[piece]
+        if len(rows) == 1:
+            row = int(rows[0])
+            self.too_large[row] = self._encoder.too_large(self._tokens, row, shortage)
+            self._through(1)
+            return
+        self._encoder.budget.lower(int(self._tokens.lengths[rows].max()), len(rows))
+        for half in np.array_split(piece, 2):
+            self._launch(half, partial(self._ids, half))

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from virnucpro.encoders.registry import EncoderSpec, Precision
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
 
-__all__ = ["EmbeddingsDtype", "RankTask", "Share"]
+__all__ = ["EmbeddingsDtype", "RankChannel", "RankTask", "Share"]
 
 EmbeddingsDtype = Literal["fp16", "fp32", "none"]
 
@@ -69,3 +69,16 @@ class Share:
     units: tuple[int, ...]
     rows_before: int = 0
     findings: Findings = field(default_factory=Findings)
+
+
+class RankChannel(Protocol):
+    """What a rank may say to its coordinator."""
+
+    def put(self, payload: object) -> None:
+        """Send a result."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Say how many rows are committed or encoded, of how many."""
+
+    def mark(self, place: tuple[int, ...]) -> None:
+        """Say on which piece of work this rank begins."""
