@@ -26,9 +26,10 @@ from virnucpro.runtime.devices import Device
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import survey
 
-__all__ = ["compute_missing"]
+__all__ = ["BATCH_TOKENS", "compute_missing"]
 
-_BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
+"""Tokens of a batch of which nothing has been learnt, by kind of device."""
 
 
 def compute_missing(
@@ -138,7 +139,7 @@ def _task(session: Session, job: Job, devices: Sequence[Device], execution: Exec
         embeddings=job.embeddings,
         unit_rows=session.manifest.units["rows"],
         unit_positions=session.manifest.units["positions"],
-        batch_tokens=_BATCH_TOKENS[kind],
+        batch_tokens=BATCH_TOKENS[kind],
         torch_device=kind,
         threads=max(1, usable_threads(execution) // len(devices)),
         learnt=read_budgets(session.run),

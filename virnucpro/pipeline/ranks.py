@@ -8,7 +8,7 @@ from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job
 from virnucpro.runtime.devices import Device, parse_devices
 
-__all__ = ["devices_of", "ranks_that_fit", "usable_threads"]
+__all__ = ["devices_of", "ranks_that_fit", "usable_memory", "usable_threads"]
 
 _RANK_BYTES = 1 << 29
 """Memory of a rank beside its weights: torch, the index's pages, a batch. Measured: 0.35 GB."""
@@ -33,7 +33,7 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
     if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
         return devices
     weights = sum(encoder.file("weights").stat().st_size for encoder in job.encoders)
-    return devices * ranks_that_fit(usable_threads(execution), weights, _memory())
+    return devices * ranks_that_fit(usable_threads(execution), weights, usable_memory())
 
 
 def usable_threads(execution: Execution) -> int:
@@ -56,8 +56,8 @@ def ranks_that_fit(threads: int, weights: int, memory: int) -> int:
     return max(1, min(threads, memory // 2 // (weights + _RANK_BYTES)))
 
 
-def _memory() -> int:
-    """Bytes that this process may use: the machine's, or less where its control group says so."""
+def usable_memory() -> int:
+    """Tell how many bytes this process may use: the machine's, or those of its control group."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_limits(Path("/sys/fs/cgroup"), _CGROUPS.read_text())])
 
