@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -64,6 +64,13 @@ class Dispatcher:
         Whether answers come in the order of the tasks.
     setup_timeout, cleanup_timeout
         Seconds that a worker may take to set up and to put away, None for as long as it takes.
+    one_at_a_time
+        Whether a worker gets a task only when it has answered the last one. Else tasks that take
+        milliseconds travel in batches, and one may wait behind a longer one.
+    environment
+        Variables to set in the workers' processes before anything else is imported there.
+    log_folder
+        Takes what the workers print, ``worker-0.log`` and so on; made where it is not there.
 
     Raises
     ------
@@ -85,6 +92,9 @@ class Dispatcher:
         ordered: bool = False,
         setup_timeout: float | None = None,
         cleanup_timeout: float | None = 60.0,
+        one_at_a_time: bool = False,
+        environment: Mapping[str, str] | None = None,
+        log_folder: Path | None = None,
     ) -> None:
         if not _is_worker(worker_cls):
             raise TypeError(f"worker_cls must be a subclass of BaseWorker, not {worker_cls!r}.")
@@ -107,6 +117,9 @@ class Dispatcher:
         self._ordered = ordered
         self._setup_timeout = setup_timeout
         self._cleanup_timeout = cleanup_timeout
+        self._one_at_a_time = one_at_a_time
+        self._environment = dict(environment or {})
+        self._log_folder = log_folder
         self._busy = threading.Lock()
         self._engine: Engine | None = None
         self._stream = Stream((), 0)
@@ -160,7 +173,7 @@ class Dispatcher:
         ------
         RuntimeError
             When no worker is left; all tasks that were taken have been answered. Or when this
-            dispatcher is at work already.
+            dispatcher is at work already, or the run was broken off by `terminate`.
         UsageError
             When the worker or its keywords cannot be sent to a process.
         Exception
@@ -232,6 +245,15 @@ class Dispatcher:
         if engine is not None:
             engine.drain()
 
+    def terminate(self) -> None:
+        """Have the run broken off: its workers are asked to end, then killed; `run` raises.
+
+        Returns at once; from any thread. Without a run there is nothing to break off.
+        """
+        engine = self._engine
+        if engine is not None:
+            engine.break_off()
+
     def get_stats(self) -> dict[str, Any]:
         """Say how the run stands, or how the last one ended.
 
@@ -284,13 +306,14 @@ class Dispatcher:
                 self._cleanup_timeout,
                 fair=not ordered,
                 tell_starts=tell_starts,
+                one_at_a_time=self._one_at_a_time,
             )
             self._stream = Stream(tasks, self.queue_size)
             self._tally = Tally()
             places = self._places(base_seed, task_timeout, keywords)
             for place in places:
                 self._tally.share(place.worker_id)
-            most = self.queue_size // (2 * len(places))
+            most = max(1, self.queue_size // (2 * len(places)))
             self._engine = Engine(places, self._stream, rules, most)
             with closing(self._engine.events()) as events:
                 yield in_order(events) if ordered else events
@@ -304,19 +327,25 @@ class Dispatcher:
     def _places(
         self, base_seed: int, task_timeout: float | None, keywords: dict[str, Any]
     ) -> list[Place]:
-        log = Path(os.devnull) if self.suppress_worker_output else None
         masks = self._masks or [{} for _ in self.gpu_ids]
+        if self._log_folder is not None:
+            self._log_folder.mkdir(parents=True, exist_ok=True)
         return [
             Place(
                 worker_id,
                 Assignment(self.worker_cls, gpu_id, base_seed + worker_id, task_timeout, keywords),
-                mask,
-                log,
+                self._environment | mask,
+                self._log(worker_id),
             )
             for worker_id, gpu_id, mask in zip(
                 worker_ids(self.gpu_ids), self.gpu_ids, masks, strict=True
             )
         ]
+
+    def _log(self, worker_id: int) -> Path | None:
+        if self._log_folder is not None:
+            return self._log_folder.absolute() / f"worker-{worker_id}.log"
+        return Path(os.devnull) if self.suppress_worker_output else None
 
 
 def worker_ids(gpu_ids: Sequence[int]) -> list[int]:

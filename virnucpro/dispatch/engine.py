@@ -62,6 +62,8 @@ class Rules:
         Whether each worker that still sets up is kept a task.
     tell_starts
         Whether `TaskStarted` is wanted.
+    one_at_a_time
+        Whether a worker gets a task only when it has answered the last one.
     """
 
     max_attempts: int
@@ -70,6 +72,7 @@ class Rules:
     cleanup_timeout: float | None
     fair: bool
     tell_starts: bool
+    one_at_a_time: bool = False
 
 
 class Engine:
@@ -102,6 +105,7 @@ class Engine:
         self._wake = -1
         self._draining = False
         self._stopping = False
+        self._broken_off = False
         self._gave_up = False
         self._owner = os.getpid()
 
@@ -118,8 +122,13 @@ class Engine:
         """Take no more tasks, answer those that were taken, then end. From any thread."""
         with self._lock:
             self._draining = True
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
+            self._wake_up()
+
+    def break_off(self) -> None:
+        """End the run as an error would: the thread that runs it raises one. From any thread."""
+        with self._lock:
+            self._broken_off = True
+            self._wake_up()
 
     def events(self) -> Generator[Event, None, None]:
         """Do the run, and tell what happens. Close it to break the run off.
@@ -127,7 +136,7 @@ class Engine:
         Raises
         ------
         RuntimeError
-            When no worker is left.
+            When no worker is left, or the run was broken off.
         Exception
             What the generator of tasks raised, once all its tasks are answered.
         """
@@ -202,6 +211,8 @@ class Engine:
         for seat in dead:
             yield from self._bury(seat)
         yield from self._look_after_times()
+        if self._broken_off and not self._stopping:
+            raise RuntimeError("the run was broken off by terminate().")
 
     def _listen(self, seat: Seat, descriptor: int) -> Iterator[Event]:
         for message in seat.child.messages():
@@ -462,7 +473,8 @@ class Engine:
     # --- descriptors
 
     def _open(self, place: Place) -> None:
-        seat = Seat(place, len(self._places), self._most)
+        most = 0 if self._rules.one_at_a_time else self._most
+        seat = Seat(place, len(self._places), most)
         self._seats[place.worker_id] = seat
         for descriptor in (seat.child.sentinel, seat.child.pipe):
             number = descriptor if isinstance(descriptor, int) else descriptor.fileno()  # type: ignore[union-attr]
@@ -490,6 +502,10 @@ class Engine:
     def _leave_feed(self, seat: Seat) -> None:
         if self._watched.pop(seat.feed.descriptor, None) is not None:
             self._poll.unregister(seat.feed.descriptor)
+
+    def _wake_up(self) -> None:
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
 
     def _clear_wake(self) -> None:
         try:

@@ -20,10 +20,11 @@ class Pace:
     Parameters
     ----------
     most
-        Most tasks in a batch.
+        Most tasks in a batch; 0 for no batches: a task only when the last one is answered.
     """
 
     def __init__(self, most: int) -> None:
+        self._alone = most == 0
         self._most = max(1, min(most, MOST))
         self._seconds: float | None = None
 
@@ -48,6 +49,6 @@ class Pace:
         One batch is worked on, another waits; slow tasks never wait behind each other.
         """
         batch = self.batch
-        if self._seconds is None or self._seconds > SLOW_S:
+        if self._alone or self._seconds is None or self._seconds > SLOW_S:
             return 0 if outstanding else 1
         return batch if outstanding <= batch else 0

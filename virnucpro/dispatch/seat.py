@@ -91,7 +91,7 @@ class Seat:
     places
         Number of workers.
     most
-        Most tasks in a batch.
+        Most tasks in a batch, as `Pace` takes it.
     """
 
     def __init__(self, place: Place, places: int, most: int) -> None:

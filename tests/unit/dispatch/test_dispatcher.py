@@ -659,3 +659,54 @@ def test_a_class_of_a_prompt_is_refused(workers, monkeypatch):
     monkeypatch.setattr(workers.Worker, "__module__", "__main__")
     with pytest.raises(UsageError, match="into a module"):
         Dispatcher(workers.Worker, [0]).run([1], print)
+
+
+# --- what a launcher asks for
+
+
+def test_one_at_a_time_no_task_waits_behind_a_long_one(workers, record):
+    """Quick tasks first, so that batches would be made; then a long one and more quick ones."""
+    tasks = [0] * 200 + [("sleep", 1.0)] + [1] * 200
+    answered = []
+    record_success = record.callbacks["on_success"]
+    Dispatcher(workers.Worker, [0, 1], one_at_a_time=True).run(
+        tasks,
+        lambda task_id, *answer: (answered.append(task_id), record_success(task_id, *answer)),
+        on_exit=record.on_exit,
+    )
+    record.assert_each_answered_once(401)
+    assert answered[-1] == 200
+
+
+def test_workers_get_variables_and_logs(workers, tmp_path):
+    dispatcher = Dispatcher(
+        workers.Worker,
+        devices="cpu:2",
+        environment={"VIRNUCPRO_TEST": "told", "CUDA_VISIBLE_DEVICES": "7"},
+        log_folder=tmp_path / "logs",
+    )
+    told = list(dispatcher.map([("environment", "VIRNUCPRO_TEST")] * 2))
+    assert told == ["told", "told"]
+    assert list(dispatcher.map([("environment", "CUDA_VISIBLE_DEVICES")])) == [""]
+    failed = []
+    dispatcher.run([("segfault",)], print, lambda *answer: failed.append(answer))
+    assert len(failed) == 1
+    logs = sorted((tmp_path / "logs").iterdir())
+    assert [log.name for log in logs] == ["worker-0.log", "worker-1.log"]
+    assert "Segmentation fault" in "".join(log.read_text() for log in logs)
+
+
+@pytest.mark.parametrize(
+    ("worker", "tasks"), [("Worker", [("sleep", 60)]), ("LeavesThread", [])], ids=["work", "end"]
+)
+def test_another_thread_breaks_a_run_off(workers, record, worker, tasks):
+    dispatcher = Dispatcher(getattr(workers, worker), [0, 1], cleanup_timeout=None)
+    dispatcher.terminate()  # nothing to break off yet
+    timer = threading.Timer(0.8, dispatcher.terminate)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="broken off"):
+        dispatcher.run(iter(tasks), **record.callbacks)
+    timer.join()
+    assert time.monotonic() - began < 10
+    assert record.exits == 1

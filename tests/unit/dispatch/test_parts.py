@@ -70,6 +70,14 @@ def test_a_batch_is_ten_milliseconds_of_work(seconds, most):
         assert pace.wanted(batch + 1) == 0
 
 
+@given(st.lists(st.floats(1e-7, 10)))
+def test_without_batches_a_task_is_given_when_the_last_one_is_answered(times):
+    pace = Pace(0)
+    for seconds in times:
+        pace.note(1, seconds)
+    assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
+
+
 def test_a_pace_that_drops_is_noticed_at_once():
     pace = Pace(100)
     pace.note(100, 1e-4)

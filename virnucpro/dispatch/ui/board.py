@@ -1,7 +1,7 @@
 """The dashboard: one table for the workers, one for the whole, and the last troubles."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,9 +23,11 @@ _STYLES = {
 }
 
 
-def draw(stats: Mapping[str, Any], figures: Figures) -> Group:
-    """Make the dashboard of a dispatcher's stats."""
-    parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"])]
+def draw(
+    stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
+) -> Group:
+    """Make the dashboard of a dispatcher's stats; `describe` names a task."""
+    parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], describe)]
     if stats["recent"]:
         # Text, not markup: what tasks raise may hold brackets.
         troubles = Text("\n".join(stats["recent"]), overflow="ellipsis", no_wrap=True)
@@ -48,7 +50,7 @@ def _overall(figures: Figures) -> Panel:
     return Panel(text, title="Tasks", border_style="cyan", title_align="left")
 
 
-def _workers(workers: Mapping[int, Mapping[str, Any]]) -> Table:
+def _workers(workers: Mapping[int, Mapping[str, Any]], describe: Callable[[int], str]) -> Table:
     table = Table(expand=True)
     table.add_column("GPU", justify="right")
     table.add_column("Status")
@@ -60,7 +62,7 @@ def _workers(workers: Mapping[int, Mapping[str, Any]]) -> Table:
         table.add_row(
             "none" if worker_id < 0 else str(worker_id),
             Text(one["status"], style=_STYLES[one["status"]]),
-            "-" if task is None else f"{task:,}",
+            Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),
             duration(None if since is None else max(0.0, now - since)),
             duration(one["last_duration"]),
             f"{one['completed']:,}",

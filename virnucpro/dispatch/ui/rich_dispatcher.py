@@ -38,6 +38,8 @@ class RichDispatcher:
     console
         Where; standard error by default. Where it is no terminal, a line is written every
         `LINES_S` seconds, and one at the end.
+    describe
+        Names a task in the table; by its number, by default.
     **options
         Further options of `Dispatcher`.
 
@@ -56,6 +58,8 @@ class RichDispatcher:
         refresh_rate: float = 2.0,
         console: Console | None = None,
         suppress_worker_output: bool = True,  # noqa: FBT001, FBT002 - the signature that users know
+        *,
+        describe: Callable[[int], str] = "{:,}".format,
         **options: Any,  # noqa: ANN401 - Dispatcher's own
     ) -> None:
         if refresh_rate <= 0:
@@ -66,6 +70,7 @@ class RichDispatcher:
         self._show_ui = show_ui
         self._refresh_rate = refresh_rate
         self._console = console
+        self._describe = describe
         self._expected: int | None = None
         self._began = 0.0
         self._ended: float | None = None
@@ -113,6 +118,10 @@ class RichDispatcher:
         """Have the run end early, as `Dispatcher.shutdown` does."""
         self._dispatcher.shutdown()
 
+    def terminate(self) -> None:
+        """Have the run broken off, as `Dispatcher.terminate` does."""
+        self._dispatcher.terminate()
+
     def get_stats(self) -> dict[str, Any]:
         """Say how the run stands, as `Dispatcher.get_stats` does."""
         return self._dispatcher.get_stats()
@@ -152,7 +161,7 @@ class RichDispatcher:
 
     def _draw(self) -> Group:
         stats = self._dispatcher.get_stats()
-        return draw(stats, self._figures(stats))
+        return draw(stats, self._figures(stats), self._describe)
 
     def _figures(self, stats: dict[str, Any]) -> Figures:
         now = time.perf_counter() if self._ended is None else self._ended
