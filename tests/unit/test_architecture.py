@@ -1,7 +1,9 @@
 """The floors, the light imports and the public names hold."""
 
+import ast
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,23 @@ def test_the_floors_hold():
     assert done.returncode == 0, done.stdout
 
 
+def test_processes_are_started_and_signalled_in_the_runtime_alone():
+    """What import-linter cannot see: calls into os, and the standard library's own pool."""
+    package = Path(virnucpro.__file__).parent
+    handling = re.compile(
+        r"os\.(fork|forkpty|kill|killpg|posix_spawn|(spawn|exec)[a-z]+|system|popen)"
+    )
+    found = [
+        f"{path.relative_to(package)}: {ast.unparse(node)}"
+        for path in package.rglob("*.py")
+        if path.parent.name != "runtime"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute | ast.Name)
+        and (handling.fullmatch(ast.unparse(node)) or "ProcessPoolExecutor" in ast.unparse(node))
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -38,6 +57,8 @@ def test_the_floors_hold():
         "virnucpro.pipeline.gpu_coordinator",
         "virnucpro.pipeline.gpu_worker",
         "virnucpro.pipeline.predict",
+        "virnucpro.predict",
+        "virnucpro.launch",
         "virnucpro.cli.main",
     ],
 )

@@ -1,10 +1,9 @@
 """One launch: freeze the plan, start a rank a device, watch until all have ended."""
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,14 +18,22 @@ from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.pipeline.ranks import usable_threads
 from virnucpro.pipeline.session import Session
 from virnucpro.pipeline.space import refuse_small_disk
+from virnucpro.pipeline.status_file import StatusFile
 from virnucpro.pipeline.story import Story
 from virnucpro.pipeline.waves import OpenUnits, Waves
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.status import WorkerStatus
-from virnucpro.store.coverage import survey
+from virnucpro.store.coverage import Coverage, survey
 
-__all__ = ["BATCH_TOKENS", "compute_missing"]
+__all__ = [
+    "BATCH_TOKENS",
+    "compute_missing",
+    "freeze_plan",
+    "rank_records",
+    "rank_task_of",
+    "survey_for",
+]
 
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
 """Tokens of a batch of which nothing has been learnt, by kind of device."""
@@ -57,16 +64,13 @@ def compute_missing(
     WorkerError
         When every rank failed and none committed anything: with the first rank's reason.
     """
-    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
-    for rejected in coverage.rejected:
-        reporter.warn(f"segment not used: {rejected.reason}")
+    coverage = survey_for(session, job, reporter)
     plan = list(coverage.missing)
     if not plan:
         return {}
-    refuse_small_disk(session, job, coverage)
     devices = devices[: len(plan)]
-    launch = _freeze(session, plan, devices)
-    task = _task(session, job, devices, execution)
+    launch = freeze_plan(session, plan, devices)
+    task = rank_task_of(session, job, devices, execution)
     open_units = OpenUnits(session.run, [rejected.path for rejected in coverage.rejected])
     story = Story(session.run, reporter, execution.log_format)
     story.began(launch.number, len(plan), launch.devices)
@@ -85,7 +89,7 @@ def compute_missing(
     seconds = round(time.perf_counter() - started, 3)
     story.over(launch.number, seconds, len(waves.faults))
     launch = replace(
-        launch, seconds={"ranks": seconds}, ranks=_rank_records(statuses, waves.reports)
+        launch, seconds={"ranks": seconds}, ranks=rank_records(statuses, waves.reports)
     )
     try:
         session.update(session.manifest.with_launch(launch))
@@ -99,7 +103,7 @@ def _watch(
     run: RunDirectory, coordinator: GPUProcessCoordinator, waves: Waves, reporter: Reporter
 ) -> None:
     """Let the ranks work to the end, and keep whoever watches informed."""
-    status_file = _StatusFile(run, reporter)
+    status_file = StatusFile(run, reporter)
 
     def look(statuses: Mapping[int, WorkerStatus]) -> None:
         status_file.write(statuses, running=True)
@@ -112,7 +116,23 @@ def _watch(
         status_file.write(coordinator.statuses, running=False)
 
 
-def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
+def survey_for(session: Session, job: Job, reporter: Reporter) -> Coverage:
+    """Find out what is missing, and refuse it where the disk has no room for it.
+
+    Raises
+    ------
+    RunError
+        When the disk has no room.
+    """
+    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    for rejected in coverage.rejected:
+        reporter.warn(f"segment not used: {rejected.reason}")
+    if coverage.missing:
+        refuse_small_disk(session, job, coverage)
+    return coverage
+
+
+def freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
     """Write the plan: every rank deals from this one list, whatever is committed meanwhile."""
     session.run.launches.mkdir(exist_ok=True)
     number = 1 + max((launch.number for launch in session.manifest.launches), default=0)
@@ -128,7 +148,10 @@ def _freeze(session: Session, plan: Sequence[int], devices: Sequence[Device]) ->
     return launch
 
 
-def _task(session: Session, job: Job, devices: Sequence[Device], execution: Execution) -> RankTask:
+def rank_task_of(
+    session: Session, job: Job, devices: Sequence[Device], execution: Execution
+) -> RankTask:
+    """Say what is the same for every rank of a launch on `devices`."""
     kind = devices[0].kind
     return RankTask(
         run=session.run,
@@ -147,47 +170,7 @@ def _task(session: Session, job: Job, devices: Sequence[Device], execution: Exec
     )
 
 
-class _StatusFile:
-    """status.json, which informs and decides nothing: a run goes on without it, and says so once.
-
-    What keeps it from being written (a full disk, a lost mount) keeps segments from it too, and
-    the ranks tell that with the bytes that they need.
-    """
-
-    def __init__(self, run: RunDirectory, reporter: Reporter) -> None:
-        self._run = run
-        self._reporter = reporter
-        self._complained = False
-
-    def write(self, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
-        content = {
-            "running": running,
-            "pid": os.getpid(),
-            "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
-        }
-        try:
-            with write_file(self._run.status_json, lasting=False) as stream:
-                stream.write(json.dumps(content, indent=2).encode() + b"\n")
-        except OSError as error:
-            if not self._complained:
-                self._reporter.warn(f"{self._run.status_json} is out of date: {error.strerror}")
-            self._complained = True
-
-
-def _plain(status: WorkerStatus) -> dict[str, Any]:
-    """Give a status without clock readings, which mean nothing to another process."""
-    now = time.monotonic()
-    content = asdict(status)
-    for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):
-        del content[reading]
-    end = now if status.ended_at is None else status.ended_at
-    return content | {
-        "seconds": round(end - status.started_at, 1),
-        "silent_seconds": 0.0 if status.ended else round(now - status.last_heartbeat, 1),
-    }
-
-
-def _rank_records(
+def rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Say for run.json what became of each rank: the sums over all of its shares."""

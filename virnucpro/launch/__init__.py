@@ -1,0 +1,1 @@
+"""Many files over the devices of one machine."""

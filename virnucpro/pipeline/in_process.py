@@ -1,0 +1,144 @@
+"""A run in this very process: its only rank, with models that were loaded before.
+
+For a process that does many small runs, one after the other: what it leaves is a run folder as any.
+Nobody watches over the rank here: an error is raised, and a process that dies is its parent's
+business. What it has committed stays, and a resume goes on.
+"""
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from virnucpro.pipeline.budgets import Learnt, merge_budgets, write_budgets
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.gpu_worker import run_rank
+from virnucpro.pipeline.job import Job, Reporter
+from virnucpro.pipeline.launch import freeze_plan, rank_records, rank_task_of, survey_for
+from virnucpro.pipeline.outputs import Outcome, write_outputs
+from virnucpro.pipeline.rank_task import Share
+from virnucpro.pipeline.session import Session, open_session
+from virnucpro.pipeline.status_file import StatusFile
+from virnucpro.pipeline.story import Story
+from virnucpro.runtime.devices import Device
+from virnucpro.runtime.status import WorkerState, WorkerStatus
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.models import Models
+
+__all__ = ["predict_here"]
+
+_STATUS_EVERY_S = 0.5
+
+
+def predict_here(
+    job: Job, execution: Execution, device: Device, reporter: Reporter, models: "Models"
+) -> tuple[Outcome, int]:
+    """Compute what is missing in the run folder, then write its tables.
+
+    Parameters
+    ----------
+    execution
+        Its devices, restarts and deadlines say nothing here.
+    device
+        What this process sees.
+    models
+        Loaded for the encoders, classifier and precision of `job`.
+
+    Returns
+    -------
+    outcome
+        What is answered.
+    computed : int
+        Units that were computed now.
+
+    Raises
+    ------
+    InputError, RunError, BundleError, OSError
+        As the parts raise them; committed segments stay.
+    """
+    with open_session(job, execution, reporter) as session:
+        computed = _compute(session, job, execution, device, reporter, models)
+        return write_outputs(session, reporter), computed
+
+
+def _compute(
+    session: Session,
+    job: Job,
+    execution: Execution,
+    device: Device,
+    reporter: Reporter,
+    models: "Models",
+) -> int:
+    plan = survey_for(session, job, reporter).missing
+    if not plan:
+        return 0
+    launch = freeze_plan(session, plan, [device])
+    task = rank_task_of(session, job, [device], execution)
+    story = Story(session.run, reporter, execution.log_format)
+    story.began(launch.number, len(plan), launch.devices)
+    began = time.perf_counter()
+    rank = _OwnRank(StatusFile(session.run, reporter), story, session, task.learnt)
+    with rank:
+        run_rank(0, 1, rank, task, {0: Share(tuple(plan))}, models)
+    seconds = round(time.perf_counter() - began, 3)
+    story.over(launch.number, seconds, 0)
+    records = rank_records({0: rank.status}, rank.reports)
+    launch = replace(launch, seconds={"ranks": seconds}, ranks=records)
+    session.update(session.manifest.with_launch(launch))
+    return len(plan)
+
+
+class _OwnRank:
+    """Hears what the rank says, as its coordinator would."""
+
+    def __init__(
+        self, status_file: StatusFile, story: Story, session: Session, learnt: Learnt
+    ) -> None:
+        now = time.monotonic()
+        self.status = WorkerStatus(0, WorkerState.RUNNING, os.getpid(), now, now)
+        self.reports: list[dict[str, Any]] = []
+        self._file = status_file
+        self._story = story
+        self._run = session.run
+        self._learnt = learnt
+        self._written = 0.0
+
+    def put(self, payload: Any) -> None:  # noqa: ANN401 - as it is put
+        """Take a report."""
+        if "learnt" not in payload:
+            self.reports.append(payload)
+            return
+        self._learnt = merge_budgets(self._learnt, payload["device"], payload["learnt"])
+        self._story.learnt(0, payload["device"], payload["learnt"])
+        try:
+            write_budgets(self._run, self._learnt)
+        except OSError as error:
+            self._story.budgets_not_kept(error)
+
+    def progress(self, done: int, total: int) -> None:
+        """Take down how far it is."""
+        now = time.monotonic()
+        self.status = replace(self.status, done=done, total=total, last_heartbeat=now)
+        if now - self._written >= _STATUS_EVERY_S:
+            self._written = now
+            self._file.write({0: self.status}, running=True)
+
+    def mark(self, place: tuple[int, ...]) -> None:
+        """Take down where it is."""
+        self.status = replace(self.status, place=place)
+
+    def __enter__(self) -> None:
+        self._file.write({0: self.status}, running=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        state, reason = WorkerState.SUCCEEDED, ""
+        if error is not None:
+            state = WorkerState.FAILED if isinstance(error, Exception) else WorkerState.STOPPED
+            reason = f"{type(error).__name__}: {error}"
+        self.status = replace(
+            self.status, state=state, reason=reason, ended_at=time.monotonic(), place=()
+        )
+        self._file.write({0: self.status}, running=False)
