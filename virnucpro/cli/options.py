@@ -7,12 +7,14 @@ from pathlib import Path
 from virnucpro.pipeline.execution import Execution
 
 __all__ = [
+    "add_device_options",
     "add_execution_options",
     "add_input_argument",
     "add_numeric_options",
     "add_tiling_options",
     "execution_of",
     "positive",
+    "seconds",
 ]
 
 
@@ -82,14 +84,14 @@ def _add_supervision_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave the sequences of a rank that is given up to --resume, not to the other ranks",
     )
-    for name, seconds, what in (
+    for name, limit, what in (
         ("start", default.deadlines.start, "from its start to its first batch"),
         ("progress", default.deadlines.progress, "from one batch to the next"),
     ):
         group.add_argument(
             f"--{name}-timeout",
-            type=_seconds,
-            default=seconds,
+            type=seconds,
+            default=limit,
             metavar="SECONDS",
             help=f"longest time of a rank {what}: one that exceeds it hangs, and is started "
             "again; default: %(default)g",
@@ -109,7 +111,8 @@ def _not_negative(text: str) -> int:
     return number
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Parse a length of time above zero."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise ValueError(text)
@@ -129,6 +132,23 @@ def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[st
         choices=embeddings,
         default="fp16",
         help="numbers that embeddings.h5 holds; default: %(default)s",
+    )
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Add one device to compute on, and the kind of number to compute with there."""
+    parser.add_argument(
+        "--device",
+        default="auto",
+        metavar="NAME",
+        help="torch's name of it: cpu, cuda, cuda:1; auto: the first GPU where there is one, else "
+        "the CPU; default: %(default)s",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        default="auto",
+        help="numbers to compute with; auto: what a run takes on this device; default: %(default)s",
     )
 
 

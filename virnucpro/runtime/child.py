@@ -26,7 +26,7 @@ from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
 
-__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "run_child"]
+__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child"]
 
 WorkerFunction = Callable[..., object]
 
@@ -92,7 +92,7 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
     _choose_signals()
-    _keep_memory()
+    keep_freed_memory()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
     outbox = Outbox(connection.fileno())
     codes: list[int] = []
@@ -175,7 +175,7 @@ def _follow_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Keep freed memory for the next batch: the C library would give it back and ask again."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # glibc: others have no such options

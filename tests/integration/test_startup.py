@@ -1,0 +1,87 @@
+"""What a command does not need it does not import: torch alone takes a second or two."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.session import open_session
+
+EXAMPLE = "tests/data/example.fa"
+ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
+NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
+COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
+COMMANDS += ["bundle", "bundle fetch", "bundle import", "bundle verify"]
+
+CASES = {
+    "version": (["--version"], ExitCode.OK, NOTHING),
+    "help": (["--help"], ExitCode.OK, NOTHING),
+    "wrong usage": (["predict", "--nonsense"], ExitCode.USAGE, NOTHING),
+    "status": (["status", "{run}"], ExitCode.OK, ENCODERS | {"h5py", "safetensors"}),
+    "status of no run": (["status", "{run}/logs"], ExitCode.FAILED, ENCODERS | {"h5py"}),
+    "frames": (["frames", EXAMPLE, "-o", "{new}"], ExitCode.OK, ENCODERS | {"h5py"}),
+    "bundle list": (["bundle", "list"], ExitCode.OK, ENCODERS | {"h5py"}),
+    "bundle show": (["bundle", "show", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
+    "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
+    "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
+    "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
+    "a run that is there": (["predict", EXAMPLE, "-o", "{run}"], ExitCode.FAILED, ENCODERS),
+}
+"""Command line, exit code, and the modules that it may not import."""
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """A run that was stopped before its first batch."""
+    folder = tmp_path_factory.mktemp("startup") / "run"
+    with open_session(predict_job([EXAMPLE]), Execution(folder), SilentReporter()):
+        pass
+    return folder
+
+
+def imported(*command: str) -> tuple[int, set[str]]:
+    """Run Python and list the modules that it imported, by the name above the first dot."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    names = re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE)
+    assert len(names) > 50
+    return done.returncode, {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_command_imports_no_more_than_it_needs(case, run_folder, tmp_path):
+    command, wanted, forbidden = CASES[case]
+    names = {"run": run_folder, "new": tmp_path / "new"}
+    code, modules = imported("-m", "virnucpro", *(word.format(**names) for word in command))
+    assert code == wanted
+    assert "virnucpro" in modules
+    assert modules & forbidden == set()
+
+
+def test_no_help_page_imports_anything_heavy():
+    program = (
+        "import contextlib\n"
+        "from virnucpro.cli.main import main\n"
+        f"for command in {COMMANDS!r}:\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main([*command.split(), '--help'])\n"
+    )
+    code, modules = imported("-c", program)
+    assert code == 0
+    assert modules & NOTHING == set()
+
+
+def test_every_command_has_its_help_page_looked_at(virnucpro):
+    listed = re.findall(r"^ {4}(\w+)(?: |$)", virnucpro("--help").stdout, re.MULTILINE)
+    assert set(listed) - {"launch"} <= set(COMMANDS)
+    assert len(listed) >= 9

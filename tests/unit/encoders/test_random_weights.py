@@ -1,0 +1,89 @@
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from virnucpro.encoders import random_weights
+from virnucpro.encoders.random_weights import file_bytes, size_named, write_random_encoder
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.sizes import PUBLISHED, PublishedSize
+from virnucpro.errors import UsageError
+
+TINY = {
+    "tiny_esm2": PublishedSize(
+        "esm2", {"num_layers": 2, "embed_dim": 32, "attention_heads": 4, "token_dropout": True}
+    ),
+    "tiny_dnabert": PublishedSize(
+        "dnabert_s",
+        {
+            "vocab_size": 512,
+            "hidden_size": 24,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "intermediate_size": 48,
+            "type_vocab_size": 2,
+        },
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    for name, size in TINY.items():
+        monkeypatch.setitem(PUBLISHED, name, size)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_what_is_written_is_an_encoder_that_encodes(name, tmp_path, proteins, bases):
+    encoder = load_encoder(write_random_encoder(tmp_path, name))
+    draw = {"protein": proteins, "nucleotide": bases}[encoder.view]
+    vectors = encoder.encode(encoder.tokenise(draw([5, 90, 40])))
+    assert vectors.shape == (3, encoder.dim)
+    assert bool(vectors.isfinite().all())
+    assert 0.1 < float(vectors.std()) < 10
+
+
+def test_the_smallest_published_one_is_as_large_as_was_said(tmp_path):
+    spec = write_random_encoder(tmp_path, "esm2_t6_8M_UR50D")
+    size = spec.file("weights").stat().st_size
+    assert size == pytest.approx(file_bytes(size_named(spec.name)), rel=0.01)
+    assert load_encoder(spec).dim == 320
+
+
+def test_weights_differ_from_tensor_to_tensor_and_are_the_same_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(random_weights, "_BLOCK", 1_009)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    one, other = (
+        load_file(write_random_encoder(tmp_path / folder, "tiny_esm2").file("weights"))
+        for folder in ("a", "b")
+    )
+    assert all(np.array_equal(values, other[name]) for name, values in one.items())
+    layer = "layers.0.self_attn"
+    assert not np.array_equal(one[f"{layer}.q_proj.weight"], one[f"{layer}.k_proj.weight"])
+    assert (one["layers.1.final_layer_norm.weight"] == 1).all()
+    assert (one["layers.1.fc2.bias"] == 0).all()
+
+
+def test_500_bases_are_about_as_many_tokens_as_in_the_published_vocabulary(tmp_path, bases):
+    size = TINY["tiny_dnabert"]
+    PUBLISHED["tiny_dnabert"] = PublishedSize(
+        size.architecture, {**size.config, "vocab_size": 4096}
+    )
+    encoder = load_encoder(write_random_encoder(tmp_path, "tiny_dnabert"))
+    tokens = [len(ids) for ids in encoder.tokenise(bases([500] * 20))]
+    assert 100 <= np.mean(tokens) <= 118
+
+
+def test_a_model_that_nobody_published_is_refused():
+    with pytest.raises(UsageError, match="esm2_t6_8M_UR50D"):
+        size_named("esm3")
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
+    with pytest.raises(UsageError, match="TMPDIR"):
+        write_random_encoder(tmp_path, "esm2_t36_3B_UR50D")
+    assert list(tmp_path.iterdir()) == []

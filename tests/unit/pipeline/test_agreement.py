@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from virnucpro.pipeline.agreement import compare_scores, compare_vectors
+
+VECTORS = arrays(np.float32, (5, 8), elements=st.floats(-4, 4, width=32))
+SHARES = arrays(np.float32, (12,), elements=st.floats(0, 1, width=32))
+
+
+def scores_of(shares):
+    shares = np.asarray(shares, np.float32)
+    return np.stack([1 - shares, shares], axis=1)
+
+
+@given(VECTORS)
+def test_equal_vectors_agree_unless_they_are_nothing(values):
+    same = compare_vectors("x", values, values.copy(), "fp32")
+    assert same.agrees
+    assert same.largest_error == 0
+    assert (same.least_cosine > 0.999) == bool(values.any(1).all())
+
+
+@pytest.mark.parametrize(
+    ("precision", "error", "agrees"),
+    [
+        ("fp32", 0.9e-5, True),
+        ("fp32", 1.2e-5, False),
+        ("fp16", 1.2e-2, True),
+        ("fp16", 1.8e-2, False),
+        ("bf16", 4e-2, True),
+        ("bf16", 6e-2, False),
+    ],
+)
+def test_each_precision_has_its_tolerance(precision, error, agrees):
+    wanted = np.zeros((2, 4), np.float32)
+    wanted[:, 0] = 2
+    found = wanted.copy()
+    found[1, 1] = 2 * error
+    compared = compare_vectors("x", found, wanted, precision)
+    assert compared.agrees == agrees
+    assert compared.scale == 2
+    assert compared.largest_error == pytest.approx(2 * error)
+
+
+def test_one_bad_vector_among_many_is_seen():
+    wanted = np.random.default_rng(1).normal(size=(100, 16)).astype(np.float32)
+    found = wanted.copy()
+    found[37] = wanted[38]
+    compared = compare_vectors("x", found, wanted, "bf16")
+    assert not compared.agrees
+    assert compared.median_cosine == pytest.approx(1)
+    assert compared.least_cosine < 0.9
+
+
+def test_what_is_not_finite_does_not_agree_and_is_counted():
+    wanted = np.ones((3, 4), np.float32)
+    found = wanted.copy()
+    found[0, 1], found[2, 2] = np.nan, np.inf
+    compared = compare_vectors("x", found, wanted, "fp16")
+    assert (compared.not_finite, compared.agrees, compared.largest_error) == (2, False, 0)
+    nothing = compare_vectors("x", np.full((3, 4), np.nan, np.float32), wanted, "fp16")
+    assert (nothing.not_finite, nothing.agrees, nothing.least_cosine) == (3, False, 0)
+
+
+@given(SHARES)
+def test_equal_scores_flip_nothing(shares):
+    same = compare_scores(scores_of(shares), scores_of(shares))
+    assert (same.flips, same.largest_error, same.agrees) == (0, 0, True)
+
+
+def test_a_flip_is_explained_by_errors_of_its_size_alone():
+    wanted = np.array([0.1, 0.9, 0.8, 0.503])
+    near = compare_scores(scores_of([0.11, 0.9, 0.8, 0.499]), scores_of(wanted))
+    assert (near.flips, near.explained, near.agrees) == (1, 1, True)
+    assert near.largest_error == pytest.approx(0.01, abs=1e-6)
+    far = compare_scores(scores_of([0.102, 0.9, 0.8, 0.499]), scores_of(wanted))
+    assert (far.flips, far.explained, far.agrees) == (1, 0, False)
+
+
+def test_scores_that_are_not_finite_do_not_agree():
+    wanted = scores_of([0.2, 0.7])
+    found = wanted.copy()
+    found[0] = np.nan
+    assert not compare_scores(found, wanted).agrees
+
+
+@given(SHARES, SHARES)
+def test_a_flip_is_never_explained_twice(found, wanted):
+    compared = compare_scores(scores_of(found), scores_of(wanted))
+    assert 0 <= compared.explained <= compared.flips <= compared.n
+    assert compared.agrees == (compared.explained == compared.flips)

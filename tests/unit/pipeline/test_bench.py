@@ -1,0 +1,93 @@
+import json
+
+import numpy as np
+import pytest
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.cli.main import main
+from virnucpro.encoders.sizes import PUBLISHED
+from virnucpro.errors import DeviceError, UsageError
+from virnucpro.pipeline import bench
+from virnucpro.pipeline.bench import STAGES, measure_encoder, measure_model, measuring_of
+from virnucpro.pipeline.fitting import free_memory, refuse_what_does_not_fit
+
+
+@pytest.fixture
+def brief():
+    return measuring_of(device="cpu", precision="fp32", seconds=0.1)
+
+
+def test_figures_hang_together(brief):
+    for spec in open_bundle("mini").encoders:
+        figures = measure_encoder(spec, brief)
+        assert tuple(figures.seconds) == STAGES
+        assert min(figures.seconds.values()) > 0
+        assert figures.passes >= 1
+        assert 1 <= figures.sequences <= figures.tokens
+        assert figures.tokens <= 8 * figures.batch_tokens
+        total = sum(figures.seconds.values())
+        assert figures.tokens_per_second == pytest.approx(figures.tokens / total)
+        assert figures.share_of_ceiling == pytest.approx(figures.rate / figures.ceiling)
+        assert 0.01 < figures.share_of_ceiling < 1.2
+
+
+def test_a_model_is_measured_without_a_download(capsys):
+    command = ["bench", "-m", "esm2_t6_8M_UR50D", "--device", "cpu", "--lengths", "12"]
+    assert main([*command, "--seconds", "0.2", "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert said["encoder"] == "esm2_t6_8M_UR50D"
+    assert said["tokens"] == 14 * said["sequences"]
+    assert said["linear_operations"] == 2 * 6 * 12 * 320 * 320
+    assert said["attention_operations"] == 4 * 6 * 320 * 14
+
+
+def test_the_table_is_for_people(capsys):
+    assert main(["bench", "-b", "mini", "--device", "cpu", "--seconds", "0.1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("mini-dnabert-s on cpu, fp32, 1 CPU thread\n")
+    assert "mini-esm2 on cpu" in said
+    assert all(f"time to {stage}" in said for stage in STAGES)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
+    monkeypatch.setattr(bench, "free_memory", lambda _: 23 * 10**9)
+    monkeypatch.setattr(bench, "write_random_encoder", lambda *_: pytest.fail("written"))
+    with pytest.raises(DeviceError, match=r"60\.9 GB.*23\.0 GB.*bf16"):
+        measure_model("esm2_t48_15B_UR50D", brief)
+
+
+@pytest.mark.parametrize(
+    ("precision", "free", "fits"),
+    [("fp32", 4.5e9, True), ("fp32", 4.4e9, False), ("bf16", 2.6e9, True), ("fp16", 2.5e9, False)],
+)
+def test_a_billion_weights_need_their_bytes_and_half_a_gigabyte(precision, free, fits):
+    if fits:
+        refuse_what_does_not_fit("x", 10**9, precision, "cpu", int(free + 5e7))
+    else:
+        with pytest.raises(DeviceError, match="x needs"):
+            refuse_what_does_not_fit("x", 10**9, precision, "cpu", int(free))
+
+
+def test_the_memory_of_this_machine_is_known():
+    assert 10**8 < free_memory("cpu") < 10**14
+    with pytest.raises(DeviceError, match="nonsense"):
+        free_memory("nonsense")
+
+
+def test_first_batches_lie_all_over():
+    assert bench._spread(8).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    for n in (1, 2, 3, 9, 100):
+        assert sorted(bench._spread(n).tolist()) == list(np.arange(n))
+
+
+def test_an_unknown_model_is_wrong_usage(capsys, brief):
+    with pytest.raises(UsageError, match="esm2_t6_8M"):
+        measure_model("esm3", brief)
+    assert main(["bench", "-m", "esm3", "--device", "cpu"]) == 64
+
+
+def test_the_help_page_names_every_model(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    said = "".join(capsys.readouterr().out.split())
+    assert [name for name in PUBLISHED if name not in said] == []

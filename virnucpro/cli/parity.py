@@ -1,0 +1,118 @@
+"""``virnucpro parity``: whether this device and precision give the numbers that they should."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import add_device_options, positive
+from virnucpro.cli.tables import aligned
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.parity import Parity
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "parity",
+        help="whether this device and precision give the right numbers",
+        description="Encode sequences in batches on one device at one precision, and one by one "
+        "on the CPU at fp32; tell how vectors and scores differ. Tolerated are: at fp32 an error "
+        "of 1e-5 of the largest number, at fp16 a cosine of 0.9999, at bf16 one of 0.999, and "
+        "labels that flip where the two scores lie nearer to each other than rounding moves "
+        "them. Exit code 0: all within; 1: not.",
+    )
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument(
+        "-b",
+        "--bundle",
+        default="mini",
+        metavar="NAME",
+        help="encoders and classifier; default: %(default)s",
+    )
+    model.add_argument(
+        "-e",
+        "--encoder",
+        type=Path,
+        metavar="FILE",
+        help="one encoder: a fair-esm checkpoint (esm2_*.pt) or a DNABERT-S folder",
+    )
+    add_device_options(parser)
+    parser.add_argument(
+        "--fasta",
+        metavar="FILE",
+        help="take some sequences of all lengths from this file; default: made-up ones",
+    )
+    parser.add_argument(
+        "-n",
+        "--sequences",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="how many; default: %(default)s",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.parity import parity_of_bundle, parity_of_encoder
+
+    options = {
+        "device": arguments.device,
+        "precision": arguments.precision,
+        "fasta": arguments.fasta,
+        "n_sequences": arguments.sequences,
+    }
+    if arguments.encoder is None:
+        parity = parity_of_bundle(arguments.bundle, **options)
+    else:
+        parity = parity_of_encoder(arguments.encoder, **options)
+    print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
+    return ExitCode.OK if parity.agrees else ExitCode.FAILED
+
+
+def _as_text(parity: "Parity") -> str:
+    head = (
+        "what", "n", "not finite", "least cosine", "median", "largest error", "scale",
+        "tolerated", "verdict",
+    )  # fmt: skip
+    rows = [
+        (
+            one.encoder,
+            f"{one.n:,}",
+            f"{one.not_finite:,}",
+            f"{one.least_cosine:.7f}",
+            f"{one.median_cosine:.7f}",
+            f"{one.largest_error:.2e}",
+            f"{one.scale:.3g}",
+            one.tolerance,
+            _verdict(agrees=one.agrees),
+        )
+        for one in parity.encoders
+    ]
+    if (scores := parity.head) is not None:
+        flips = f"{scores.flips:,} labels flip, {scores.explained:,} by rounding"
+        rows.append(
+            (
+                "scores",
+                f"{scores.n:,}",
+                f"{scores.not_finite:,}",
+                "",
+                "",
+                f"{scores.largest_error:.2e}",
+                "1",
+                flips,
+                _verdict(agrees=scores.agrees),
+            )
+        )
+    title = f"{parity.model} on {parity.device} at {parity.precision}, against the CPU at fp32"
+    return "\n".join([title, *aligned([head, *rows], right=set(range(1, 7)))])
+
+
+def _verdict(*, agrees: bool) -> str:
+    return "agrees" if agrees else "DIFFERS"

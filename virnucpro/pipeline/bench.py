@@ -1,0 +1,342 @@
+"""How fast an encoder is on this machine, and how near to what the machine can multiply."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import torch
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
+from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.placement import dtype_of, open_device
+from virnucpro.encoders.random_weights import size_named, write_random_encoder
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.sizes import Work, n_parameters, work_of
+from virnucpro.pipeline.fitting import free_memory, refuse_what_does_not_fit
+from virnucpro.pipeline.launch import BATCH_TOKENS
+from virnucpro.pipeline.made_up import SIX_FRAME, made_up
+from virnucpro.pipeline.precision import PrecisionChoice, device_of, precision_of
+
+__all__ = [
+    "STAGES",
+    "EncoderFigures",
+    "Measuring",
+    "measure_bundle",
+    "measure_encoder",
+    "measure_model",
+    "measuring_of",
+]
+
+STAGES: Final = ("tokenise", "collate", "encode", "fetch")
+
+_SEQUENCES: Final = 1_000
+"""Items that are made up. A unit of a run has about as many."""
+
+_BATCHES: Final = 8
+"""Of them all, those that are measured."""
+
+_CEILING_SHARE: Final = 0.1
+"""Of the time for an encoder that goes to its ceiling, before the batches and after them."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What to measure, and how long.
+
+    Attributes
+    ----------
+    device, precision
+        As `load_encoder` takes them.
+    threads
+        Of the CPU, for matrix products and all else.
+    lengths
+        As `made_up` takes them.
+    seconds
+        For one encoder, its ceiling included, its loading not. One batch is done at least.
+    batch_tokens
+        Budget of a batch.
+    """
+
+    device: str
+    precision: Precision
+    threads: int
+    lengths: str
+    seconds: float
+    batch_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderFigures:
+    """What was measured of one encoder.
+
+    Attributes
+    ----------
+    load_seconds
+        From its files to ready.
+    sequences, tokens
+        Of the batches that were done at least once; special tokens included.
+    passes
+        How many batches were done in all.
+    seconds
+        What those sequences take by stage, each batch at its fastest.
+    linear_operations
+        For one token: 2 * layers * (numbers in * numbers out) of all matrix products of a layer.
+    attention_operations
+        For one token, on average of these lengths: 4 * layers * width * length.
+    ceiling
+        Operations a second of ``torch.mm`` at the shapes of a layer.
+    """
+
+    encoder: str
+    device: str
+    precision: str
+    threads: int
+    lengths: str
+    batch_tokens: int
+    load_seconds: float
+    sequences: int
+    tokens: int
+    passes: int
+    seconds: Mapping[str, float]
+    linear_operations: int
+    attention_operations: float
+    ceiling: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """All stages one behind the other."""
+        return self.tokens / sum(self.seconds.values())
+
+    @property
+    def sequences_per_second(self) -> float:
+        """All stages one behind the other."""
+        return self.sequences / sum(self.seconds.values())
+
+    @property
+    def rate(self) -> float:
+        """Operations a second while the model computes."""
+        operations = self.linear_operations + self.attention_operations
+        return operations * self.tokens / self.seconds["encode"]
+
+    @property
+    def share_of_ceiling(self) -> float:
+        """`rate` by `ceiling`."""
+        return self.rate / self.ceiling
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give plain data for JSON, what is derived included."""
+        return asdict(self) | {
+            "tokens_per_second": self.tokens_per_second,
+            "sequences_per_second": self.sequences_per_second,
+            "rate": self.rate,
+            "share_of_ceiling": self.share_of_ceiling,
+        }
+
+
+def measuring_of(
+    *,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    threads: int = 1,
+    lengths: str = SIX_FRAME,
+    seconds: float = 20.0,
+) -> Measuring:
+    """Say what to measure: on this device, with the batches that a run begins with there.
+
+    Raises
+    ------
+    DeviceError
+        When there is no such device.
+    """
+    place = device_of(device)
+    kind = open_device(place).type
+    precise = precision_of(precision, place)
+    return Measuring(place, precise, threads, lengths, seconds, BATCH_TOKENS[kind])
+
+
+def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
+    """Measure random weights of a published size; they are written to a temporary folder.
+
+    Raises
+    ------
+    UsageError
+        When there is no such size, or no room for the file; as `measure_encoder`.
+    DeviceError
+        When the device has not memory enough: before anything is written.
+    """
+    size, free = size_named(name), free_memory(measuring.device)
+    refuse_what_does_not_fit(name, n_parameters(size), measuring.precision, measuring.device, free)
+    with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
+        return measure_encoder(write_random_encoder(Path(folder), name), measuring)
+
+
+def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
+    """Measure each encoder of a bundle.
+
+    Raises
+    ------
+    BundleError
+        When there is no such bundle, or it is damaged; as `measure_encoder`.
+    """
+    return [measure_encoder(spec, measuring) for spec in open_bundle(name).encoders]
+
+
+def measure_encoder(spec: EncoderSpec, measuring: Measuring) -> EncoderFigures:
+    """Load an encoder, and let it encode made-up sequences.
+
+    The stages follow each other, so that each can be measured; a run lays batches out and fetches
+    vectors beside the model. A batch's time is the least of several: machines have other work.
+
+    Raises
+    ------
+    BundleError, DeviceError, UsageError
+        As `load_encoder`, `made_up` and `work_of`.
+    """
+    work = work_of(spec)
+    device = open_device(measuring.device)
+    sequences = made_up(_SEQUENCES, measuring.lengths).of(spec.view)
+    torch.set_num_threads(measuring.threads)
+    loading = _Clock(device)
+    encoder = loading.timed(
+        "load", lambda: load_encoder(spec, measuring.device, measuring.precision)
+    )
+    ceiling = GemmCeiling(
+        work.products, measuring.batch_tokens, device, dtype_of(measuring.precision)
+    )
+    ceiling.measure(_CEILING_SHARE * measuring.seconds)
+    course = _Course(encoder, device, sequences, measuring.batch_tokens)
+    course.run((1 - 2 * _CEILING_SHARE) * measuring.seconds)
+    ceiling.measure(_CEILING_SHARE * measuring.seconds)
+    return _figures(spec, measuring, work, course, ceiling.rate, loading.seconds["load"])
+
+
+class _Clock:
+    """Adds up seconds by stage; a GPU's work counts where it was asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: dict[str, float] = {}
+
+    def timed(self, stage: str, do: Callable[[], Result]) -> Result:
+        self._wait()
+        started = time.perf_counter()
+        result = do()
+        self._wait()
+        self.seconds[stage] = time.perf_counter() - started
+        return result
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+class _Course:
+    """Takes the same batches through an encoder again and again.
+
+    Attributes
+    ----------
+    done
+        Position of a batch -> its least seconds by stage.
+    passes
+        How many batches were done.
+    """
+
+    def __init__(
+        self, encoder: Encoder, device: torch.device, sequences: Sequence[bytes], batch_tokens: int
+    ) -> None:
+        self._encoder = encoder
+        self._device = device
+        clock = _Clock(device)
+        self._ids = clock.timed("tokenise", lambda: encoder.tokenise(sequences))
+        again = _Clock(device)
+        again.timed("tokenise", lambda: encoder.tokenise(sequences))
+        self._lengths = np.array([len(ids) for ids in self._ids], np.int64)
+        self._tokenise = min(one.seconds["tokenise"] for one in (clock, again))
+        order = longest_first(self._lengths)
+        planned = batches(self._lengths[order], lambda _: batch_tokens)
+        self._batches = [order[one.start : one.stop] for one in planned]
+        self.done: dict[int, dict[str, float]] = {}
+        self.passes = 0
+
+    def run(self, seconds: float) -> None:
+        """Do batches for so long, a few of all lengths again and again."""
+        until = time.perf_counter() + seconds
+        for number in cycle(_spread(len(self._batches))[:_BATCHES].tolist()):
+            least = self.done.get(number)
+            now = self._once(self._batches[number])
+            if least is not None:
+                now = now if sum(now.values()) < sum(least.values()) else least
+            self.done[number] = now
+            self.passes += 1
+            if time.perf_counter() >= until:
+                return
+
+    def _once(self, rows: IntArray) -> dict[str, float]:
+        clock = _Clock(self._device)
+        ids = [self._ids[row] for row in rows]
+        laid_out = clock.timed("collate", lambda: self._encoder.collate(ids))
+        vectors = clock.timed("encode", lambda: self._encoder.encode(laid_out))
+        clock.timed("fetch", vectors.cpu)
+        return clock.seconds
+
+    @property
+    def lengths(self) -> IntArray:
+        """(n,) tokens of each sequence of the batches that were done."""
+        rows = np.concatenate([self._batches[number] for number in self.done])
+        lengths: IntArray = self._lengths[rows]
+        return lengths
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the batches that were done take, by stage."""
+        share = int(self.lengths.sum()) / int(self._lengths.sum())
+        sums = {
+            stage: sum(batch[stage] for batch in self.done.values())
+            for stage in STAGES
+            if stage != "tokenise"
+        }
+        return {"tokenise": self._tokenise * share} | sums
+
+
+def _spread(n: int) -> IntArray:
+    """Order positions so that any first few of them lie all over: halves, quarters, eighths."""
+    bits = max(1, (n - 1).bit_length())
+    reversed_bits = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)]
+    return np.array([number for number in reversed_bits if number < n], np.int64)
+
+
+def _figures(
+    spec: EncoderSpec,
+    measuring: Measuring,
+    work: Work,
+    course: _Course,
+    ceiling: float,
+    load_seconds: float,
+) -> EncoderFigures:
+    lengths = course.lengths
+    tokens = int(lengths.sum())
+    return EncoderFigures(
+        encoder=spec.name,
+        device=measuring.device,
+        precision=measuring.precision,
+        threads=measuring.threads,
+        lengths=measuring.lengths,
+        batch_tokens=measuring.batch_tokens,
+        load_seconds=load_seconds,
+        sequences=len(lengths),
+        tokens=tokens,
+        passes=course.passes,
+        seconds=course.seconds,
+        linear_operations=work.linear,
+        attention_operations=work.attention(lengths) / tokens,
+        ceiling=ceiling,
+    )

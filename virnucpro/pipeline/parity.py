@@ -1,0 +1,217 @@
+"""A device and a precision against fp32 on the CPU, one sequence at a time."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.classify.head import load_head
+from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
+from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.placement import open_device
+from virnucpro.encoders.registry import load_encoder, open_spec
+from virnucpro.errors import InputError
+from virnucpro.pipeline.agreement import (
+    ScoreAgreement,
+    VectorAgreement,
+    compare_scores,
+    compare_vectors,
+)
+from virnucpro.pipeline.launch import BATCH_TOKENS
+from virnucpro.pipeline.made_up import made_up
+from virnucpro.pipeline.precision import PrecisionChoice, device_of, precision_of
+from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+
+__all__ = ["Parity", "parity_of_bundle", "parity_of_encoder"]
+
+_LENGTHS: Final = "1-400"
+"""Residues of the items that are made up."""
+
+FloatArray = npt.NDArray[np.float32]
+Texts = Mapping[View, Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """What was compared, and how it agrees.
+
+    Attributes
+    ----------
+    model
+        The bundle, or the encoder's file.
+    head
+        Of the classifier's scores; None where there is no classifier.
+    """
+
+    model: str
+    device: str
+    precision: Precision
+    encoders: tuple[VectorAgreement, ...]
+    head: ScoreAgreement | None
+
+    @property
+    def agrees(self) -> bool:
+        """Everything is within its tolerance."""
+        heads = () if self.head is None else (self.head,)
+        return all(one.agrees for one in (*self.encoders, *heads))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give plain data for JSON."""
+        content = asdict(self) | {"agrees": self.agrees}
+        if self.head is not None:
+            content["head"]["agrees"] = self.head.agrees
+        return content
+
+
+def parity_of_bundle(
+    name: str = "mini",
+    *,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    fasta: str | None = None,
+    n_sequences: int = 64,
+) -> Parity:
+    """Compare the vectors and scores of a bundle.
+
+    Parameters
+    ----------
+    name
+        As `open_bundle` takes it.
+    device, precision
+        As `load_encoder` takes them, or ``auto``.
+    fasta
+        Bases, cut and translated as a run does it; None for made-up items of 1 to 400 residues.
+    n_sequences
+        How many items, of those in `fasta` some of every length.
+
+    Raises
+    ------
+    BundleError, DeviceError, InputError
+        When bundle, device or `fasta` cannot be used, or no frame in it is open.
+    """
+    bundle = open_bundle(name)
+    place = device_of(device)
+    precise = precision_of(precision, place)
+    texts = _texts(fasta, _frames_of(bundle), n_sequences)
+    pairs = [_both(spec, texts[spec.view], place, precise) for spec in bundle.encoders]
+    return Parity(
+        bundle.name,
+        place,
+        precise,
+        tuple(
+            compare_vectors(spec.name, found, wanted, precise)
+            for spec, (found, wanted) in zip(bundle.encoders, pairs, strict=True)
+        ),
+        None if bundle.head is None else _scores(bundle.head, pairs, place),
+    )
+
+
+def parity_of_encoder(
+    path: Path,
+    *,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    fasta: str | None = None,
+    n_sequences: int = 64,
+) -> Parity:
+    """Compare the vectors of published weights, as `open_spec` takes them; see `parity_of_bundle`.
+
+    Sequences of `fasta` are taken whole, bases or residues as the encoder reads them.
+
+    Raises
+    ------
+    BundleError, DeviceError, InputError
+        When encoder, device or `fasta` cannot be used, or no sequence has a letter.
+    """
+    spec, place = open_spec(path), device_of(device)
+    precise = precision_of(precision, place)
+    alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
+    texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)
+    found, wanted = _both(spec, texts[spec.view], place, precise)
+    vectors = compare_vectors(spec.name, found, wanted, precise)
+    return Parity(str(path), place, precise, (vectors,), None)
+
+
+def _frames_of(bundle: Bundle) -> IndexSpec:
+    return IndexSpec(
+        kind="frames",
+        alphabet=Alphabet.NUCLEOTIDE,
+        window=bundle.window,
+        tiling=bundle.tiling,
+        genetic_code=bundle.genetic_code,
+    )
+
+
+def _texts(fasta: str | None, spec: IndexSpec, n: int) -> Texts:
+    """Find `n` items of all lengths, as each kind of encoder reads them."""
+    if fasta is None:
+        items = made_up(n, _LENGTHS)
+        return {"nucleotide": items.bases, "protein": items.residues}
+    with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
+        index = build_index(Path(folder) / "index", [fasta], spec)
+        if not index.n_rows:
+            raise InputError(
+                f"{fasta}: holds no sequence that an encoder could read (no letter, or a stop in "
+                "every frame). Give another file, or none: sequences are made up then."
+            )
+        rows = np.unique(np.linspace(0, index.n_rows - 1, n).astype(np.int64))
+        return _views(index, rows)
+
+
+def _views(index: SequenceIndex, rows: npt.NDArray[np.int64]) -> Texts:
+    if index.spec.kind == "whole":
+        view: View = "protein" if index.spec.alphabet is Alphabet.PROTEIN else "nucleotide"
+        return {view: index.sequences(rows, view)}
+    return {
+        "nucleotide": index.sequences(rows, "nucleotide"),
+        "protein": index.sequences(rows, "protein"),
+    }
+
+
+def _both(
+    spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
+) -> tuple[FloatArray, FloatArray]:
+    """Encode on the device as a run does, and on the CPU at fp32 one by one; (n, dim) both.
+
+    One encoder is in memory at a time.
+    """
+    found = _in_batches(load_encoder(spec, device, precision), texts, open_device(device).type)
+    return found, _one_by_one(load_encoder(spec, "cpu", "fp32"), texts)
+
+
+def _in_batches(encoder: Encoder, texts: Sequence[bytes], kind: str) -> FloatArray:
+    ids = encoder.tokenise(texts)
+    lengths = np.array([len(one) for one in ids], np.int64)
+    order = longest_first(lengths)
+    vectors = np.empty((len(ids), encoder.dim), np.float32)
+    for batch in batches(lengths[order], lambda _: BATCH_TOKENS[kind]):
+        rows = order[batch.start : batch.stop]
+        vectors[rows] = encoder.encode([ids[row] for row in rows]).cpu().numpy()
+    return vectors
+
+
+def _one_by_one(encoder: Encoder, texts: Sequence[bytes]) -> FloatArray:
+    vectors = [encoder.encode([ids]) for ids in encoder.tokenise(texts)]
+    joined: FloatArray = torch.cat(vectors).numpy()
+    return joined
+
+
+def _scores(
+    head: Path, pairs: Sequence[tuple[FloatArray, FloatArray]], device: str
+) -> ScoreAgreement:
+    found, wanted = (
+        load_head(head, place)
+        .scores(torch.from_numpy(np.concatenate(vectors, 1)).to(place))
+        .cpu()
+        .numpy()
+        for vectors, place in zip(zip(*pairs, strict=True), (device, "cpu"), strict=True)
+    )
+    return compare_scores(found, wanted)
