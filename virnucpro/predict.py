@@ -15,6 +15,7 @@ from virnucpro.pipeline.in_process import predict_here
 from virnucpro.pipeline.job import Job, SilentReporter
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.predict import predict_job
+from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, inherited_mask
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class Worker(BaseWorker):
 
         Returns
         -------
-        sequences, viral (their numbers), complete (whether every row has its numbers), computed
-        (units computed now: 0 for a file that was done before), folder, records and calls (numbers
-        by status and by call), rows_missing, rows_quarantined, warnings.
+        sequences, viral (their numbers), complete (whether every row has its numbers), skipped
+        (whether all units had been computed before), and details: folder, units_computed, records
+        and calls (numbers by status and by call), rows_missing, rows_quarantined, warnings.
 
         Raises
         ------
@@ -90,21 +91,26 @@ class Worker(BaseWorker):
             As `virnucpro.pipeline.predict.predict` does; what was committed stays.
         """
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
+        was_there = RunDirectory(folder).run_json.exists()
         execution = Execution(folder, threads=self._threads, resume=True)
         warnings = _Warnings()
         job = replace(self._job, inputs=(data,))
         outcome, computed = predict_here(job, execution, self._device, warnings, self._models)
-        return {
-            "sequences": sum(outcome.records.values()),
-            "viral": outcome.calls.get("viral", 0),
-            "complete": outcome.complete,
-            "computed": computed,
+        details = {
             "folder": str(folder),
+            "units_computed": computed,
             "records": outcome.records,
             "calls": outcome.calls,
             "rows_missing": outcome.rows_missing,
             "rows_quarantined": outcome.rows_quarantined,
             "warnings": warnings.texts,
+        }
+        return {
+            "sequences": sum(outcome.records.values()),
+            "viral": outcome.calls.get("viral", 0),
+            "complete": outcome.complete,
+            "skipped": was_there and not computed,
+            "details": details,
         }
 
 

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from virnucpro import __version__
-from virnucpro.cli import aggregate, bench, bundle, embed, frames, parity, predict, status, verify
+from virnucpro.cli import (
+    aggregate,
+    bench,
+    bundle,
+    embed,
+    frames,
+    launch,
+    parity,
+    predict,
+    status,
+    verify,
+)
 from virnucpro.cli.advice import advice_for
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.errors import UsageError, VirnucproError
@@ -15,7 +26,7 @@ from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
 __all__ = ["main", "run"]
 
-_COMMANDS = (predict, embed, frames, status, verify, aggregate, bundle, parity, bench)
+_COMMANDS = (predict, embed, launch, frames, status, verify, aggregate, bundle, parity, bench)
 
 _EPILOG = """\
 exit codes: 0 all sequences answered | 1 failed | 2 partial, see missing.tsv and quarantine.tsv |

@@ -152,7 +152,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_tiling_options(parser: argparse.ArgumentParser) -> None:
+def add_tiling_options(parser: "argparse._ActionsContainer") -> None:
     """Add how records are cut into windows and translated."""
     parser.add_argument("--window", type=positive, metavar="BASES", help="length of a window")
     parser.add_argument(

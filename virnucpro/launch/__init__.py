@@ -1,1 +1,26 @@
-"""Many files over the devices of one machine."""
+"""Many files over the devices of one machine, each done by a worker that stays on its device."""
+
+from virnucpro.launch.allocator import ResourceAllocator
+from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.detector import GPUDetector
+from virnucpro.launch.orchestrator import (
+    LauncherOrchestrator,
+    LaunchOptions,
+    LaunchReport,
+    run_multi_gpu,
+)
+from virnucpro.launch.records import distribute_to_gpus, process_records
+from virnucpro.launch.spawner import ProcessSpawner
+
+__all__ = [
+    "GPUDetector",
+    "LaunchOptions",
+    "LaunchReport",
+    "LauncherOrchestrator",
+    "LoadBalancer",
+    "ProcessSpawner",
+    "ResourceAllocator",
+    "distribute_to_gpus",
+    "process_records",
+    "run_multi_gpu",
+]

@@ -15,15 +15,9 @@ from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
 from virnucpro.runtime.results import ResultsQueue
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.runtime.supervisor import Order, Supervisor
+from virnucpro.runtime.threads import thread_variables
 
 __all__ = ["GPUProcessCoordinator"]
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-"""Read once by OpenMP, MKL and the tokenisers' thread pool when they start."""
-
-_WAIT_POLICY = "OMP_WAIT_POLICY"
-"""Threads that wait for each other sleep. Where they spin, as is the default, two threads of a rank
-take five times as long, and keep both cores busy, on a machine with anything else to do."""
 
 
 class GPUProcessCoordinator:
@@ -220,10 +214,7 @@ class GPUProcessCoordinator:
         self.terminate_all()
 
     def _setup(self, rank: int) -> Setup:
-        environment = self.devices[rank].environment
-        if self._threads is not None:
-            environment |= dict.fromkeys(_THREAD_VARIABLES, str(self._threads))
-        if _WAIT_POLICY not in os.environ:
-            environment[_WAIT_POLICY] = "PASSIVE"
+        variables = thread_variables(self._threads, os.environ)
+        environment = self.devices[rank].environment | variables
         log = RunDirectory(self.output_dir.absolute()).log(rank) if self._logs else None
         return Setup(rank, self.world_size, os.getpid(), environment, log)

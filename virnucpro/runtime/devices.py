@@ -15,6 +15,7 @@ __all__ = [
     "inherited_mask",
     "list_gpus",
     "parse_devices",
+    "visible_gpus",
 ]
 
 MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -151,12 +152,34 @@ def parse_devices(
         return [Device("cpu")] * _cpu_ranks(spec, rest)
     wanted = [] if spec in {"auto", "cuda"} else _split(spec, rest if kind == "cuda" else spec)
     mask = inherited_mask(environ)
-    visible = _visible(mask, (gpus or list_gpus)())
+    visible = visible_gpus(environ, gpus)
     if not visible and spec != "auto":
         raise DeviceError(f"--devices {spec}: there is no GPU{_of_mask(mask)}; use --devices cpu.")
     if wanted:
         return _choose(spec, wanted, visible)
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
+
+
+def visible_gpus(
+    environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None = None
+) -> dict[str, str]:
+    """Find the GPUs that this process may use, instances of partitioned ones included.
+
+    Parameters
+    ----------
+    environ, gpus
+        As for `parse_devices`.
+
+    Returns
+    -------
+    Their mask entries and the UUIDs behind them, in CUDA's order.
+
+    Raises
+    ------
+    DeviceError
+        When the driver is there but fails.
+    """
+    return _visible(inherited_mask(environ), (gpus or list_gpus)())
 
 
 def list_gpus() -> list[Gpu]:

@@ -43,6 +43,11 @@ class RichDispatcher:
     **options
         Further options of `Dispatcher`.
 
+    Attributes
+    ----------
+    dispatcher
+        The `Dispatcher` that does the work.
+
     Raises
     ------
     ValueError
@@ -64,7 +69,7 @@ class RichDispatcher:
     ) -> None:
         if refresh_rate <= 0:
             raise ValueError("refresh_rate must be above 0.")
-        self._dispatcher = Dispatcher(
+        self.dispatcher = Dispatcher(
             worker_cls, gpu_ids, queue_size, suppress_worker_output, **options
         )
         self._show_ui = show_ui
@@ -107,7 +112,7 @@ class RichDispatcher:
         try:
             with self._display():
                 try:
-                    self._dispatcher.run(generator, on_success or _ignore, *arguments, **keywords)
+                    self.dispatcher.run(generator, on_success or _ignore, *arguments, **keywords)
                 finally:
                     self._ended = time.perf_counter()
         finally:
@@ -116,15 +121,15 @@ class RichDispatcher:
 
     def shutdown(self) -> None:
         """Have the run end early, as `Dispatcher.shutdown` does."""
-        self._dispatcher.shutdown()
+        self.dispatcher.shutdown()
 
     def terminate(self) -> None:
         """Have the run broken off, as `Dispatcher.terminate` does."""
-        self._dispatcher.terminate()
+        self.dispatcher.terminate()
 
     def get_stats(self) -> dict[str, Any]:
         """Say how the run stands, as `Dispatcher.get_stats` does."""
-        return self._dispatcher.get_stats()
+        return self.dispatcher.get_stats()
 
     def _display(self) -> AbstractContextManager[object]:
         if not self._show_ui:
@@ -152,15 +157,15 @@ class RichDispatcher:
             over.set()
             writer.join()
             self._write_line(console)
-            for trouble in self._dispatcher.get_stats()["recent"]:
+            for trouble in self.dispatcher.get_stats()["recent"]:
                 console.print(f"  {trouble}", markup=False, highlight=False, soft_wrap=True)
 
     def _write_line(self, console: Console) -> None:
-        line = self._figures(self._dispatcher.get_stats()).line
+        line = self._figures(self.dispatcher.get_stats()).line
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> Group:
-        stats = self._dispatcher.get_stats()
+        stats = self.dispatcher.get_stats()
         return draw(stats, self._figures(stats), self._describe)
 
     def _figures(self, stats: dict[str, Any]) -> Figures:
@@ -168,7 +173,7 @@ class RichDispatcher:
         return Figures.of(stats, self._expected, now - self._began)
 
     def _result(self) -> dict[str, Any]:
-        stats = self._dispatcher.get_stats()
+        stats = self.dispatcher.get_stats()
         names = ("completed", "failed", "timeouts")
         kept = ("status", "current_task", "task_start_time", "last_duration", *names)
         return {

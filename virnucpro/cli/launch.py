@@ -1,0 +1,172 @@
+"""``virnucpro launch``: many files over the devices, one after the other on each."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import add_tiling_options, positive, seconds
+from virnucpro.cli.tables import aligned
+from virnucpro.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from virnucpro.runtime.devices import Device
+
+__all__ = ["add_parser"]
+
+_JOB_OPTIONS = ("bundle", "window", "tiling", "genetic_code", "precision", "embeddings")
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
+    """Add the command and its options."""
+    parser = commands.add_parser(
+        "launch",
+        help="many files over the devices, a run folder each",
+        description="Have every file of a folder done by workers that stay, one a device: what "
+        "becomes of DIR/a.fa lies in OUT/a.fa, the table of all files in OUT/launch.tsv and "
+        "launch.json. Repeated, it goes on where it was: what is done is not done again. Exit "
+        "code 0: all done; 2: some files failed, or are partial; 1: nothing could be done.",
+    )
+    parser.add_argument(
+        "--input-dir", type=Path, required=True, metavar="DIR", help="folder of the files"
+    )
+    parser.add_argument(
+        "--pattern",
+        default="*",
+        metavar="GLOB",
+        help="which files, such as '*.fa.gz' or '**/*.fa'; default: %(default)s",
+    )
+    parser.add_argument(
+        "-o", "--outdir", type=Path, required=True, metavar="OUT", help="folder of the results"
+    )
+    parser.add_argument(
+        "--gpus",
+        default="auto",
+        metavar="LIST",
+        help="auto (all GPUs that this process sees, else a CPU worker for each thread), 0,1 "
+        "(those GPUs), cpu:2 (two CPU workers); default: %(default)s",
+    )
+    parser.add_argument(
+        "--worker",
+        default="virnucpro.predict",
+        metavar="NAME",
+        help="what does a file: package.module:Class or path/to/file.py:Class, a "
+        "virnucpro.dispatch.BaseWorker; default: %(default)s",
+    )
+    _add_course_options(parser)
+    _add_worker_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_course_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="CPU threads for all workers together; default: all that this process may use",
+    )
+    parser.add_argument(
+        "--max-attempts",
+        type=positive,
+        default=3,
+        metavar="N",
+        help="how often a file is begun whose workers die; default: %(default)s",
+    )
+    parser.add_argument(
+        "--file-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="longest time for a file: one that exceeds it has failed; default: none",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what is in OUT, as is done anyway"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def _add_worker_options(parser: argparse.ArgumentParser) -> None:
+    job = parser.add_argument_group("for virnucpro.predict, as virnucpro predict takes them")
+    job.add_argument("-b", "--bundle", metavar="NAME", help="encoders and classifier")
+    add_tiling_options(job)
+    job.add_argument("--precision", choices=("fp32", "fp16", "bf16"))
+    job.add_argument("--embeddings", choices=("fp16", "fp32", "none"))
+    other = parser.add_argument_group("for other workers")
+    other.add_argument(
+        "--set",
+        dest="keywords",
+        action="append",
+        default=[],
+        type=_keyword,
+        metavar="NAME=VALUE",
+        help="a keyword for the worker's setup; the value is JSON, or else text; repeatable",
+    )
+
+
+def _keyword(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not (equals and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.launch.orchestrator import LauncherOrchestrator, LaunchOptions
+    from virnucpro.launch.summary import readable
+    from virnucpro.launch.worker_spec import load_worker
+    from virnucpro.predict import Worker
+
+    worker = load_worker(arguments.worker)
+    given = {name: getattr(arguments, name) for name in _JOB_OPTIONS}
+    keywords = {name: value for name, value in given.items() if value is not None}
+    gpus: str | Sequence[Device] = arguments.gpus
+    if issubclass(worker, Worker):
+        gpus, keywords = _prepared(arguments, keywords)
+    elif keywords:
+        raise UsageError(
+            f"--{next(iter(keywords)).replace('_', '-')} is for virnucpro.predict; give another "
+            "worker its keywords by --set NAME=VALUE."
+        )
+    options = LaunchOptions(
+        threads=arguments.threads,
+        max_attempts=arguments.max_attempts,
+        file_timeout=arguments.file_timeout,
+        quiet=arguments.quiet,
+    )
+    try:
+        report = LauncherOrchestrator().launch(
+            arguments.input_dir,
+            arguments.outdir,
+            gpus,
+            arguments.pattern,
+            worker,
+            options=options,
+            **keywords | dict(arguments.keywords),
+        )
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            print(f"[virnucpro] stopped ({error}). Repeat the command to go on.", file=sys.stderr)
+        raise
+    if not arguments.quiet:
+        print(*aligned(readable(report.rows), right=()), sep="\n")
+    return ExitCode(report.exit_code)
+
+
+def _prepared(
+    arguments: argparse.Namespace, options: dict[str, Any]
+) -> "tuple[Sequence[Device], dict[str, Any]]":
+    """Open the bundle once, for all workers, and choose devices as ``virnucpro predict`` does."""
+    from virnucpro.pipeline.execution import Execution
+    from virnucpro.pipeline.predict import predict_job
+    from virnucpro.pipeline.ranks import devices_of
+
+    job = predict_job((), **options)
+    execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
+    return devices_of(job, execution), {"job": job}

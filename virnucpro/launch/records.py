@@ -1,0 +1,120 @@
+"""Records in memory, over the devices."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from virnucpro.dispatch import BaseWorker, Dispatcher
+from virnucpro.launch.allocator import contiguous
+from virnucpro.launch.results import reason_of
+from virnucpro.launch.worker_spec import load_worker
+from virnucpro.runtime.devices import Device, devices_of_ranks, visible_gpus
+
+__all__ = ["distribute_to_gpus", "process_records"]
+
+Record = TypeVar("Record")
+
+
+def distribute_to_gpus(
+    records: Sequence[Record], n_gpus: int
+) -> list[tuple[Sequence[Record], int, int]]:
+    """Cut records into runs of neighbours, one a GPU, each of ``ceil(len(records) / n_gpus)``.
+
+    Returns
+    -------
+    ``(records, gpu_id, position)`` for each GPU that has any; the position is that of its bar.
+
+    Raises
+    ------
+    ValueError
+        When `n_gpus` is below 1.
+    """
+    parts = contiguous(records, n_gpus)
+    return [(part, gpu, gpu) for gpu, part in enumerate(parts) if part]
+
+
+def process_records(
+    records: Sequence[Mapping[str, Any]],
+    worker: type[BaseWorker] | str,
+    n_gpus: int,
+    batch_size: int = 128,
+    *,
+    devices: str | Sequence[int | str | Device] | None = None,
+    max_attempts: int = 2,
+    batch_timeout: float | None = None,
+    **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
+) -> list[dict[str, Any]]:
+    """Have records processed in batches; who is free takes the next. None is ever dropped.
+
+    Parameters
+    ----------
+    worker
+        Its ``process`` takes a list of up to `batch_size` records and returns a list of as many
+        dicts. A class, or what `load_worker` takes.
+    n_gpus
+        How many workers.
+    devices
+        What they see; by default the first GPUs that this process may use, a CPU each where there
+        is none.
+    max_attempts
+        How often a batch may be begun whose workers die.
+    batch_timeout
+        Seconds that a batch may take, or None.
+    **setup_kwargs
+        For the worker's ``setup``.
+
+    Returns
+    -------
+    In the order of `records`, what the worker made of each; of a batch that failed, or that no
+    worker was left for, the records themselves, with the reason in ``_error``.
+
+    Raises
+    ------
+    ValueError
+        When `n_gpus` or `batch_size` is below 1.
+    DeviceError
+        When there are fewer GPUs than workers.
+    """
+    if n_gpus < 1 or batch_size < 1:
+        raise ValueError("n_gpus and batch_size must be at least 1.")
+    if not records:
+        return []
+    batches = [
+        list(records[first : first + batch_size]) for first in range(0, len(records), batch_size)
+    ]
+    answers: dict[int, list[dict[str, Any]]] = {}
+
+    def fail(batch: int, why: str) -> None:
+        answers[batch] = [{**record, "_error": why} for record in batches[batch]]
+
+    def take(batch: int, made: object, _worker: int) -> None:
+        if isinstance(made, list) and len(made) == len(batches[batch]):
+            answers[batch] = made
+        else:
+            fail(batch, f"the worker must return a list of {len(batches[batch])} dicts.")
+
+    dispatcher = Dispatcher(
+        load_worker(worker) if isinstance(worker, str) else worker,
+        range(n_gpus),
+        devices=_default_devices(n_gpus) if devices is None else devices,
+        max_attempts=max_attempts,
+    )
+    try:
+        dispatcher.run(
+            batches,
+            take,
+            on_error=lambda batch, text, _: fail(batch, reason_of(text)),
+            on_timeout=lambda batch, limit, _: fail(batch, f"took longer than {limit:g} s."),
+            task_timeout=batch_timeout,
+            **setup_kwargs,
+        )
+    except RuntimeError as error:  # no worker is left: the records must not be lost with them
+        for batch in range(len(batches)):
+            if batch not in answers:
+                fail(batch, str(error))
+    return [record for batch in range(len(batches)) for record in answers[batch]]
+
+
+def _default_devices(n_gpus: int) -> list[Device]:
+    entries = list(visible_gpus(os.environ))
+    return devices_of_ranks(n_gpus, entries or ["cpu"] * n_gpus, {})
