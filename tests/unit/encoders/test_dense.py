@@ -1,0 +1,85 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import gelu, linear
+
+from virnucpro.encoders.dense import Dense, GatedDense, Product, has_kernels, prepack
+
+CPU = torch.device("cpu")
+SHAPES = [(24, 72), (768, 768), (480, 96)]
+PRECISIONS = [torch.float32, torch.bfloat16]
+
+
+def drawn(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def skip_without_kernels(dtype):
+    if not has_kernels(CPU, dtype):
+        pytest.skip(f"this machine has no matrix kernels for {dtype}")
+
+
+@pytest.mark.parametrize(("width", "columns"), SHAPES)
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_a_product_is_the_linear_layers(width, columns, biased, dtype, most):
+    skip_without_kernels(dtype)
+    weight = drawn(columns, width, dtype=dtype) / width**0.5
+    bias = drawn(columns, dtype=dtype, seed=1) if biased else None
+    rows = drawn(50, width, dtype=dtype, seed=2)
+    expected = linear(rows.double(), weight.double(), None if bias is None else bias.double())
+    with torch.inference_mode():
+        result = Product(weight, bias)(rows)
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), expected, rtol=most, atol=most)
+
+
+@pytest.mark.parametrize(("width", "columns"), SHAPES)
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_a_row_has_the_same_bits_however_many_stand_beside_it(width, columns, dtype):
+    skip_without_kernels(dtype)
+    product = Product(drawn(columns, width, dtype=dtype), drawn(columns, dtype=dtype, seed=1))
+    rows = drawn(700, width, dtype=dtype, seed=2)
+    with torch.inference_mode():
+        whole = product(rows)
+        for n in (2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 64, 109, 255, 512):
+            for first in (0, 37):
+                assert torch.equal(product(rows[first : first + n]), whole[first : first + n]), n
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_gelu_behind_a_product_is_that_with_the_error_function(dtype):
+    skip_without_kernels(dtype)
+    weight, rows = drawn(96, 48, dtype=dtype), drawn(300, 48, dtype=dtype, seed=2)
+    expected = gelu(rows.double() @ weight.double().T)
+    product = Product(weight, None, gelu=True)
+    with torch.inference_mode():
+        result = product(rows)
+        assert all(torch.equal(product(rows[5 : 5 + n]), result[5 : 5 + n]) for n in (2, 3, 17))
+    most = 1e-5 if dtype == torch.float32 else 4e-3
+    torch.testing.assert_close(result.double(), expected, rtol=most, atol=most)
+
+
+@pytest.mark.parametrize("kind", [Dense, GatedDense])
+def test_a_layer_laid_out_does_what_it_did_before(kind):
+    skip_without_kernels(torch.float32)
+    layer, rows = kind(24, 12), drawn(9, 24)
+    with torch.inference_mode():
+        before = layer(rows)
+        prepack(layer)
+        torch.testing.assert_close(layer(rows), before)
+    assert "weight" not in layer.state_dict()
+
+
+def test_a_gated_layers_first_half_is_the_gate():
+    layer, rows = GatedDense(6, 4), drawn(5, 6)
+    gate, value = rows @ layer.weight[:4].T, rows @ layer.weight[4:].T
+    torch.testing.assert_close(layer(rows), gelu(gate) * value)
+
+
+def test_a_layer_without_kernels_stays_as_it_is():
+    module = nn.Sequential(Dense(4, 4).half(), GatedDense(4, 4).to("meta"))
+    names = list(module.state_dict())
+    prepack(module)
+    assert list(module.state_dict()) == names == ["0.weight", "0.bias", "1.weight"]
+    assert not has_kernels(torch.device("cuda"), torch.float32)

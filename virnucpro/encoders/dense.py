@@ -1,0 +1,107 @@
+"""Linear layers whose weights lie as the processor's matrix kernels read them."""
+
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn.functional import gelu, linear
+
+__all__ = ["Dense", "GatedDense", "Product", "has_kernels", "prepack"]
+
+_KERNELS: Final = torch.ops.mkldnn
+
+
+class Product:
+    """A weight laid out for products with many rows, once: rows @ weight.T + bias.
+
+    Each row of a result has the same bits however many rows there are, two at least, and it takes
+    less time than torch's own call, which lays the weight out anew each time.
+
+    Parameters
+    ----------
+    weight
+        (columns, width) of a type and on a device for which `has_kernels`.
+    bias
+        (columns,), or none.
+    gelu
+        Whether GELU (with the error function) is applied before anything is rounded.
+    """
+
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, *, gelu: bool = False
+    ) -> None:
+        self._weight = _KERNELS._reorder_linear_weight(weight.detach())  # noqa: SLF001 - torch's compiler calls it so
+        self._bias = bias
+        self._then = "gelu" if gelu else "none"
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Transform (rows, width) to (rows, columns)."""
+        result: torch.Tensor = _KERNELS._linear_pointwise(  # noqa: SLF001 - as above
+            rows, self._weight, self._bias, self._then, [], "none"
+        )
+        return result
+
+
+def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tell whether oneDNN multiplies on this device in this type without a detour."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(_KERNELS._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above
+    return dtype == torch.float32
+
+
+class Dense(nn.Linear):
+    """A linear layer that can be laid out for inference; until then it is torch's own."""
+
+    def __init__(self, width: int, columns: int) -> None:
+        super().__init__(width, columns)
+        self._product: Product | None = None
+
+    def prepack(self) -> None:
+        """Lay the weight out; it is gone from the state dict then, and so are gradients."""
+        self._product = Product(self.weight, self.bias)
+        self.register_parameter("weight", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Transform (rows, width) to (rows, columns)."""
+        return super().forward(x) if self._product is None else self._product(x)
+
+
+class GatedDense(nn.Linear):
+    """A linear layer without bias, the GELU of whose first half is multiplied with the second.
+
+    Each half is a product of its own: one of twice the width takes longer than both.
+
+    Parameters
+    ----------
+    width, columns
+        Channels of each row before and after.
+    """
+
+    def __init__(self, width: int, columns: int) -> None:
+        super().__init__(width, 2 * columns, bias=False)
+        self._products: tuple[Product, Product] | None = None
+
+    def prepack(self) -> None:
+        """Lay the weight out; it is gone from the state dict then, and so are gradients."""
+        gate, value = self.weight.chunk(2)
+        self._products = Product(gate, None, gelu=True), Product(value, None)
+        self.register_parameter("weight", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Transform (rows, width) to (rows, columns)."""
+        if self._products is not None:
+            gate, value = self._products
+            return gate(x).mul_(value(x))
+        gate_weight, value_weight = self.weight.chunk(2)
+        return gelu(linear(x, gate_weight)).mul_(linear(x, value_weight))
+
+
+def prepack(module: nn.Module) -> None:
+    """Lay out all dense layers of a module for which there are kernels."""
+    for layer in module.modules():
+        if isinstance(layer, Dense | GatedDense) and has_kernels(
+            layer.weight.device, layer.weight.dtype
+        ):
+            layer.prepack()
