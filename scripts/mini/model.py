@@ -1,12 +1,13 @@
 """The model that is trained: two small encoders and a head, of the program's own modules."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from mini.items import Items
+from mini.protein import ALPHABET, Protein
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import nn
@@ -14,14 +15,13 @@ from torch import nn
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head import Head
 from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
-from virnucpro.encoders.esm2 import Esm2Config, build_model
-from virnucpro.encoders.module_encoder import pad
-from virnucpro.encoders.residues import ALPHABET
+from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.packed import pack
 
 __all__ = ["Mini", "Sizes", "item_scores", "item_vectors", "save_files"]
 
-_PAD, _MASK, _FIRST_BASE = 3, 4, 5
-"""Ids of [PAD] and [MASK] in the tokenizer.json; ordinary tokens come behind them."""
+_MASK, _FIRST_BASE = 4, 5
+"""Id of [MASK] in the tokenizer.json; ordinary tokens come behind them."""
 
 _NUCLEOTIDE_FILE, _PROTEIN_FILE, _HEAD_FILE = (
     "nucleotide.safetensors",
@@ -60,7 +60,7 @@ class Mini(nn.Module):
     def __init__(self, sizes: Sizes, vocabulary: Mapping[str, int]) -> None:
         super().__init__()
         self.nucleotide = DnabertS(sizes.nucleotide())
-        self.protein = build_model(sizes.protein())
+        self.protein = Protein(sizes.protein())
         self.width = 2 * sizes.width
         self.head = Head(sizes.head(), sizes.dropout)
         _start_from_composition(self.nucleotide.embeddings.word_embeddings, vocabulary)
@@ -72,13 +72,13 @@ class Mini(nn.Module):
 
     def vectors(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
         """Give the joined vectors of the chosen items, (n, 2 * width)."""
-        bases, base_lengths = pad([items.bases[i] for i in chosen], _PAD)
-        residues, residue_lengths = pad([items.residues[i] for i in chosen], ALPHABET.padding_idx)
+        bases = pack([items.bases[i] for i in chosen])
+        residues = [torch.from_numpy(items.residues[i]) for i in chosen]
         if masked:
-            bases = _mask(bases, masked, _FIRST_BASE, _MASK)
-            residues = _mask(residues, masked, ALPHABET.get_idx("L"), ALPHABET.mask_idx)
-        views = (self.nucleotide(bases, base_lengths), self.protein(residues, residue_lengths))
-        return torch.cat(views, dim=1)
+            bases = replace(bases, tokens=_mask(bases.tokens, masked, _FIRST_BASE, _MASK))
+            first, mask = ALPHABET.get_idx("L"), ALPHABET.mask_idx
+            residues = [_mask(ids, masked, first, mask) for ids in residues]
+        return torch.cat((self.nucleotide(bases), self.protein(residues)), dim=1)
 
 
 @torch.no_grad()

@@ -13,6 +13,8 @@ from virnucpro.errors import BundleError
 if TYPE_CHECKING:
     import torch
 
+    from virnucpro.encoders.packed import Packed
+
 __all__ = ["Encoder", "EncoderSpec", "IntArray", "Precision", "View"]
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -59,7 +61,19 @@ class Encoder(Protocol):
             When a sequence has no letter: there is nothing to take the mean of.
         """
 
-    def encode(self, batch: Sequence[IntArray]) -> "torch.Tensor":
+    def collate(self, batch: Sequence[IntArray]) -> "Packed":
+        """Lay tokenised sequences out on the encoder's device, ready for `encode`.
+
+        It may be called from another thread than `encode`, so that a batch is laid out while the
+        one before it is computed; a GPU gets it by a copy that nobody waits for.
+
+        Parameters
+        ----------
+        batch
+            Token ids as `tokenise` gives them, of any mixture of lengths.
+        """
+
+    def encode(self, batch: "Sequence[IntArray] | Packed") -> "torch.Tensor":
         """Turn tokenised sequences into vectors, all of them in one pass.
 
         The vector of a sequence depends on its neighbours by floating-point rounding alone.
@@ -67,7 +81,8 @@ class Encoder(Protocol):
         Parameters
         ----------
         batch
-            Token ids as `tokenise` gives them, of any mixture of lengths.
+            Token ids as `tokenise` gives them, of any mixture of lengths, or what `collate` made
+            of them.
 
         Returns
         -------

@@ -3,42 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import nn
 
 from virnucpro.encoders.base import IntArray, View
+from virnucpro.encoders.packed import Packed, pack
 from virnucpro.errors import InputError
 
-__all__ = ["ModuleEncoder", "pad"]
-
-
-def pad(batch: Sequence[IntArray], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lay ragged token ids side by side.
-
-    Parameters
-    ----------
-    batch
-        At least one array of token ids.
-    padding
-        The id that fills the rest of a row.
-
-    Returns
-    -------
-    tokens : (n, longest) int64
-    lengths : (n,) int64
-        Both on the CPU.
-    """
-    lengths = np.array([len(ids) for ids in batch], dtype=np.int64)
-    tokens = np.full((len(batch), int(lengths.max())), padding, dtype=np.int64)
-    for row, ids in zip(tokens, batch, strict=True):
-        row[: len(ids)] = ids
-    return torch.from_numpy(tokens), torch.from_numpy(lengths)
+__all__ = ["ModuleEncoder"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleEncoder:
-    """Runs ``module(tokens, lengths) -> (n, dim)`` without gradients.
+    """Runs ``module(packed) -> (n, dim)`` without gradients.
 
     Attributes
     ----------
@@ -47,9 +23,7 @@ class ModuleEncoder:
     tokeniser
         Sequences to token ids, special tokens included.
     module
-        Takes (n, longest) int64 padded ids and (n,) int64 lengths, gives (n, dim) float32.
-    padding
-        The id that fills up a batch.
+        Takes a `Packed` of at least one sequence, gives (n, dim) float32 in the batch's order.
     device
         Where the module is.
     """
@@ -58,8 +32,7 @@ class ModuleEncoder:
     dim: int
     view: View
     tokeniser: Callable[[Sequence[bytes]], list[IntArray]]
-    module: nn.Module
-    padding: int
+    module: Callable[[Packed], torch.Tensor]
     device: torch.device
 
     def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
@@ -72,11 +45,15 @@ class ModuleEncoder:
                 )
         return self.tokeniser(sequences)
 
-    def encode(self, batch: Sequence[IntArray]) -> torch.Tensor:
+    def collate(self, batch: Sequence[IntArray]) -> Packed:
+        """Lay a batch out on the device; see `Encoder.collate`."""
+        return pack(batch).to(self.device)
+
+    def encode(self, batch: Sequence[IntArray] | Packed) -> torch.Tensor:
         """Turn tokenised sequences into vectors; see `Encoder.encode`."""
-        if not batch:
+        packed = batch if isinstance(batch, Packed) else self.collate(batch)
+        if not len(packed):
             return torch.empty((0, self.dim), dtype=torch.float32, device=self.device)
-        tokens, lengths = pad(batch, self.padding)
         with torch.inference_mode():
-            vectors: torch.Tensor = self.module(tokens.to(self.device), lengths.to(self.device))
+            vectors: torch.Tensor = self.module(packed)
         return vectors

@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
         """View this run's part of a matrix with a row a token: (n, length, ...)."""
-        return rows[self.start : self.stop].unflatten(0, (self.n, self.length))
+        return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
-"""Self-attention with rotary positions, under the parameter names of fair-esm."""
+"""Rotary positions: queries and keys turned by an angle that grows with the position."""
+
+from typing import Final
 
 import torch
-from esm.multihead_attention import MultiheadAttention
-from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["RotaryAttention", "inverse_frequencies"]
+from virnucpro.encoders.packed import Packed
+
+__all__ = ["Rotation", "inverse_frequencies", "side_by_side", "turn"]
+
+_KEPT: Final = 4096
+"""Positions whose angles are kept from batch to batch: 2 MiB for heads of 128 channels."""
 
 
 def inverse_frequencies(head_dim: int) -> torch.Tensor:
@@ -16,72 +20,74 @@ def inverse_frequencies(head_dim: int) -> torch.Tensor:
     return 1.0 / (10000 ** (torch.arange(0, head_dim, 2).float() / head_dim))
 
 
-class _Rotary(nn.Module):
-    """Rotates queries and keys by their position, always in float32.
+def side_by_side(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Put the two channels of each pair next to each other, as `Rotation` takes them.
 
-    fair-esm's own module takes the type of its table from the model, and loses the angles of long
-    sequences in half precision.
-    """
-
-    inv_freq: torch.Tensor
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.register_buffer("inv_freq", inverse_frequencies(head_dim))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(x.shape[-2], dtype=torch.float32, device=x.device)
-        angles = torch.outer(positions, self.inv_freq).repeat(1, 2)
-        first, second = x.float().chunk(2, dim=-1)
-        turned = torch.cat((-second, first), dim=-1)
-        return (x.float() * angles.cos() + turned * angles.sin()).to(x.dtype)
-
-
-class RotaryAttention(nn.Module):
-    """Does what fair-esm's ``MultiheadAttention`` does in an ESM-2 layer, by fused attention.
-
-    It takes over the projections of such a module: names, shapes, starting values are fair-esm's.
+    A pair is channel j and channel j + head_dim / 2 of a head. Done to the rows of the projections
+    of queries and of keys alike, their products stay what they are.
 
     Parameters
     ----------
-    attention
-        A ``MultiheadAttention`` of fair-esm with rotary embeddings.
+    rows
+        (dim, ...), a row an output channel.
+    heads
+        Attention heads, of dim / heads channels each, an even number.
+    """
+    pairs = len(rows) // heads // 2
+    return rows.reshape(heads, 2, pairs, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+
+
+class Rotation:
+    """Turns queries and keys, always in float32.
+
+    A pair of channels is taken for a complex number and multiplied by one of modulus 1: a fifth of
+    the time that sines and cosines take apart. fair-esm takes the type of its tables from the
+    model, and loses the angles of long sequences in half precision (cosine .982 where attention is
+    peaky).
+
+    Parameters
+    ----------
+    head_dim
+        Channels of a head.
+    device
+        Where the tables are.
     """
 
-    def __init__(self, attention: MultiheadAttention) -> None:
-        super().__init__()
-        self.k_proj = attention.k_proj
-        self.v_proj = attention.v_proj
-        self.q_proj = attention.q_proj
-        self.out_proj = attention.out_proj
-        self.num_heads: int = attention.num_heads
-        self.rot_emb = _Rotary(attention.head_dim)
+    def __init__(self, head_dim: int, device: torch.device) -> None:
+        self._frequencies = inverse_frequencies(head_dim).to(device)
+        self._kept = self._angles(0)
 
-    def forward(
-        self, query: torch.Tensor, key_padding_mask: torch.Tensor | None, **_unused: object
-    ) -> tuple[torch.Tensor, None]:
-        """Attend from every position to every unpadded one.
+    def table(self, longest: int) -> torch.Tensor:
+        """Give the factors of the first `longest` positions: (longest, head_dim / 2) complex64."""
+        if longest <= len(self._kept):
+            return self._kept[:longest]
+        table = self._angles(longest)
+        if longest <= _KEPT:
+            self._kept = table
+        return table
 
-        Parameters
-        ----------
-        query
-            (width, n, dim): keys and values are the same in ESM-2.
-        key_padding_mask
-            (n, width) bool, true at padding; none where nothing is padded.
+    def _angles(self, positions: int) -> torch.Tensor:
+        place = torch.arange(positions, dtype=torch.float32, device=self._frequencies.device)
+        angles = torch.outer(place, self._frequencies)
+        return torch.complex(angles.cos(), angles.sin())
 
-        Returns
-        -------
-        (width, n, dim), and no attention weights
-        """
-        q, k, v = (
-            self._heads(project(query)) for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        keep = None if key_padding_mask is None else ~key_padding_mask[:, None, None, :]
-        mixed = scaled_dot_product_attention(self.rot_emb(q), self.rot_emb(k), v, attn_mask=keep)
-        joined: torch.Tensor = self.out_proj(mixed.permute(2, 0, 1, 3).flatten(2))
-        return joined, None
 
-    def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        """(width, n, dim) -> (n, heads, width, head_dim)."""
-        width, n, dim = x.shape
-        return x.view(width, n, self.num_heads, dim // self.num_heads).permute(1, 2, 0, 3)
+def turn(heads: torch.Tensor, packed: Packed, table: torch.Tensor) -> None:
+    """Turn the heads of queries and keys in place, each token's by its position.
+
+    Parameters
+    ----------
+    heads
+        (rows, n_heads, head_dim) of any floating-point type, pairs side by side; a view of the
+        joined projections will do.
+    packed
+        The batch that they are of.
+    table
+        Of at least the longest sequence, from `Rotation.table`.
+    """
+    exact = heads.float()  # float32 is turned where it stands
+    pairs = torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2))
+    for run in packed.runs:
+        run.of(pairs).mul_(table[: run.length, None])
+    if exact is not heads:
+        heads.copy_(exact)

@@ -10,7 +10,7 @@ from torch import nn
 
 from virnucpro.errors import BundleError
 
-__all__ = ["fill", "read_safetensors", "without"]
+__all__ = ["check", "fill", "read_safetensors", "without"]
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -36,6 +36,21 @@ def without(
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
+def check(
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
+) -> None:
+    """Make sure that tensors out of `source` are those of a model, by name and by shape.
+
+    Raises
+    ------
+    BundleError
+        When a tensor is missing, is one too many, has another shape, or holds no floating-point
+        numbers.
+    """
+    _check_names(shapes.keys(), tensors.keys(), source)
+    _check_shapes(shapes, tensors, source)
+
+
 def fill(
     module: nn.Module,
     tensors: Mapping[str, torch.Tensor],
@@ -54,9 +69,7 @@ def fill(
         When a tensor is missing, is one too many, has another shape, or holds no floating-point
         numbers.
     """
-    wanted = module.state_dict()
-    _check_names(wanted.keys(), tensors.keys(), source)
-    _check_shapes(wanted, tensors, source)
+    check({name: tuple(t.shape) for name, t in module.state_dict().items()}, tensors, source)
     buffers = {name for name, _ in module.named_buffers()}
     placed = {
         name: tensor.to(device, torch.float32 if name in buffers else dtype)
@@ -82,13 +95,13 @@ def _check_names(wanted: Collection[str], found: Collection[str], source: Path) 
 
 
 def _check_shapes(
-    wanted: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], source: Path
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
 ) -> None:
     for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
+        if tensor.shape != shapes[name]:
             raise BundleError(
                 f"{source}: tensor {name!r} has shape {tuple(tensor.shape)}, and the settings "
-                f"ask for {tuple(wanted[name].shape)}. Settings and weights are "
+                f"ask for {shapes[name]}. Settings and weights are "
                 "of different models."
             )
         if not tensor.is_floating_point():

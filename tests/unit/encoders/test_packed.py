@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.encoders.packed import LEAST_ROWS, Run, mean_of_runs, pack
+
+LENGTHS = st.lists(st.integers(1, 12), max_size=30)
+
+
+def ragged(lengths):
+    """Ids that name sequence and position."""
+    return [1000 * (i + 1) + np.arange(length) for i, length in enumerate(lengths)]
+
+
+@given(LENGTHS)
+def test_every_sequence_lies_whole_where_its_offsets_say(lengths):
+    batch = ragged(lengths)
+    packed = pack(batch)
+    offsets = packed.offsets.tolist()
+    for ids, place in zip(batch, packed.places.tolist(), strict=True):
+        assert packed.tokens[offsets[place] : offsets[place + 1]].tolist() == ids.tolist()
+    assert packed.total == sum(lengths) == offsets[-1]
+    assert len(packed) == len(lengths)
+    assert packed.longest == max(lengths, default=0)
+    assert (packed.tokens.dtype, packed.offsets.dtype) == (torch.int64, torch.int32)
+
+
+@given(LENGTHS)
+def test_runs_cover_all_rows_the_longest_first_and_equal_lengths_as_they_come(lengths):
+    packed = pack(ragged(lengths))
+    start = 0
+    for run in packed.runs:
+        assert (run.start, run.n) == (start, lengths.count(run.length))
+        numbers = run.of(packed.tokens)[:, 0]
+        assert numbers.tolist() == sorted(numbers.tolist())
+        start = run.stop
+    assert start == packed.total
+    sizes = [run.length for run in packed.runs]
+    assert sizes == sorted(set(lengths), reverse=True)
+
+
+@given(LENGTHS)
+def test_tiny_batches_are_filled_up_to_the_least_number_of_rows(lengths):
+    packed = pack(ragged(lengths))
+    assert len(packed.tokens) == max(LEAST_ROWS, sum(lengths))
+
+
+def test_a_run_views_its_part_of_a_matrix():
+    rows = torch.arange(40).view(20, 2)
+    assert Run(2, 3, 4).of(rows).shape == (3, 4, 2)
+    assert Run(2, 3, 4).of(rows)[1, 0].tolist() == [12, 13]
+    run = Run(2, 3, 4)
+    run.of(rows).zero_()
+    assert rows[1:3].tolist() == [[2, 3], [0, 0]]
+
+
+@given(LENGTHS.filter(bool), st.integers(0, 1), st.integers(0, 1))
+def test_means_are_those_of_each_sequence_in_the_order_of_the_batch(lengths, first, last):
+    batch = ragged([length + 2 for length in lengths])
+    packed = pack(batch)
+    hidden = torch.stack([packed.tokens, 2 * packed.tokens], 1).double()
+    means = mean_of_runs(hidden, packed, first=first, last=last)
+    expected = [ids[first : len(ids) - last].mean() for ids in batch]
+    np.testing.assert_allclose(means[:, 0].numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(means[:, 1].numpy(), 2 * np.array(expected), rtol=1e-6)
+
+
+def test_what_is_left_out_or_belongs_to_no_sequence_has_no_influence():
+    packed = pack([np.arange(4)])
+    hidden = torch.full((LEAST_ROWS, 1), torch.nan)
+    hidden[1:3] = torch.tensor([[2.0], [4.0]])
+    assert mean_of_runs(hidden, packed, first=1, last=1).tolist() == [[3.0]]
+    assert mean_of_runs(hidden, packed).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_summed_in_fp32(dtype):
+    packed = pack([np.zeros(100_000, np.int64)])
+    mean = mean_of_runs(torch.ones(100_000, 1, dtype=dtype), packed)
+    assert (mean.dtype, mean.item()) == (torch.float32, 1.0)
+
+
+def test_gradients_pass():
+    hidden = torch.ones(LEAST_ROWS, 2, requires_grad=True)
+    mean_of_runs(hidden, pack([np.arange(4)]), first=1, last=1).sum().backward()
+    assert hidden.grad[:5, 0].tolist() == [0, 0.5, 0.5, 0, 0]
+
+
+def test_moving_keeps_all_of_it():
+    packed = pack(ragged([3, 5]))
+    moved = packed.to(torch.device("cpu"))
+    assert torch.equal(moved.tokens, packed.tokens)
+    assert moved.runs == packed.runs
+    assert packed.to(torch.device("meta")).places.device.type == "meta"

@@ -1,0 +1,51 @@
+import numpy as np
+import torch
+from esm.rotary_embedding import RotaryEmbedding
+
+from virnucpro.encoders.packed import pack
+from virnucpro.encoders.rotary import Rotation, side_by_side, turn
+
+HEADS, WIDTH = 3, 8
+
+
+def test_products_of_queries_and_keys_are_those_after_fair_esms_rotation():
+    generator = torch.Generator().manual_seed(1)
+    lengths = [5, 9, 5, 1]
+    packed = pack([np.zeros(length, np.int64) for length in lengths])
+    joined = torch.randn(len(packed.tokens), 2, HEADS, WIDTH, generator=generator)
+    arranged = torch.stack(
+        [side_by_side(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
+    )
+    turn(arranged, packed, Rotation(WIDTH, torch.device("cpu")).table(9))
+    for run in packed.runs:
+        q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
+        expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
+        own_q, own_k = run.of(arranged).transpose(1, 2).split(HEADS, 1)
+        products = own_q.flatten(0, 1) @ own_k.flatten(0, 1).mT
+        torch.testing.assert_close(products, expected_q @ expected_k.mT)
+
+
+def test_pairs_stand_side_by_side_in_each_head():
+    rows = torch.arange(12)
+    assert side_by_side(rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    matrix = torch.stack([rows, -rows], 1)
+    assert torch.equal(side_by_side(matrix, 2)[:, 1], -side_by_side(rows, 2))
+
+
+def test_halves_are_turned_in_fp32_and_rounded_once():
+    packed = pack([np.zeros(3000, np.int64)])
+    table = Rotation(WIDTH, torch.device("cpu")).table(3000)
+    exact = torch.randn(3000, HEADS, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
+    half, whole = exact.clone(), exact.float()
+    turn(half, packed, table)
+    turn(whole, packed, table)
+    assert torch.equal(half, whole.bfloat16())
+
+
+def test_tables_of_short_sequences_are_kept_and_those_of_long_ones_are_not():
+    rotation = Rotation(WIDTH, torch.device("cpu"))
+    short, long = rotation.table(100), rotation.table(100_000)
+    assert rotation.table(60).data_ptr() == short.data_ptr()
+    assert torch.equal(long[:100], short)
+    assert rotation.table(100_000).data_ptr() != long.data_ptr()
+    assert len(rotation.table(100_000)) == 100_000

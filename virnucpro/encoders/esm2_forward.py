@@ -1,0 +1,147 @@
+"""ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import torch
+from torch.nn.functional import gelu, layer_norm, linear
+
+from virnucpro.encoders.attention import attend
+from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.packed import Packed, mean_of_runs
+from virnucpro.encoders.rotary import Rotation, side_by_side, turn
+
+__all__ = ["Esm2"]
+
+_EPSILON: Final = 1e-5
+"""Added to the variance by the layer norms."""
+
+_NOT_MASKED: Final = 1 - 0.15 * 0.8
+"""By which models trained with token dropout scale their embeddings, masks or no masks.
+
+Source: fair-esm's ``ESM2.forward``.
+"""
+
+_STRIPE: Final = 512
+"""Rows that go through a feed-forward layer at once: its wide side stays in the caches."""
+
+
+class _Affine(NamedTuple):
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def product(self, rows: torch.Tensor) -> torch.Tensor:
+        return linear(rows, self.weight, self.bias)
+
+    def norm(self, rows: torch.Tensor) -> torch.Tensor:
+        return layer_norm(rows, self.weight.shape, self.weight, self.bias, _EPSILON)
+
+
+class _Layer(NamedTuple):
+    before_attention: _Affine
+    queries_keys_values: _Affine
+    out: _Affine
+    before_widening: _Affine
+    widen: _Affine
+    narrow: _Affine
+
+
+class Esm2:
+    """ESM-2 without its heads, pooled to a vector a sequence. For inference alone.
+
+    Parameters
+    ----------
+    config
+        Its size.
+    tensors
+        Names and shapes of `tensor_shapes`, on any device, of any floating-point type.
+    device, dtype
+        Where it computes, and in which type. Layer norms, angles and means are in float32 always.
+    """
+
+    def __init__(
+        self,
+        config: Esm2Config,
+        tensors: Mapping[str, torch.Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self._heads = config.attention_heads
+        self.dtype = dtype
+        source = _Source(tensors, device, dtype)
+        table = tensors["embed_tokens.weight"].to(device, torch.float32)
+        self._embedding = table * _NOT_MASKED if config.token_dropout else table
+        self._layers = [
+            source.layer(f"layers.{number}", self._heads) for number in range(config.num_layers)
+        ]
+        self._last_norm = source.norm("emb_layer_norm_after")
+        self._rotation = Rotation(config.embed_dim // self._heads, device)
+
+    def __call__(self, packed: Packed) -> torch.Tensor:
+        """Give the mean over residues, <cls> and <eos> left out: (n, dim) float32.
+
+        Parameters
+        ----------
+        packed
+            Every sequence has a residue, and none a <mask>.
+        """
+        return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
+
+    def hidden(self, packed: Packed) -> torch.Tensor:
+        """Give the last layer's representation after the final norm: (rows, dim) float32."""
+        stream = self._embedding[packed.tokens]
+        table = self._rotation.table(packed.longest)
+        for layer in self._layers:
+            self._attend(layer, stream, packed, table)
+            self._widen(layer, stream)
+        return self._last_norm.norm(stream)
+
+    def _attend(
+        self, layer: _Layer, stream: torch.Tensor, packed: Packed, table: torch.Tensor
+    ) -> None:
+        normed = layer.before_attention.norm(stream).to(self.dtype)
+        joined = layer.queries_keys_values.product(normed).view(len(stream), 3, self._heads, -1)
+        turn(joined[:, :2].flatten(1, 2), packed, table)
+        stream += layer.out.product(attend(joined, packed))
+
+    def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
+        for stripe in stream.tensor_split(max(1, len(stream) // _STRIPE)):
+            normed = layer.before_widening.norm(stripe).to(self.dtype)
+            stripe.add_(layer.narrow.product(gelu(layer.widen.product(normed))))
+
+
+class _Source(NamedTuple):
+    """Arranges the tensors of a state dict for the forward pass."""
+
+    tensors: Mapping[str, torch.Tensor]
+    device: torch.device
+    dtype: torch.dtype
+
+    def layer(self, name: str, heads: int) -> _Layer:
+        return _Layer(
+            self.norm(f"{name}.self_attn_layer_norm"),
+            self._joined(f"{name}.self_attn", heads),
+            self._product(f"{name}.self_attn.out_proj"),
+            self.norm(f"{name}.final_layer_norm"),
+            self._product(f"{name}.fc1"),
+            self._product(f"{name}.fc2"),
+        )
+
+    def norm(self, name: str) -> _Affine:
+        return self._pair(name, torch.float32)
+
+    def _product(self, name: str) -> _Affine:
+        return self._pair(name, self.dtype)
+
+    def _pair(self, name: str, dtype: torch.dtype) -> _Affine:
+        weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
+        return _Affine(weight.to(self.device, dtype), bias.to(self.device, dtype))
+
+    def _joined(self, name: str, heads: int) -> _Affine:
+        queries, keys, values = (self._product(f"{name}.{part}_proj") for part in "qkv")
+        return _Affine(
+            *(
+                torch.cat([side_by_side(q, heads), side_by_side(k, heads), v])
+                for q, k, v in zip(queries, keys, values, strict=True)
+            )
+        )
