@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import batch_norm
 
 from virnucpro.encoders.placement import open_device
+from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, read_safetensors
 from virnucpro.errors import BundleError
 
@@ -123,7 +124,7 @@ def load_head(path: Path, device: str = "cpu") -> Head:
     """
     tensors = read_safetensors(path)
     sizes = layer_sizes(tensors, path)
-    with torch.device("meta"):
+    with unfilled():
         head = Head(sizes)
     fill(head, tensors, path, open_device(device), torch.float32)
     return head

@@ -3,7 +3,6 @@
 from typing import Final
 
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from virnucpro.encoders.packed import Packed
@@ -42,6 +41,9 @@ def attend(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 def _all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Use torch's flash attention over offsets, which wants heads of a multiple of 8 channels."""
+    # It brings torch's compiler along, as long to import as torch itself: a CPU does without.
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+
     q, k, v = heads.unbind(1)
     longest = packed.longest
     mixed = varlen_attn(q, k, v, packed.offsets, packed.offsets, longest, longest)

@@ -1,0 +1,101 @@
+"""What share of a whole `virnucpro predict` its ranks spend inside the encoders.
+
+Takes genomes of ../shared/genomes (or below VIRNUCPRO_SHARED), of all groups, up to so many bases,
+and predicts them by `mini` in a process of its own. The stages are those that the ranks report in
+run.json; each is a mean over the ranks, so that with what comes before and after them they add up
+to the wall time. A rank's time inside the encoders is that to tokenise and to encode.
+
+    python scripts/bench/end_to_end.py [--megabases 5] [--devices cpu:1] [--repeats 1]
+
+Aim: at least 85 % of 5 Mb on a CPU. On a machine with other work look at several repeats.
+"""
+
+import argparse
+import csv
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.run_dir import RunDirectory
+
+SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[3] / "shared"))
+INSIDE = ("tokenise", "encode")
+
+
+def main() -> None:
+    """Predict, and print where the time went."""
+    options = _options()
+    inputs = genomes(SHARED / "genomes", options.megabases * 1e6)
+    for _ in range(options.repeats):
+        with tempfile.TemporaryDirectory(dir=options.folder) as name:
+            print_shares(predict(inputs, Path(name) / "run", options.devices, options.bundle))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabases", type=float, default=5.0)
+    parser.add_argument("--devices", default="auto", help="default: %(default)s")
+    parser.add_argument("--bundle", default="mini", help="default: %(default)s")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    return parser.parse_args()
+
+
+def genomes(folder: Path, bases: float) -> list[Path]:
+    """Choose genomes at random, the same each time, until they have so many bases together."""
+    with (folder / "genomes.tsv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    random.Random(1).shuffle(rows)  # noqa: S311 - the same choice each time
+    chosen, total = [], 0.0
+    for row in rows:
+        if total < bases:
+            chosen.append(folder / row["group"] / f"{row['id']}.fa.gz")
+            total += int(row["length"])
+    return chosen
+
+
+def predict(inputs: Sequence[Path], outdir: Path, devices: str, bundle: str) -> dict[str, float]:
+    """Run the command; give its wall time and its stages in seconds."""
+    command = [sys.executable, "-m", "virnucpro", "predict", *inputs, "-o", outdir, "--quiet"]
+    started = time.perf_counter()
+    subprocess.run([*map(str, command), "--devices", devices, "--bundle", bundle], check=True)
+    wall = time.perf_counter() - started
+    return {"wall": wall} | stages_of(RunDirectory(outdir), wall)
+
+
+def stages_of(run: RunDirectory, wall: float) -> dict[str, float]:
+    """Read what the coordinator and its ranks wrote of their time; the stages add up to `wall`."""
+    manifest = read_manifest(run)
+    (launch,) = manifest.launches
+    ranks = [record["seconds"] for record in launch.ranks.values()]
+    means = {
+        stage: sum(one.get(stage, 0.0) for one in ranks) / len(ranks)
+        for stage in dict.fromkeys(stage for one in ranks for stage in one)
+    }
+    coordinator = manifest.seconds["index"] + launch.seconds["ranks"] + manifest.seconds["outputs"]
+    return {
+        "start and end of the command": wall - coordinator,
+        "index": manifest.seconds["index"],
+        **{f"ranks: {stage}": seconds for stage, seconds in means.items()},
+        "ranks: start, end, waiting": launch.seconds["ranks"] - sum(means.values()),
+        "outputs": manifest.seconds["outputs"],
+    }
+
+
+def print_shares(seconds: Mapping[str, float]) -> None:
+    """Print each stage and its share of the wall time."""
+    wall = seconds["wall"]
+    for stage, spent in seconds.items():
+        print(f"{stage:30}{spent:9.2f} s{spent / wall:8.1%}")
+    inside = sum(seconds[f"ranks: {stage}"] for stage in INSIDE)
+    print(f"{'inside the encoders':30}{inside:9.2f} s{inside / wall:8.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+from virnucpro.encoders.unfilled import unfilled
+
+
+def test_what_is_built_has_shapes_and_no_numbers():
+    with unfilled():
+        module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
+        nn.init.normal_(module[0].weight)
+    assert {values.device.type for values in module.parameters()} == {"meta"}
+    assert [tuple(values.shape) for values in module.parameters()] == [
+        (7, 4),
+        (3, 4),
+        (3,),
+        (3,),
+        (3,),
+    ]
+    assert torch.empty(1).device.type == "cpu"
+
+
+def test_loading_a_bundle_leaves_torchs_compiler_alone():
+    program = (
+        "import sys\n"
+        "from virnucpro.bundles.bundle import open_bundle\n"
+        "from virnucpro.classify.head import load_head\n"
+        "from virnucpro.encoders.registry import load_encoder\n"
+        "bundle = open_bundle('mini')\n"
+        "encoders = [load_encoder(spec) for spec in bundle.encoders]\n"
+        "load_head(bundle.head)\n"
+        "print(sorted({'torch._dynamo', 'sympy', 'transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
