@@ -1,19 +1,33 @@
-"""Attention with linear biases (ALiBi), symmetric in both directions."""
+"""Attention with linear biases (ALiBi), symmetric in both directions, over runs of equal lengths.
+
+Nothing is padded, so nothing is masked: what is added to the scores depends on the length alone,
+and one bias serves all sequences of a run, by a view without a copy.
+"""
 
 import math
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-__all__ = ["LinearBias", "attention_bias", "head_slopes"]
+from virnucpro.encoders.packed import Run
 
-_WHOLE_ON_CPU: Final = 1 << 24
-_WHOLE_ON_GPU: Final = 1 << 27
-"""Numbers of a bias that is kept for all layers: 64 MiB and 512 MiB in fp32."""
+__all__ = ["AlignedBias", "BiasedAttention", "MirroredBias", "head_slopes"]
 
-_BLOCKS: Final = 4
-"""A block has at most one part in so many of that. On a CPU 16 MiB were fastest, 64 MiB slower."""
+_ALIGNMENT: Final = 16
+"""Keys of a bias that the memory-efficient kernel takes as it is; it copies others for each
+sequence. Source: torch's ``aten/src/ATen/native/transformers/attention.cpp``, ``pad_bias``."""
+
+_MOST_HELD: Final = 1 << 27
+"""Numbers of the tables of all lengths together: 256 MiB in half precision."""
+
+_BLOCK: Final = 1 << 25
+"""Numbers of a block of queries of a table that is too large to be held."""
+
+_KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Those that take a bias and read it by its strides."""
 
 
 def head_slopes(heads: int) -> list[float]:
@@ -29,68 +43,136 @@ def head_slopes(heads: int) -> list[float]:
     return series + between[: heads - below]
 
 
-def attention_bias(
-    slopes: torch.Tensor, inside: torch.Tensor, queries: range | None = None
+class BiasedAttention(Protocol):
+    """Attends within each sequence, minus distance times slope added to the scores."""
+
+    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+        """Attend from every token to every token of its sequence.
+
+        Parameters
+        ----------
+        joined
+            (rows, 3 * channels): queries, keys and values of each token, head by head.
+        runs
+            Where sequences of equal length stand.
+
+        Returns
+        -------
+        (rows, channels)
+            Zeros where no sequence is.
+        """
+
+
+class MirroredBias:
+    """The bias as one ramp a head, for kernels that read a bias by any strides, as the CPU's do.
+
+    With the keys in reverse order the distance of query i and key j depends on i + j, so that every
+    row of the table is the row before it, one place on: a view of 2 * length - 1 numbers a head
+    stands for length^2. Attention does not care for the order of keys and values.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self._slopes = torch.tensor(head_slopes(heads), device="cpu")
+        self._ramp = torch.empty(heads, 0, device="cpu")
+
+    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+        """Attend within each sequence; see `BiasedAttention`."""
+        self._reach(max(run.length for run in runs))
+        return _by_runs(joined, runs, len(self._slopes), self._attend)
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        bias = self.table(q.shape[2]).expand(len(q), -1, -1, -1)
+        return scaled_dot_product_attention(q, k.flip(2), v.flip(2), attn_mask=bias)
+
+    def table(self, length: int) -> torch.Tensor:
+        """View the ramp as the bias of every query and every key, the last key first.
+
+        Returns
+        -------
+        (1, heads, length, length) float32
+        """
+        heads, numbers = self._ramp.shape
+        return self._ramp.as_strided(
+            (1, heads, length, length), (0, numbers, 1, 1), (numbers + 1) // 2 - length
+        )
+
+    def _reach(self, length: int) -> None:
+        """Make the ramp long enough for sequences of so many tokens."""
+        if self._ramp.shape[1] < 2 * length - 1:
+            reach = 1 << (length - 1).bit_length()
+            distance = torch.arange(1 - reach, reach, device="cpu").abs()
+            self._ramp = -self._slopes[:, None] * distance
+
+
+class AlignedBias:
+    """The bias as a table a length, for kernels that want its rows aligned, as a GPU's do.
+
+    Keys are filled up to a multiple of 16, and minus infinity hides what fills them. A table that
+    is too large to be held is made for a block of queries at a time, anew in each layer.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self._slopes = head_slopes(heads)
+        self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+        """Attend within each sequence; see `BiasedAttention`."""
+        with sdpa_kernel(_KERNELS):
+            return _by_runs(joined, runs, len(self._slopes), self._attend)
+
+    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        length = q.shape[2]
+        fill = (0, 0, 0, -length % _ALIGNMENT)
+        keys, values = pad(k, fill), pad(v, fill)
+        numbers = q.shape[1] * length * keys.shape[2]
+        if numbers <= _MOST_HELD:
+            bias = self._table(q, numbers).expand(len(q), -1, -1, -1)
+            return scaled_dot_product_attention(q, keys, values, attn_mask=bias)
+        rows = max(1, length * _BLOCK // numbers)
+        blocks = (range(i, min(i + rows, length)) for i in range(0, length, rows))
+        return torch.cat(
+            [
+                scaled_dot_product_attention(
+                    q[:, :, block.start : block.stop],
+                    keys,
+                    values,
+                    attn_mask=self._made(q, block).expand(len(q), -1, -1, -1),
+                )
+                for block in blocks
+            ],
+            dim=2,
+        )
+
+    def _table(self, q: torch.Tensor, numbers: int) -> torch.Tensor:
+        key = (q.shape[2], q.dtype)
+        if key not in self._held:
+            if numbers + sum(table.numel() for table in self._held.values()) > _MOST_HELD:
+                self._held.clear()
+            self._held[key] = self._made(q, range(q.shape[2]))
+        return self._held[key]
+
+    def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
+        """Make the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
+        length = q.shape[2]
+        slopes = torch.tensor(self._slopes, device=q.device)
+        query = torch.arange(queries.start, queries.stop, device=q.device)
+        key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
+        bias = -slopes[:, None, None] * (query[:, None] - key).abs()
+        return bias.masked_fill_(key >= length, -math.inf).to(q.dtype)[None]
+
+
+def _by_runs(
+    joined: torch.Tensor,
+    runs: Sequence[Run],
+    heads: int,
+    attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Give what is added to the scores: minus distance times slope, minus infinity at padding.
-
-    Parameters
-    ----------
-    slopes
-        (heads,) float32.
-    inside
-        (n, width) bool, false at padding.
-    queries
-        Positions whose scores are wanted; all `width` of them where none are named.
-
-    Returns
-    -------
-    (n, heads, len(queries), width) float32, query before key
-    """
-    key = torch.arange(inside.shape[1], device=inside.device)
-    query = key if queries is None else key[queries.start : queries.stop]
-    distance = (query[:, None] - key).abs()
-    bias = -slopes[:, None, None] * distance
-    return bias.masked_fill(~inside[:, None, None, :], -math.inf)
-
-
-class LinearBias:
-    """The bias of one batch in all layers, in bounded memory.
-
-    It has width^2 numbers a sequence and head. Made once for all layers where that is little; else
-    a block of queries at a time, anew in each layer, which costs about as much as the attention
-    itself. A sequence of any length then needs memory in proportion to its length alone.
-
-    Parameters
-    ----------
-    slopes
-        (heads,) float32.
-    inside
-        (n, width) bool, false at padding.
-    dtype
-        That of queries, keys and values.
-    """
-
-    def __init__(self, slopes: torch.Tensor, inside: torch.Tensor, dtype: torch.dtype) -> None:
-        self._slopes, self._inside, self._dtype = slopes, inside, dtype
-        n, width = inside.shape
-        numbers = n * len(slopes) * width
-        most = _WHOLE_ON_CPU if inside.device.type == "cpu" else _WHOLE_ON_GPU
-        self._rows = width if numbers * width <= most else max(1, most // _BLOCKS // numbers)
-        self._whole = self._bias(range(width)) if self._rows == width else None
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend from every position to every unpadded one: (n, heads, width, head_dim) all."""
-        if self._whole is not None:
-            return scaled_dot_product_attention(q, k, v, attn_mask=self._whole)
-        mixed = torch.empty_like(q)
-        for start in range(0, q.shape[2], self._rows):
-            queries = range(start, min(start + self._rows, q.shape[2]))
-            block = slice(queries.start, queries.stop)
-            mixed[:, :, block] = scaled_dot_product_attention(
-                q[:, :, block], k, v, attn_mask=self._bias(queries)
-            )
-        return mixed
-
-    def _bias(self, queries: range) -> torch.Tensor:
-        return attention_bias(self._slopes, self._inside, queries).to(self._dtype)
+    """Attend run by run: queries, keys and values are (n, heads, length, head_dim) views."""
+    mixed = []
+    for run in runs:
+        q, k, v = run.of(joined).view(run.n, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        mixed.append(attend(q, k, v).transpose(1, 2).flatten(2).flatten(0, 1))
+    filler = len(joined) - runs[-1].stop
+    if filler:
+        mixed.append(mixed[0].new_zeros(filler, mixed[0].shape[1]))
+    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]

@@ -44,7 +44,8 @@ class Product:
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether oneDNN multiplies on this device in this type without a detour."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if device.type != "cpu" or not onednn:
         return False
     if dtype == torch.bfloat16:
         return bool(_KERNELS._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above

@@ -14,14 +14,16 @@ from typing import Final
 import torch
 from torch import nn
 
-from virnucpro.encoders.alibi import LinearBias, head_slopes
+from virnucpro.encoders.alibi import AlignedBias, MirroredBias
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.bert_block import BertBlock
 from virnucpro.encoders.config import positive_integer, positive_number
+from virnucpro.encoders.dense import prepack
 from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.packed import Packed, mean_of_runs
 from virnucpro.encoders.placement import dtype_of, open_device
-from virnucpro.encoders.pooling import masked_mean, positions_below
+from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, read_safetensors, without
 from virnucpro.errors import BundleError
 
@@ -95,12 +97,7 @@ class _Stack(nn.Module):
     def __init__(self, config: DnabertSConfig) -> None:
         super().__init__()
         self.layer = nn.ModuleList(
-            BertBlock(
-                config.hidden_size,
-                config.num_attention_heads,
-                config.intermediate_size,
-                config.layer_norm_eps,
-            )
+            BertBlock(config.hidden_size, config.intermediate_size, config.layer_norm_eps)
             for _ in range(config.num_hidden_layers)
         )
 
@@ -112,37 +109,21 @@ class DnabertS(nn.Module):
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.encoder = _Stack(config)
-        self.slopes = head_slopes(config.num_attention_heads)
+        self._mirrored = MirroredBias(config.num_attention_heads)
+        self._aligned = AlignedBias(config.num_attention_heads)
         self.apply(_start)
 
-    def hidden(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Give the last layer's representation.
-
-        Parameters
-        ----------
-        tokens
-            (n, width) int64. What stands beyond a row's length has no influence, whatever its id.
-        lengths
-            (n,) int64, tokens of each row, [CLS] and [SEP] included.
-
-        Returns
-        -------
-        (n, width, dim) of the module's own type; beyond a row's length, numbers without a meaning
-        """
-        inside = positions_below(lengths, tokens.shape[1])
-        x: torch.Tensor = self.embeddings(tokens)
-        bias = LinearBias(torch.tensor(self.slopes, device=x.device), inside, x.dtype)
+    def hidden(self, packed: Packed) -> torch.Tensor:
+        """Give the last layer's representation: (rows, dim) of the module's own type."""
+        x: torch.Tensor = self.embeddings(packed.tokens)
+        attend = self._mirrored if x.device.type == "cpu" else self._aligned
         for layer in self.encoder.layer:
-            x = layer(x, bias)
+            x = layer(x, attend, packed.runs)
         return x
 
-    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Give the mean over all tokens, [CLS] and [SEP] included: (n, dim) float32.
-
-        Parameters are those of `hidden`.
-        """
-        inside = positions_below(lengths, tokens.shape[1])
-        return masked_mean(self.hidden(tokens, lengths), inside)
+    def forward(self, packed: Packed) -> torch.Tensor:
+        """Give the mean over all tokens, [CLS] and [SEP] included: (n, dim) float32."""
+        return mean_of_runs(self.hidden(packed), packed)
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
@@ -176,11 +157,12 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
             f"the model of {path} has {config.vocab_size} tokens. "
             "Take both files from the same model."
         )
-    with torch.device("meta"):
+    with unfilled():
         model = DnabertS(config)
     tensors = {name.removeprefix("bert."): t for name, t in read_safetensors(path).items()}
     fill(model, without(tensors, _UNUSED), path, place, dtype)
-    return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, 0, place)
+    prepack(model)
+    return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, place)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

@@ -2,9 +2,15 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders import alibi
-from virnucpro.encoders.alibi import LinearBias, attention_bias, head_slopes
+from virnucpro.encoders.alibi import AlignedBias, MirroredBias, head_slopes
+from virnucpro.encoders.packed import Run
+
+HEADS, HEAD_DIM = 6, 8
+RUNS = [Run(0, 2, 70), Run(140, 1, 33), Run(173, 3, 32), Run(269, 4, 1)]
+ROWS = 280  # seven of them are no sequence's
 
 
 def test_slopes_of_eight_heads_halve():
@@ -23,35 +29,115 @@ def test_there_is_one_distinct_slope_a_head_within_zero_and_one(heads):
     assert all(0 < slope < 1 for slope in slopes)
 
 
-def test_bias_is_minus_distance_times_slope_both_ways_and_minus_infinity_at_padding():
-    inside = torch.tensor([[True, True, True], [True, True, False]])
-    bias = attention_bias(torch.tensor([0.5, 0.25]), inside)
-    assert bias.shape == (2, 2, 3, 3)
-    assert bias[0, 0].tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5], [-1, -0.5, 0]]
-    assert bias[1, 1].tolist() == [
-        [0, -0.25, -math.inf],
-        [-0.25, 0, -math.inf],
-        [-0.5, -0.25, -math.inf],
+def straight_line(joined, runs):
+    """Sequence by sequence, head by head, in fp64: softmax of the scores minus slope * distance."""
+    q, k, v = joined.double().view(len(joined), 3, HEADS, HEAD_DIM).unbind(1)
+    mixed = torch.zeros_like(q)
+    for run in runs:
+        for first in range(run.start, run.stop, run.length):
+            place = torch.arange(run.length)
+            distance = (place[:, None] - place).abs()
+            for head, slope in enumerate(head_slopes(HEADS)):
+                rows = slice(first, first + run.length)
+                scores = q[rows, head] @ k[rows, head].T / math.sqrt(HEAD_DIM) - slope * distance
+                mixed[rows, head] = torch.softmax(scores, 1) @ v[rows, head]
+    return mixed.flatten(1)
+
+
+@pytest.fixture
+def joined():
+    generator = torch.Generator().manual_seed(3)
+    return 2 * torch.randn(ROWS, 3 * HEADS * HEAD_DIM, generator=generator)
+
+
+@pytest.mark.parametrize("layout", [MirroredBias, AlignedBias])
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(torch.float32, 5e-6), (torch.float16, 5e-3), (torch.bfloat16, 5e-2)]
+)
+def test_both_layouts_attend_as_the_rule_says(joined, layout, dtype, most):
+    mixed = layout(HEADS)(joined.to(dtype), RUNS)
+    assert mixed.dtype == dtype
+    expected = straight_line(joined.to(dtype), RUNS)
+    torch.testing.assert_close(mixed.double(), expected, rtol=0, atol=most)
+
+
+def test_a_mirrored_bias_is_a_view_of_one_ramp_for_all_lengths(joined):
+    bias = MirroredBias(HEADS)
+    bias(joined, RUNS)
+    held = bias.table(70).untyped_storage()
+    for length in (1, 2, 33, 70, 128):
+        table = bias.table(length)
+        assert table.untyped_storage().data_ptr() == held.data_ptr()
+        place = torch.arange(length)
+        distance = (place[:, None] - place.flip(0)).abs()
+        slopes = torch.tensor(head_slopes(HEADS))
+        assert torch.equal(table[0], -slopes[:, None, None] * distance)
+    assert held.nbytes() <= 4 * HEADS * 2 * 128
+
+
+def test_the_ramp_grows_with_the_longest_sequence_alone(joined):
+    bias = MirroredBias(HEADS)
+    bias(joined[:4], [Run(0, 1, 4)])
+    short = bias.table(4).untyped_storage().nbytes()
+    long = bias(joined, [Run(0, 1, ROWS)])
+    assert bias.table(4).untyped_storage().nbytes() > short
+    expected = straight_line(joined, [Run(0, 1, ROWS)])
+    torch.testing.assert_close(long.double(), expected, rtol=0, atol=5e-6)
+
+
+@pytest.fixture
+def biases(monkeypatch):
+    """Collect every bias that the attention is given: (what is added, whether it is broadcast)."""
+    given = []
+
+    def spy(q, k, v, attn_mask):
+        given.append(attn_mask)
+        return scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
+
+    monkeypatch.setattr(alibi, "scaled_dot_product_attention", spy)
+    return given
+
+
+def test_an_aligned_bias_is_broadcast_of_the_keys_type_and_whole_sixteens(joined, biases):
+    AlignedBias(HEADS)(joined.half(), RUNS)
+    assert [tuple(bias.shape) for bias in biases] == [
+        (2, HEADS, 70, 80),
+        (1, HEADS, 33, 48),
+        (3, HEADS, 32, 32),
+        (4, HEADS, 1, 16),
     ]
+    for bias in biases:
+        assert bias.dtype == torch.float16
+        assert bias.stride(0) == 0 or len(bias) == 1
+        assert all(step % 16 == 0 for step in bias.stride()[1:3])
 
 
-@pytest.mark.parametrize("lengths", [[600], [600, 450, 1]])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_in_blocks_of_queries_is_that_with_the_whole_bias(lengths, dtype, monkeypatch):
-    inside = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    slopes = torch.tensor(head_slopes(4))
-    q, k, v = torch.randn(
-        3, len(lengths), 4, max(lengths), 8, generator=torch.Generator().manual_seed(3)
-    ).to(dtype)
-    whole = LinearBias(slopes, inside, dtype).attend(q, k, v)
-    made = []
-    monkeypatch.setattr(alibi, "_WHOLE_ON_CPU", 400_000)
-    monkeypatch.setattr(
-        alibi,
-        "attention_bias",
-        lambda *arguments: made.append(attention_bias(*arguments)) or made[-1],
-    )
-    blocks = LinearBias(slopes, inside, dtype).attend(q, k, v)
-    assert len(made) > 10
-    assert max(bias.numel() for bias in made) <= 400_000
-    torch.testing.assert_close(blocks, whole, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
+def test_tables_that_are_made_once_serve_all_layers_and_all_of_them_are_bounded(
+    joined, biases, monkeypatch
+):
+    bias = AlignedBias(HEADS)
+    for _ in range(2):
+        bias(joined, RUNS)
+    assert [one.data_ptr() for one in biases[:4]] == [one.data_ptr() for one in biases[4:]]
+    monkeypatch.setattr(alibi, "_MOST_HELD", HEADS * 70 * 80)
+    bounded = AlignedBias(HEADS)
+    expected = straight_line(joined, RUNS)
+    for _ in range(2):
+        torch.testing.assert_close(bounded(joined, RUNS).double(), expected, rtol=0, atol=5e-6)
+        assert sum(table.numel() for table in bounded._held.values()) <= HEADS * 70 * 80
+
+
+def test_a_table_too_large_to_be_held_is_made_for_blocks_of_queries(joined, biases, monkeypatch):
+    monkeypatch.setattr(alibi, "_MOST_HELD", 20_000)
+    monkeypatch.setattr(alibi, "_BLOCK", 5_000)
+    mixed = AlignedBias(HEADS)(joined, RUNS)
+    assert len(biases) > 8
+    assert max(bias[0].numel() for bias in biases) <= 20_000
+    torch.testing.assert_close(mixed.double(), straight_line(joined, RUNS), rtol=0, atol=5e-6)
+
+
+def test_a_long_sequence_is_given_a_small_ramp(biases):
+    bias = MirroredBias(2)
+    bias(torch.zeros(5_000, 3 * 2 * 4), [Run(0, 1, 5_000)])
+    assert biases[0].shape == (1, 2, 5_000, 5_000)
+    assert biases[0].untyped_storage().nbytes() <= 4 * 2 * 2 * 8_192

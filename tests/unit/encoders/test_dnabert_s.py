@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
-from virnucpro.encoders.module_encoder import pad
+from virnucpro.encoders.packed import pack
 from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -86,15 +86,6 @@ def test_half_precision_stays_close_in_fp32_vectors(dnabert, bases, precision, l
     assert torch.cosine_similarity(vectors, expected_vectors(module, 3, batch)).min() >= least
 
 
-@pytest.mark.parametrize("padding", [0, 1, 3, 60])
-def test_padding_is_masked_by_length_whatever_its_id(dnabert, bases, padding):
-    folder, module = dnabert()
-    batch = load_encoder(open_spec(folder)).tokenise(bases([4, 400]))
-    with torch.no_grad():
-        vectors = module(*pad(batch, padding))
-    torch.testing.assert_close(vectors, expected_vectors(module, 3, batch), rtol=0, atol=1e-5)
-
-
 def test_ids_that_look_like_padding_count_inside_a_sequence(dnabert):
     folder, module = dnabert()
     encoder = load_encoder(open_spec(folder))
@@ -168,7 +159,7 @@ def test_the_published_config_gives_the_published_names_and_size(shared):
 def test_training_reaches_every_parameter(dnabert, bases):
     folder, module = dnabert()
     batch = load_encoder(open_spec(folder)).tokenise(bases([4, 30]))
-    module(*pad(batch, 0)).square().sum().backward()
+    module(pack(batch)).square().sum().backward()
     assert {name for name, p in module.named_parameters() if p.grad is None} == set()
 
 

@@ -1,0 +1,212 @@
+"""How fast DNABERT-S goes on one thread, beside the reference rule as the published tool calls it.
+
+Windows of 500 random bases through the published shape (12 layers, 768 channels) with random
+weights. The reference takes one window at a time: attention step by step, with scores and bias as
+tables of all pairs, layer after layer as in the published code. Ours takes batches. Both give the
+same vectors, which is checked before any figure is printed. Sides take turns in one process; of
+each piece of work the least time counts. The ceiling is torch.mm at the layers' shapes, and beside
+it the same with weights laid out once, which is what ours multiplies with.
+
+    python scripts/bench/dnabert.py [--quick] [--windows 36] [--turns 5] [--tokens 2048]
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import gelu, layer_norm, linear
+
+from virnucpro.encoders.alibi import head_slopes
+from virnucpro.encoders.base import IntArray
+from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.dense import Product, has_kernels, prepack
+from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.module_encoder import ModuleEncoder
+
+TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
+CPU = torch.device("cpu")
+PUBLISHED = DnabertSConfig(4096, 768, 12, 12, 3072)
+QUICK = DnabertSConfig(4096, 96, 2, 12, 192)
+ALIBI_STARTING_SIZE = 512
+"""Tokens for which the published code keeps its bias."""
+
+Work = Callable[[], torch.Tensor]
+
+
+class Reference:
+    """The published rule, one window at a time, from tensors under their published names."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], config: DnabertSConfig) -> None:
+        self.tensors, self.config = tensors, config
+        place = torch.arange(ALIBI_STARTING_SIZE)
+        slopes = torch.tensor(head_slopes(config.num_attention_heads))
+        distance = (place[:, None] - place).abs()
+        dtype = tensors["embeddings.word_embeddings.weight"].dtype
+        self.alibi = (-slopes[:, None, None] * distance).to(dtype)[None]
+
+    def __call__(self, ids: IntArray) -> torch.Tensor:
+        """Give the mean over all tokens: (1, dim) float32."""
+        tokens = torch.from_numpy(ids)[None]
+        x = self.tensors["embeddings.word_embeddings.weight"][tokens]
+        x = x + self.tensors["embeddings.token_type_embeddings.weight"][0]
+        x = self._norm(x, "embeddings.LayerNorm")
+        width = tokens.shape[1]
+        bias = torch.zeros(1, 1, 1, width, dtype=x.dtype) + self.alibi[:, :, :width, :width]
+        for number in range(self.config.num_hidden_layers):
+            x = self._layer(x, f"encoder.layer.{number}", bias)
+        return x.float().mean(dim=1)
+
+    def _layer(self, x: torch.Tensor, name: str, bias: torch.Tensor) -> torch.Tensor:
+        heads = self.config.num_attention_heads
+        joined = self._linear(x, f"{name}.attention.self.Wqkv").unflatten(2, (3, heads, -1))
+        q, k, v = joined.permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + bias
+        mixed = (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+        mixed = self._linear(mixed, f"{name}.attention.output.dense")
+        x = self._norm(mixed + x, f"{name}.attention.output.LayerNorm")
+        gate, value = linear(x, self.tensors[f"{name}.mlp.gated_layers.weight"]).chunk(2, dim=-1)
+        return self._norm(
+            self._linear(gelu(gate) * value, f"{name}.mlp.wo") + x, f"{name}.mlp.layernorm"
+        )
+
+    def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return linear(x, self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"])
+
+    def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]
+        return layer_norm(x, weight.shape, weight, bias, self.config.layer_norm_eps)
+
+
+def main() -> None:
+    """Print windows a second of every side, and their share of the ceiling."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    config = QUICK if arguments.quick else PUBLISHED
+    batch = windows(arguments.windows, arguments.tokenizer)
+    tokens = sum(len(ids) for ids in batch)
+    print(f"{len(batch)} windows of 500 bases, {tokens / len(batch):.1f} tokens each")
+    sides: dict[str, list[Work]] = {}
+    ceilings: dict[str, dict[str, list[Work]]] = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        model = random_model(config, dtype)
+        reference = Reference(dict(model.state_dict()), config)
+        ceilings[name] = products(config, arguments.tokens, dtype)
+        sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
+        prepack(model)
+        ours = ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU)
+        sides[f"virnucpro, {name}"] = [
+            _bound(ours.encode, part) for part in parts(batch, arguments.tokens)
+        ]
+    with torch.inference_mode():
+        check(sides, batch)
+        report(config, batch, sides, ceilings, arguments)
+
+
+def windows(n: int, tokenizer: Path) -> list[IntArray]:
+    """Tokenise windows of random bases, the longest first."""
+    letters = np.random.default_rng(0).choice(np.frombuffer(b"ACGT", np.uint8), (n, 500))
+    tokenised = BaseTokeniser(tokenizer)([row.tobytes() for row in letters])
+    return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
+
+
+def random_model(config: DnabertSConfig, dtype: torch.dtype) -> nn.Module:
+    """Make the same random weights whatever their type."""
+    torch.manual_seed(0)
+    return DnabertS(config).to(dtype).eval().requires_grad_(requires_grad=False)
+
+
+def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:
+    """Cut the windows as a rank does."""
+    for part in batches([len(ids) for ids in batch], lambda _: tokens):
+        yield [batch[i] for i in part]
+
+
+def products(config: DnabertSConfig, rows: int, dtype: torch.dtype) -> dict[str, list[Work]]:
+    """Give the products of a layer: by torch.mm, and with weights laid out once."""
+    width, inner = config.hidden_size, config.intermediate_size
+    shapes = [(width, 3 * width), (width, width), (width, 2 * inner), (inner, width)]
+    works: dict[str, list[Work]] = {"torch.mm": [], "laid out": []}
+    for inputs, outputs in shapes:
+        x, weight = torch.randn(rows, inputs).to(dtype), torch.randn(outputs, inputs).to(dtype)
+        works["torch.mm"].append(_bound(lambda x, w: torch.mm(x, w.T), x, weight))
+        if has_kernels(CPU, dtype):
+            works["laid out"].append(_bound(Product(weight, None), x))
+    return works
+
+
+def check(sides: dict[str, list[Work]], batch: list[IntArray]) -> None:
+    """Make sure that all sides give the same vectors; this warms them up, too."""
+    expected, *others = (torch.cat([work() for work in works]) for works in sides.values())
+    assert len(expected) == len(batch)
+    for name, vectors in zip(list(sides)[1:], others, strict=True):
+        cosine = torch.cosine_similarity(vectors, expected).min()
+        print(f"  {name:28} against the first: cosine {cosine:.6f} at least")
+        assert cosine > (0.99999 if "fp32" in name else 0.999)
+
+
+def report(
+    config: DnabertSConfig,
+    batch: list[IntArray],
+    sides: dict[str, list[Work]],
+    ceilings: dict[str, dict[str, list[Work]]],
+    arguments: argparse.Namespace,
+) -> None:
+    """Let everything take turns, then print rates."""
+    works = sides | {f"{p} {name}": w for p, kinds in ceilings.items() for name, w in kinds.items()}
+    least = take_turns(works, arguments.turns)
+    width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    a_layer = 2 * (4 * width * width + 3 * width * inner)
+    linear_work = a_layer * layers * sum(len(ids) for ids in batch)
+    rates = {
+        precision: {
+            name: arguments.tokens * a_layer / least[f"{precision} {name}"]
+            for name, kind in kinds.items()
+            if kind
+        }
+        for precision, kinds in ceilings.items()
+    }
+    slowest = least["reference, one by one, fp32"]
+    for name in sides:
+        precision, seconds = name[-4:], least[name]
+        shares = ", ".join(
+            f"{linear_work / seconds / rate:.2f} of {kind} ({rate / 1e9:.0f} GFLOP/s)"
+            for kind, rate in rates[precision].items()
+        )
+        faster = slowest / seconds
+        print(f"  {name:28} {len(batch) / seconds:7.2f} windows/s  {faster:5.2f}x  {shares}")
+
+
+def take_turns(works: dict[str, list[Work]], turns: int) -> dict[str, float]:
+    """Give the seconds of each side: the sum over its pieces of the least time of each."""
+    least = {name: [math.inf] * len(pieces) for name, pieces in works.items()}
+    for _ in range(turns):
+        for name, pieces in works.items():
+            for place, piece in enumerate(pieces):
+                started = time.perf_counter()
+                piece()
+                least[name][place] = min(least[name][place], time.perf_counter() - started)
+    return {name: sum(seconds) for name, seconds in least.items()}
+
+
+def _bound(call: Callable[..., torch.Tensor], *given: torch.Tensor | Sequence[IntArray]) -> Work:
+    return lambda: call(*given)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="a tokenizer.json")
+    parser.add_argument("--windows", type=int, default=36)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=2048, help="of a batch")
+    parser.add_argument("--quick", action="store_true", help="a small model, as a smoke test")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
