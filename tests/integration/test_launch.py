@@ -1,0 +1,278 @@
+"""``virnucpro launch``: a folder of files, stopped and killed in every way, always gone on with."""
+
+import csv
+import gzip
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = pytest.mark.timeout(110)
+DEADLINE = 60.0
+SIZES = {1: 420, 2: 400, 3: 20, 4: 20}
+CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
+
+
+def fasta(seed, n_records):
+    dice = random.Random(seed)
+    return "".join(
+        f">r{seed}_{number}\n{''.join(dice.choices(CODING, k=160))}\n"
+        for number in range(n_records)
+    )
+
+
+def rows_of(out, tables):
+    return {row["file"]: row for row in tables(out / "launch.tsv")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Names that would be one and the same without their endings or folders; one broken file."""
+    folder = tmp_path_factory.mktemp("in")
+    (folder / "sub").mkdir()
+    (folder / "a.fa").write_text(fasta(1, 5))
+    (folder / "a.fa.gz").write_bytes(gzip.compress(fasta(2, 6).encode()))
+    (folder / "sub" / "a.fa").write_text(fasta(3, 4))
+    (folder / "stops.fa").write_text(">s\nTAGTAGATAATGA\n>t\nA\n")
+    (folder / "torn.fa.gz").write_bytes(gzip.compress(fasta(4, 50).encode())[:-200])
+    (folder / "text.fa").write_text("no sequences\n")
+    return folder
+
+
+def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, difference_of, capsys):
+    out = tmp_path / "out"
+    command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
+    first = virnucpro(*command, "--gpus", "cpu:2")
+    assert first.returncode == 2, first.stderr
+    rows = rows_of(out, tables)
+    assert {name: (row["status"], row["sequences"]) for name, row in rows.items()} == {
+        "a.fa": ("done", "5"),
+        "a.fa.gz": ("done", "6"),
+        "sub/a.fa": ("done", "4"),
+        "stops.fa": ("done", "2"),
+        "text.fa": ("failed", "NA"),
+        "torn.fa.gz": ("failed", "NA"),
+    }
+    assert "InputError: " in rows["text.fa"]["error"]
+    assert "torn.fa.gz" in rows["torn.fa.gz"]["error"]
+    assert [line.split()[0] for line in first.stdout.splitlines()[1:]] == list(rows)
+    assert "6 files: 4 done, 2 failed" in first.stderr
+    assert not (out / "text.fa").exists()
+
+    # A run as any other: the same numbers, and every command understands it.
+    alone = tmp_path / "alone"
+    done = virnucpro("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
+    assert done.returncode == 0, done.stderr
+    assert difference_of(alone, out / "a.fa.gz") == []
+    assert main(["status", str(out / "a.fa.gz")]) == 0
+    assert "predict, complete" in capsys.readouterr().out
+    assert main(["verify", str(out / "sub" / "a.fa")]) == 0
+
+    # Once more: one file was mended, one has other sequences now, the rest was done before.
+    segments = {path: path.stat().st_mtime_ns for path in out.rglob("unit-*.h5")}
+    kept = (folder / "a.fa").read_text()
+    (folder / "a.fa").write_text(fasta(9, 5))
+    (folder / "text.fa").write_text(fasta(5, 3))
+    again = virnucpro(*command, "--gpus", "cpu:1", "--resume", "-q")
+    (folder / "a.fa").write_text(kept)
+    assert again.returncode == 2
+    assert again.stdout == ""
+    rows = rows_of(out, tables)
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "a.fa": "failed",
+        "a.fa.gz": "skipped",
+        "sub/a.fa": "skipped",
+        "stops.fa": "skipped",
+        "text.fa": "done",
+        "torn.fa.gz": "failed",
+    }
+    assert "FingerprintError: " in rows["a.fa"]["error"]
+    assert "sequences that the run was made from" in again.stderr
+    assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
+
+
+@pytest.fixture(scope="module")
+def long_files(tmp_path_factory):
+    """Some seconds of work for two workers: two large files, two small ones."""
+    folder = tmp_path_factory.mktemp("long")
+    for seed, n_records in SIZES.items():
+        (folder / f"f{seed}.fa").write_text(fasta(seed, n_records))
+    return folder
+
+
+def segments_of(out):
+    """Every committed segment, with what would change were it written again."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for one in out.iterdir()
+        if one.is_dir()
+        for _, path in RunDirectory(one).segments()
+    }
+
+
+def started(folder, out):
+    """A launch that has committed something of both large files since it began."""
+    out.mkdir(exist_ok=True)
+    before = segments_of(out)
+    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    process = subprocess.Popen(
+        [*command, "--gpus", "cpu:2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + DEADLINE
+    while len({path.parents[2] for path in segments_of(out).keys() - before.keys()}) < 2:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_stopped_then_killed_then_a_worker_killed(
+    long_files, tmp_path, tables, capsys, no_orphan, ranks_of
+):
+    out = tmp_path / "out"
+    with started(long_files, out) as process:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 143
+        assert "Repeat the command" in said
+        assert "Traceback" not in said
+        no_orphan(process.pid)
+    content = json.loads((out / "launch.json").read_text())
+    assert {one["status"] for one in content["files"]} == {"left"}
+    stopped = segments_of(out)
+
+    with started(long_files, out) as process:
+        assert len(ranks_of(process)) == 2
+        process.kill()
+        process.communicate()
+        no_orphan(process.pid)
+    killed = segments_of(out)
+    assert main(["status", str(out / "f1.fa")]) == 0
+    assert "predict, incomplete" in capsys.readouterr().out
+
+    with started(long_files, out) as process:
+        os.kill(ranks_of(process)[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        no_orphan(process.pid)
+    done = segments_of(out)
+    assert stopped.items() <= killed.items() <= done.items()
+    rows = rows_of(out, tables)
+    assert {row["status"] for row in rows.values()} == {"done"}
+    assert sorted(row["attempts"] for row in rows.values()) == ["1", "1", "1", "2"]
+    assert "is begun again" in said
+    for number, n_records in SIZES.items():
+        answered = tables(out / f"f{number}.fa" / "predictions.tsv")
+        assert len(answered) == n_records
+        assert {row["status"] for row in answered} == {"scored"}
+    assert main(["verify", str(out / "f1.fa")]) == 0
+
+
+WORDS = Path(__file__).parents[2] / "scripts" / "word_counts.py"
+
+
+def test_anybodys_worker_with_a_table_on_a_terminal(tmp_path):
+    """One that has nothing to do with sequences; the command finds it by its file."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"text{number}.md").write_text("many words, many meanings " * (number + 1))
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder),
+                *("-o", tmp_path / "out", "--gpus", "cpu:2"),
+                *("--worker", f"{WORDS}:WordStatistics", "--set", "shortest=5"),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            env=os.environ | {"TERM": "xterm", "COLUMNS": "120"},
+        )
+        os.close(theirs)
+        output, _ = process.communicate(timeout=30)
+        shown = terminal.read(1 << 20).decode()
+    assert process.returncode == 0
+    assert "Status" in shown
+    assert "6 of 6 tasks" in shown
+    header, *rows = (line.split() for line in output.splitlines())
+    assert header[:4] == ["file", "words", "distinct", "most_common"]
+    assert rows[2][:4] == ["text2.md", "6", "2", "words"]
+    assert len(rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--gpus", "cpu:0"], 64, "cpu:N"),
+        (["--worker", "no.such"], 64, "cannot be imported"),
+        (["--bundle", "no-such"], 1, "no-such"),
+        (["--pattern", "*.nothing"], 1, "no file there"),
+        (["--worker", f"{WORDS}:WordStatistics", "--bundle", "mini"], 64, "--set"),
+        (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
+    ],
+)
+def test_what_cannot_be_done_is_told_at_once(folder, tmp_path, capsys, arguments, code, said):
+    command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
+    assert main([*command, "-q", *arguments]) == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.timeout(1500)
+def test_all_valid_viruses_killed_once_and_one_of_them_broken(shared, tmp_path, tables, no_orphan):
+    with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    names = [
+        f"{row['id']}.fa.gz" for row in rows if (row["group"], row["split"]) == ("virus", "valid")
+    ]
+    assert len(names) == 152
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to(shared / "genomes" / "virus" / name)
+    broken = folder / names[70]
+    whole = broken.read_bytes()
+    broken.unlink()
+    broken.write_bytes(whole[: len(whole) // 2])
+    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    command += ["--pattern", "*.fa.gz", "--gpus", "cpu:2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        while len(list(out.glob("*/predictions.tsv"))) < 30:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        no_orphan(process.pid)
+    before = segments_of(out)
+    finished = {path.parent.name for path in out.glob("*/predictions.tsv")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    assert done.returncode == 2, done.stderr
+    assert before.items() <= segments_of(out).items()
+    table = rows_of(out, tables)
+    assert sorted(table) == sorted(names)
+    assert [name for name, row in table.items() if row["status"] == "failed"] == [names[70]]
+    assert names[70] in table[names[70]]["error"]
+    assert finished <= {name for name, row in table.items() if row["status"] == "skipped"}
+    assert all(row["status"] in {"done", "skipped", "failed"} for row in table.values())
+    for name in random.Random(1).sample(sorted(set(names) - {names[70]}), 5):
+        assert main(["verify", str(out / name)]) == 0
