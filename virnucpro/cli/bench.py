@@ -66,11 +66,11 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.bench import measure_bundle, measure_model, measuring_of
+    from virnucpro.pipeline.bench import Measuring, measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
     keep_freed_memory()  # as a run's ranks do
-    measuring = measuring_of(
+    measuring = Measuring(
         device=arguments.device,
         precision=arguments.precision,
         threads=arguments.threads,

@@ -40,14 +40,16 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.embed import embed, embed_job
+    from virnucpro.pipeline.precision import with_precision
 
     job = embed_job(
         arguments.inputs,
         encoder=arguments.encoder,
-        precision=arguments.precision,
         embeddings=arguments.embeddings,
     )
+    execution = execution_of(arguments)
+    job = with_precision(job, arguments.precision, execution)
     with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        outcome = embed(job, execution_of(arguments), reporter)
+        outcome = embed(job, execution, reporter)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

@@ -17,6 +17,8 @@ __all__ = [
     "seconds",
 ]
 
+_PRECISIONS = ("auto", "fp32", "fp16", "bf16")
+
 
 def positive(text: str) -> int:
     """Parse a whole number above zero."""
@@ -123,9 +125,11 @@ def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[st
     """Add what is computed with and stored as which kind of number."""
     parser.add_argument(
         "--precision",
-        choices=("fp32", "fp16", "bf16"),
-        default="fp32",
-        help="numbers that the encoders compute with; default: %(default)s",
+        choices=_PRECISIONS,
+        default="auto",
+        help="numbers that the encoders compute with; auto: those of the run where one is gone on "
+        "with, fp32 for small encoders, and for large ones fp16 on a GPU and bf16 on a CPU that "
+        "multiplies matrices of it (AMX); default: %(default)s",
     )
     parser.add_argument(
         "--embeddings",
@@ -146,7 +150,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("auto", "fp32", "fp16", "bf16"),
+        choices=_PRECISIONS,
         default="auto",
         help="numbers to compute with; auto: what a run takes on this device; default: %(default)s",
     )

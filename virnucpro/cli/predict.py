@@ -40,6 +40,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.precision import with_precision
     from virnucpro.pipeline.predict import predict, predict_job
 
     job = predict_job(
@@ -48,10 +49,11 @@ def _run(arguments: argparse.Namespace) -> int:
         window=arguments.window,
         tiling=arguments.tiling,
         genetic_code=arguments.genetic_code,
-        precision=arguments.precision,
         embeddings=arguments.embeddings,
     )
+    execution = execution_of(arguments)
+    job = with_precision(job, arguments.precision, execution)
     with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        outcome = predict(job, execution_of(arguments), reporter)
+        outcome = predict(job, execution, reporter)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

@@ -18,11 +18,12 @@ from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.random_weights import size_named, write_random_encoder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import Work, n_parameters, work_of
+from virnucpro.encoders.sizes import n_parameters, work_of
 from virnucpro.pipeline.fitting import free_memory, refuse_what_does_not_fit
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
-from virnucpro.pipeline.precision import PrecisionChoice, device_of, precision_of
+from virnucpro.pipeline.own_device import device_of, kind_of
+from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
 
 __all__ = [
     "STAGES",
@@ -31,7 +32,6 @@ __all__ = [
     "measure_bundle",
     "measure_encoder",
     "measure_model",
-    "measuring_of",
 ]
 
 STAGES: Final = ("tokenise", "collate", "encode", "fetch")
@@ -55,23 +55,20 @@ class Measuring:
     Attributes
     ----------
     device, precision
-        As `load_encoder` takes them.
+        As `load_encoder` takes them, or ``auto``.
     threads
         Of the CPU, for matrix products and all else.
     lengths
         As `made_up` takes them.
     seconds
         For one encoder, its ceiling included, its loading not. One batch is done at least.
-    batch_tokens
-        Budget of a batch.
     """
 
-    device: str
-    precision: Precision
-    threads: int
-    lengths: str
-    seconds: float
-    batch_tokens: int
+    device: str = "auto"
+    precision: PrecisionChoice = "auto"
+    threads: int = 1
+    lengths: str = SIX_FRAME
+    seconds: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +77,8 @@ class EncoderFigures:
 
     Attributes
     ----------
+    batch_tokens
+        Budget of a batch: that with which a run begins.
     load_seconds
         From its files to ready.
     sequences, tokens
@@ -142,27 +141,6 @@ class EncoderFigures:
         }
 
 
-def measuring_of(
-    *,
-    device: str = "auto",
-    precision: PrecisionChoice = "auto",
-    threads: int = 1,
-    lengths: str = SIX_FRAME,
-    seconds: float = 20.0,
-) -> Measuring:
-    """Say what to measure: on this device, with the batches that a run begins with there.
-
-    Raises
-    ------
-    DeviceError
-        When there is no such device.
-    """
-    place = device_of(device)
-    kind = open_device(place).type
-    precise = precision_of(precision, place)
-    return Measuring(place, precise, threads, lengths, seconds, BATCH_TOKENS[kind])
-
-
 def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
     """Measure random weights of a published size; they are written to a temporary folder.
 
@@ -171,12 +149,14 @@ def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
     UsageError
         When there is no such size, or no room for the file; as `measure_encoder`.
     DeviceError
-        When the device has not memory enough: before anything is written.
+        When there is no such device, or not memory enough: before anything is written.
     """
-    size, free = size_named(name), free_memory(measuring.device)
-    refuse_what_does_not_fit(name, n_parameters(size), measuring.precision, measuring.device, free)
+    n_weights, device = n_parameters(size_named(name)), device_of(measuring.device)
+    precision = precision_on(measuring.precision, kind_of(device), 4 * n_weights)
+    refuse_what_does_not_fit(name, n_weights, precision, device, free_memory(device))
     with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
-        return measure_encoder(write_random_encoder(Path(folder), name), measuring)
+        spec = write_random_encoder(Path(folder), name)
+        return measure_encoder(spec, measuring, device, precision)
 
 
 def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
@@ -187,10 +167,14 @@ def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
     BundleError
         When there is no such bundle, or it is damaged; as `measure_encoder`.
     """
-    return [measure_encoder(spec, measuring) for spec in open_bundle(name).encoders]
+    encoders, device = open_bundle(name).encoders, device_of(measuring.device)
+    precision = precision_on(measuring.precision, kind_of(device), weight_bytes(encoders))
+    return [measure_encoder(spec, measuring, device, precision) for spec in encoders]
 
 
-def measure_encoder(spec: EncoderSpec, measuring: Measuring) -> EncoderFigures:
+def measure_encoder(
+    spec: EncoderSpec, measuring: Measuring, device: str, precision: Precision
+) -> EncoderFigures:
     """Load an encoder, and let it encode made-up sequences.
 
     The stages follow each other, so that each can be measured; a run lays batches out and fetches
@@ -201,22 +185,35 @@ def measure_encoder(spec: EncoderSpec, measuring: Measuring) -> EncoderFigures:
     BundleError, DeviceError, UsageError
         As `load_encoder`, `made_up` and `work_of`.
     """
-    work = work_of(spec)
-    device = open_device(measuring.device)
+    work, place = work_of(spec), open_device(device)
+    batch_tokens = BATCH_TOKENS[kind_of(device)]
     sequences = made_up(_SEQUENCES, measuring.lengths).of(spec.view)
     torch.set_num_threads(measuring.threads)
-    loading = _Clock(device)
-    encoder = loading.timed(
-        "load", lambda: load_encoder(spec, measuring.device, measuring.precision)
-    )
-    ceiling = GemmCeiling(
-        work.products, measuring.batch_tokens, device, dtype_of(measuring.precision)
-    )
+    loading = _Clock(place)
+    encoder = loading.timed("load", lambda: load_encoder(spec, device, precision))
+    ceiling = GemmCeiling(work.products, batch_tokens, place, dtype_of(precision))
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
-    course = _Course(encoder, device, sequences, measuring.batch_tokens)
+    course = _Course(encoder, place, sequences, batch_tokens)
     course.run((1 - 2 * _CEILING_SHARE) * measuring.seconds)
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
-    return _figures(spec, measuring, work, course, ceiling.rate, loading.seconds["load"])
+    lengths = course.lengths
+    tokens = int(lengths.sum())
+    return EncoderFigures(
+        encoder=spec.name,
+        device=device,
+        precision=precision,
+        threads=measuring.threads,
+        lengths=measuring.lengths,
+        batch_tokens=batch_tokens,
+        load_seconds=loading.seconds["load"],
+        sequences=len(lengths),
+        tokens=tokens,
+        passes=course.passes,
+        seconds=course.seconds,
+        linear_operations=work.linear,
+        attention_operations=work.attention(lengths) / tokens,
+        ceiling=ceiling.rate,
+    )
 
 
 class _Clock:
@@ -312,31 +309,3 @@ def _spread(n: int) -> IntArray:
     bits = max(1, (n - 1).bit_length())
     reversed_bits = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)]
     return np.array([number for number in reversed_bits if number < n], np.int64)
-
-
-def _figures(
-    spec: EncoderSpec,
-    measuring: Measuring,
-    work: Work,
-    course: _Course,
-    ceiling: float,
-    load_seconds: float,
-) -> EncoderFigures:
-    lengths = course.lengths
-    tokens = int(lengths.sum())
-    return EncoderFigures(
-        encoder=spec.name,
-        device=measuring.device,
-        precision=measuring.precision,
-        threads=measuring.threads,
-        lengths=measuring.lengths,
-        batch_tokens=measuring.batch_tokens,
-        load_seconds=load_seconds,
-        sequences=len(lengths),
-        tokens=tokens,
-        passes=course.passes,
-        seconds=course.seconds,
-        linear_operations=work.linear,
-        attention_operations=work.attention(lengths) / tokens,
-        ceiling=ceiling,
-    )

@@ -14,7 +14,6 @@ from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.placement import open_device
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import InputError
 from virnucpro.pipeline.agreement import (
@@ -25,7 +24,8 @@ from virnucpro.pipeline.agreement import (
 )
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import made_up
-from virnucpro.pipeline.precision import PrecisionChoice, device_of, precision_of
+from virnucpro.pipeline.own_device import device_of, kind_of
+from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -99,7 +99,7 @@ def parity_of_bundle(
     """
     bundle = open_bundle(name)
     place = device_of(device)
-    precise = precision_of(precision, place)
+    precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
     texts = _texts(fasta, _frames_of(bundle), n_sequences)
     pairs = [_both(spec, texts[spec.view], place, precise) for spec in bundle.encoders]
     return Parity(
@@ -132,7 +132,7 @@ def parity_of_encoder(
         When encoder, device or `fasta` cannot be used, or no sequence has a letter.
     """
     spec, place = open_spec(path), device_of(device)
-    precise = precision_of(precision, place)
+    precise = precision_on(precision, kind_of(place), weight_bytes([spec]))
     alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
     texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)
     found, wanted = _both(spec, texts[spec.view], place, precise)
@@ -183,16 +183,16 @@ def _both(
 
     One encoder is in memory at a time.
     """
-    found = _in_batches(load_encoder(spec, device, precision), texts, open_device(device).type)
+    found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind_of(device)])
     return found, _one_by_one(load_encoder(spec, "cpu", "fp32"), texts)
 
 
-def _in_batches(encoder: Encoder, texts: Sequence[bytes], kind: str) -> FloatArray:
+def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> FloatArray:
     ids = encoder.tokenise(texts)
     lengths = np.array([len(one) for one in ids], np.int64)
     order = longest_first(lengths)
     vectors = np.empty((len(ids), encoder.dim), np.float32)
-    for batch in batches(lengths[order], lambda _: BATCH_TOKENS[kind]):
+    for batch in batches(lengths[order], lambda _: batch_tokens):
         rows = order[batch.start : batch.stop]
         vectors[rows] = encoder.encode([ids[row] for row in rows]).cpu().numpy()
     return vectors

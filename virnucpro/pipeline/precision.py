@@ -1,33 +1,100 @@
-"""Which device, and which kind of number there, where nobody said so."""
+"""With which kind of number encoders compute where nobody said so."""
 
-from typing import Literal, TypeAlias
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
-import torch
+from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import Job
+from virnucpro.pipeline.manifest import is_manifest, read_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import parse_devices
 
-from virnucpro.encoders.base import Precision
-from virnucpro.encoders.placement import open_device
-
-__all__ = ["PrecisionChoice", "device_of", "precision_of"]
+__all__ = [
+    "PrecisionChoice",
+    "cpu_flags",
+    "default_precision",
+    "precision_on",
+    "weight_bytes",
+    "with_precision",
+]
 
 PrecisionChoice: TypeAlias = Precision | Literal["auto"]
 
+_LARGE: Final = 100_000_000
+"""Bytes of weights, at fp32, from which on half precision is worth its rounding."""
 
-def device_of(name: str) -> str:
-    """Give torch's name of a device: ``auto`` is the first GPU where there is one, else the CPU."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+_CPUINFO: Final = Path("/proc/cpuinfo")
 
 
-def precision_of(choice: PrecisionChoice, device: str) -> Precision:
-    """Say what ``auto`` means on a device; any other choice as it is.
+def default_precision(
+    kind: Literal["cpu", "cuda"], flags: Collection[str], n_bytes: int
+) -> Precision:
+    """Say what to compute with.
+
+    Small encoders compute at fp32: they are fast anyway. Large ones compute at fp16 on a GPU, as
+    fast as bf16 and eight times nearer to fp32, and at bf16 on a CPU that multiplies matrices of
+    it; other CPUs gain too little.
+
+    Parameters
+    ----------
+    kind
+        Of the device.
+    flags
+        What the CPU can do, in Linux's names.
+    n_bytes
+        Weights of all encoders.
+    """
+    if n_bytes < _LARGE:
+        return "fp32"
+    if kind == "cuda":
+        return "fp16"
+    return "bf16" if "amx_bf16" in flags else "fp32"
+
+
+def cpu_flags(cpuinfo: str) -> frozenset[str]:
+    """Read what the first CPU of /proc/cpuinfo can do; nothing where it does not say so."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()
+
+
+def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
+    """Add up the files of weights."""
+    return sum(spec.file("weights").stat().st_size for spec in encoders)
+
+
+def precision_on(choice: PrecisionChoice, kind: Literal["cpu", "cuda"], n_bytes: int) -> Precision:
+    """Say what ``auto`` means on this machine; any other choice as it is.
+
+    See `default_precision` for the parameters.
+    """
+    if choice != "auto":
+        return choice
+    return default_precision(kind, cpu_flags(_CPUINFO.read_text()), n_bytes)
+
+
+def with_precision(job: Job, choice: PrecisionChoice, execution: Execution) -> Job:
+    """Settle the precision of a job: part of what a resume must repeat, once it is settled.
+
+    ``auto`` is that of the run which is gone on with, whatever devices it has now; else what suits
+    the devices.
 
     Raises
     ------
-    DeviceError
-        When there is no such device.
+    UsageError, DeviceError
+        When the devices make no sense or are not there.
+    NotARunError
+        When there is a run that cannot be read.
     """
-    kind = open_device(device).type
-    if choice != "auto":
-        return choice
-    return "fp16" if kind == "cuda" else "fp32"
+    run = RunDirectory(execution.outdir)
+    goes_on = execution.resume and run.run_json.is_file() and is_manifest(run.run_json)
+    if choice == "auto" and goes_on:
+        return replace(job, precision=read_manifest(run).parameters["precision"])
+    kind = parse_devices(execution.devices, os.environ)[0].kind
+    return replace(job, precision=precision_on(choice, kind, weight_bytes(job.encoders)))

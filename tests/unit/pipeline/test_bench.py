@@ -3,23 +3,21 @@ import json
 import numpy as np
 import pytest
 
-from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.encoders.sizes import PUBLISHED
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.pipeline import bench
-from virnucpro.pipeline.bench import STAGES, measure_encoder, measure_model, measuring_of
+from virnucpro.pipeline.bench import STAGES, Measuring, measure_bundle, measure_model
 from virnucpro.pipeline.fitting import free_memory, refuse_what_does_not_fit
 
 
 @pytest.fixture
 def brief():
-    return measuring_of(device="cpu", precision="fp32", seconds=0.1)
+    return Measuring("cpu", "fp32", seconds=0.1)
 
 
 def test_figures_hang_together(brief):
-    for spec in open_bundle("mini").encoders:
-        figures = measure_encoder(spec, brief)
+    for figures in measure_bundle("mini", brief):
         assert tuple(figures.seconds) == STAGES
         assert min(figures.seconds.values()) > 0
         assert figures.passes >= 1

@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.errors import UsageError
+from virnucpro.pipeline import precision
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.pipeline.own_device import device_of, kind_of
+from virnucpro.pipeline.precision import (
+    cpu_flags,
+    default_precision,
+    precision_on,
+    weight_bytes,
+    with_precision,
+)
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.session import open_session
+from virnucpro.run_dir import RunDirectory
+
+EXAMPLE = "tests/data/example.fa"
+AMX = {"avx512_bf16", "amx_bf16", "amx_tile"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "n_bytes", "wanted"),
+    [
+        ("cuda", set(), 10**10, "fp16"),
+        ("cuda", AMX, 10**10, "fp16"),
+        ("cuda", AMX, 10**6, "fp32"),
+        ("cpu", AMX, 10**10, "bf16"),
+        ("cpu", AMX, 10**8, "bf16"),
+        ("cpu", AMX, 10**8 - 1, "fp32"),
+        ("cpu", {"avx512_bf16"}, 10**10, "fp32"),
+        ("cpu", set(), 10**10, "fp32"),
+    ],
+)
+def test_what_is_chosen_where_nobody_did(kind, flags, n_bytes, wanted):
+    assert default_precision(kind, flags, n_bytes) == wanted
+
+
+@pytest.mark.parametrize("choice", ["fp32", "fp16", "bf16"])
+def test_a_choice_is_kept(choice):
+    assert precision_on(choice, "cuda", 10**10) == choice
+
+
+def test_flags_are_the_first_cpus():
+    text = "processor\t: 0\nflags\t\t: fpu amx_bf16\nprocessor\t: 1\nflags\t\t: fpu\n"
+    assert cpu_flags(text) == {"fpu", "amx_bf16"}
+    assert cpu_flags("Features : asimd\n") == frozenset()
+
+
+def test_mini_computes_at_fp32_everywhere():
+    n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
+    assert 10**5 < n_bytes < 10**7
+    assert {default_precision(kind, AMX, n_bytes) for kind in ("cpu", "cuda")} == {"fp32"}
+
+
+def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    job = predict_job([EXAMPLE])
+    first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
+    settled = with_precision(job, "auto", first)
+    with open_session(settled, first, SilentReporter()) as session:
+        assert session.manifest.parameters["precision"] == "bf16"
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    assert with_precision(job, "auto", first).precision == "bf16"
+    assert with_precision(job, "fp16", first).precision == "fp16"
+    anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
+    assert with_precision(job, "auto", anew).precision == "fp32"
+
+
+def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
+    (tmp_path / "file").write_text("")
+    execution = Execution(tmp_path / "file", devices="cpu", resume=True)
+    assert with_precision(predict_job([EXAMPLE]), "auto", execution).precision == "fp32"
+
+
+def test_the_command_line_settles_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    path = tmp_path / "short.fa"
+    path.write_text(">a\nAC\n")  # nothing to encode
+    assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
+    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "bf16"
+
+
+def test_devices_that_no_run_uses_are_refused():
+    assert device_of("cpu") == "cpu"
+    assert device_of("auto") in {"cpu", "cuda"}
+    with pytest.raises(UsageError, match="meta"):
+        kind_of("meta")
