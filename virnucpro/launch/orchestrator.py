@@ -67,6 +67,11 @@ class LaunchReport:
 class LauncherOrchestrator:
     """Has the files of a folder done, each by one of the workers that stay on their devices.
 
+    A task is a file's path, as a string. A worker's ``setup`` is given, as far as it takes them,
+    `input_dir`, `output_dir` (both `Path`), `device` (``cuda`` or ``cpu``: it sees its own alone)
+    and `threads`. The scalars of the dict that it returns stand in the table; ``complete=False``
+    says that the file was done in part, ``skipped=True`` that it had been done before.
+
     Attributes
     ----------
     gpu_detector, resource_allocator
@@ -122,16 +127,10 @@ class LauncherOrchestrator:
     ) -> LaunchReport:
         """Do every file of a folder, and write ``launch.tsv`` and ``launch.json``.
 
-        A task is a file's path, as a string. A worker's ``setup`` is given, as far as it takes
-        them, `input_dir`, `output_dir` (both `Path`), `device` (``cuda`` or ``cpu``: it sees its
-        own device alone) and `threads`. The scalars of the dict that it returns stand in the table;
-        ``complete=False`` says that it was done in part, ``skipped=True`` that there was nothing
-        to do.
-
         Parameters
         ----------
         gpus
-            ``auto``, ``0,1``, ``cpu:2``, or a list of numbers and devices.
+            ``auto``, ``0,1``, ``cpu:2``, or a list of numbers or of devices.
         pattern
             Which files below `input_dir`; those below `output_dir` do not count.
         worker
@@ -159,16 +158,10 @@ class LauncherOrchestrator:
         gpu_ids, devices = self._devices(gpus, len(plan.files), options)
         plan.target.mkdir(parents=True, exist_ok=True)
         threads = max(1, _threads(options) // len(devices))
-        offered = {
-            "input_dir": plan.source,
-            "output_dir": plan.target,
-            "device": devices[0].kind,
-            "threads": threads,
-        }
         balancer = self.load_balancer = LoadBalancer(gpu_ids)
         self.process_spawner = _spawner(plan.target, threads, options)
         try:
-            keywords = accepted(plan.worker, offered) | setup_kwargs
+            keywords = plan.offered(devices[0], threads) | setup_kwargs
             self._work(plan, gpu_ids, devices, options, keywords)
         finally:
             self.process_spawner.terminate_all()
@@ -280,6 +273,16 @@ class _Plan:
     pattern: str
     worker: type[BaseWorker]
     files: Sequence[Path]
+
+    def offered(self, device: Device, threads: int) -> dict[str, Any]:
+        """Give the keywords that the worker's setup takes of those that there are."""
+        keywords = {
+            "input_dir": self.source,
+            "output_dir": self.target,
+            "device": device.kind,
+            "threads": threads,
+        }
+        return accepted(self.worker, keywords)
 
 
 def _threads(options: LaunchOptions) -> int:

@@ -54,19 +54,16 @@ def process_records(
     n_gpus
         How many workers.
     devices
-        What they see; by default the first GPUs that this process may use, a CPU each where there
-        is none.
-    max_attempts
-        How often a batch may be begun whose workers die.
-    batch_timeout
-        Seconds that a batch may take, or None.
+        What they see; the first GPUs by default, CPUs where there is none.
+    max_attempts, batch_timeout
+        How often a batch may be begun whose workers die, and how many seconds it may take.
     **setup_kwargs
         For the worker's ``setup``.
 
     Returns
     -------
-    In the order of `records`, what the worker made of each; of a batch that failed, or that no
-    worker was left for, the records themselves, with the reason in ``_error``.
+    What the worker made of each, in their order; of a batch that failed, or that no worker was left
+    for, the records themselves, with the reason in ``_error``.
 
     Raises
     ------
@@ -79,20 +76,7 @@ def process_records(
         raise ValueError("n_gpus and batch_size must be at least 1.")
     if not records:
         return []
-    batches = [
-        list(records[first : first + batch_size]) for first in range(0, len(records), batch_size)
-    ]
-    answers: dict[int, list[dict[str, Any]]] = {}
-
-    def fail(batch: int, why: str) -> None:
-        answers[batch] = [{**record, "_error": why} for record in batches[batch]]
-
-    def take(batch: int, made: object, _worker: int) -> None:
-        if isinstance(made, list) and len(made) == len(batches[batch]):
-            answers[batch] = made
-        else:
-            fail(batch, f"the worker must return a list of {len(batches[batch])} dicts.")
-
+    batches = _Batches(records, batch_size)
     dispatcher = Dispatcher(
         load_worker(worker) if isinstance(worker, str) else worker,
         range(n_gpus),
@@ -101,18 +85,43 @@ def process_records(
     )
     try:
         dispatcher.run(
-            batches,
-            take,
-            on_error=lambda batch, text, _: fail(batch, reason_of(text)),
-            on_timeout=lambda batch, limit, _: fail(batch, f"took longer than {limit:g} s."),
+            batches.tasks,
+            batches.take,
+            on_error=lambda batch, text, _: batches.fail(batch, reason_of(text)),
+            on_timeout=lambda batch, limit, _: batches.fail(batch, f"took longer than {limit:g} s"),
             task_timeout=batch_timeout,
             **setup_kwargs,
         )
     except RuntimeError as error:  # no worker is left: the records must not be lost with them
-        for batch in range(len(batches)):
-            if batch not in answers:
-                fail(batch, str(error))
-    return [record for batch in range(len(batches)) for record in answers[batch]]
+        return batches.answered(str(error))
+    return batches.answered("no worker has answered")
+
+
+class _Batches:
+    """Records in runs of `size`, and what became of them."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]], size: int) -> None:
+        self.tasks = [list(records[at : at + size]) for at in range(0, len(records), size)]
+        self._answers: dict[int, list[dict[str, Any]]] = {}
+
+    def take(self, batch: int, made: object, _worker: int) -> None:
+        """Take what a worker made of a batch."""
+        size = len(self.tasks[batch])
+        if isinstance(made, list) and len(made) == size:
+            self._answers[batch] = made
+        else:
+            self.fail(batch, f"the worker must return a list of {size} dicts, one a record")
+
+    def fail(self, batch: int, why: str) -> None:
+        """Give a batch back as it is, with the reason."""
+        self._answers[batch] = [{**record, "_error": why} for record in self.tasks[batch]]
+
+    def answered(self, otherwise: str) -> list[dict[str, Any]]:
+        """Give all records in order, `otherwise` being why some have no answer."""
+        for batch in range(len(self.tasks)):
+            if batch not in self._answers:
+                self.fail(batch, otherwise)
+        return [record for batch in sorted(self._answers) for record in self._answers[batch]]
 
 
 def _default_devices(n_gpus: int) -> list[Device]:

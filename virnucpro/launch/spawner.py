@@ -103,26 +103,17 @@ class ProcessSpawner:
         if self._thread is not None and self._thread.is_alive():
             raise UsageError("workers are at work already: wait for them, or use another spawner.")
         self._files = []
-        dispatcher, show = self._dispatch(worker, gpu_ids, devices or list(gpu_ids))
+        dispatcher, runner = self._dispatch(worker, gpu_ids, devices or list(gpu_ids))
         listener = _Listener(dispatcher, self._files, gpu_ids, result_queue)
-
-        def work() -> None:
-            error: BaseException | None = None
-            try:
-                show.run(
-                    self._tasks(task_queue),
-                    **listener.callbacks,
-                    task_timeout=self._file_timeout,
-                    total_tasks=total_files,
-                    **setup_kwargs,
-                )
-            except BaseException as raised:  # noqa: BLE001 - told to whoever waits for results
-                error = raised
-            result_queue.put(RunOver(error))
 
         self._dispatcher = dispatcher
         # Daemonic: a program that ends without waiting ends, and takes the workers along.
-        self._thread = threading.Thread(target=work, name="virnucpro-launch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(runner, task_queue, listener, total_files, setup_kwargs),
+            name="virnucpro-launch",
+            daemon=True,
+        )
         self._thread.start()
 
     def wait_for_completion(self, timeout: float | None = None) -> bool:
@@ -147,6 +138,28 @@ class ProcessSpawner:
             task = one["current_task"]
             one["current_task"] = None if task is None else self._files[task]
         return workers
+
+    def _work(
+        self,
+        runner: Any,  # noqa: ANN401 - a dispatcher, with or without a table around it
+        task_queue: TaskQueue,
+        listener: "_Listener",
+        total_files: int | None,
+        setup_kwargs: Mapping[str, Any],
+    ) -> None:
+        """Run the dispatcher to its end, in the thread."""
+        error: BaseException | None = None
+        try:
+            runner.run(
+                self._tasks(task_queue),
+                **listener.callbacks,
+                task_timeout=self._file_timeout,
+                total_tasks=total_files,
+                **setup_kwargs,
+            )
+        except BaseException as raised:  # noqa: BLE001 - told to whoever waits for results
+            error = raised
+        listener.over(error)
 
     def _tasks(self, task_queue: TaskQueue) -> Iterator[str]:
         for file in iter(task_queue.get, None):
@@ -192,6 +205,10 @@ class _Listener:
         self._results = results
         self._gpus = dict(zip(worker_ids(gpu_ids), gpu_ids, strict=True))
         self._retries: dict[int, int] = {}
+
+    def over(self, error: BaseException | None) -> None:
+        """Tell that there will be nothing more."""
+        self._results.put(RunOver(error))
 
     @property
     def callbacks(self) -> dict[str, Any]:
