@@ -1,6 +1,7 @@
 """Units of a small index through mini's own encoders, with a memory and weights made to fail."""
 
 import random
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -133,6 +134,81 @@ def test_a_watch_hears_of_every_row_before_and_after(task, index):
     assert watch.rows[-1] == N_ROWS
     assert len(watch.rows) == len(watch.batches)
     same_but_for([], segment, segment)
+
+
+def fed_by(embedder):
+    future = Future()
+    future.set_result(embedder.feed(3, 0, N_ROWS))
+    return future
+
+
+def test_what_was_fed_gives_the_same_bits_and_is_waited_for_in_its_place(task, index, healthy):
+    watch, embedder = Watch(), RowEmbedder(task, index)
+    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion(), fed_by(embedder))
+    assert encode_segment(segment) == encode_segment(healthy)
+    assert watch.places[0] == Place(3, tokenising(0), 0, N_ROWS)
+    assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
+
+
+def test_what_the_feeder_raises_is_raised_where_its_tokens_are_needed(task, index):
+    watch, fed = Watch(), Future()
+    fed.set_exception(ValueError("planted"))
+    with pytest.raises(ValueError, match="planted"):
+        RowEmbedder(task, index).embed(3, 0, N_ROWS, watch, Suspicion(), fed)
+    assert watch.places == [Place(3, tokenising(0), 0, N_ROWS)]
+
+
+@pytest.fixture
+def rank_encoder(task):
+    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
+
+
+def through_one_encoder(rank_encoder, index, *, ahead):
+    watch = Watch()
+    ids = rank_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
+    vectors, reasons = rank_encoder.vectors(
+        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, ahead=ahead
+    )
+    assert reasons == {}
+    return vectors, watch
+
+
+def test_batches_launched_ahead_give_the_same_bits(rank_encoder, index):
+    plain, _ = through_one_encoder(rank_encoder, index, ahead=False)
+    ahead, watch = through_one_encoder(rank_encoder, index, ahead=True)
+    assert torch.equal(plain, ahead)
+    assert [p for place in watch.places for p in range(place.first, place.stop)] == [*range(N_ROWS)]
+    assert sum(watch.rows) == N_ROWS
+    assert len(watch.rows) == len(watch.places) > 2
+
+
+def test_a_batch_is_launched_before_the_last_one_is_fetched(rank_encoder, index, monkeypatch):
+    steps = []
+    encode, fetch = ModuleEncoder.encode, torch.Tensor.cpu
+    monkeypatch.setattr(
+        ModuleEncoder, "encode", lambda self, batch: steps.append("launch") or encode(self, batch)
+    )
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: steps.append("fetch") or fetch(self))
+    through_one_encoder(rank_encoder, index, ahead=True)
+    assert steps[:4] == ["launch", "launch", "fetch", "launch"]
+    assert steps[-2:] == ["fetch", "fetch"]
+
+
+def test_batches_launched_ahead_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
+    plain, _ = through_one_encoder(rank_encoder, index, ahead=False)
+    encode = ModuleEncoder.encode
+
+    def limited(self, batch):
+        n_tokens = sum(map(len, batch)) if isinstance(batch, list) else len(batch.tokens)
+        if n_tokens > 200:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
+        return encode(self, batch)
+
+    monkeypatch.setattr(ModuleEncoder, "encode", limited)
+    split, watch = through_one_encoder(rank_encoder, index, ahead=True)
+    torch.testing.assert_close(split, plain, **CLOSE)
+    assert sum(watch.rows) == N_ROWS
+    assert rank_encoder.budget.learnt
 
 
 def test_batches_that_do_not_fit_are_split_and_smaller_from_then_on(task, index, healthy, memory):
@@ -299,7 +375,7 @@ def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, 
     half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
 
     def at_half_precision(encoder, _batch):
-        return next(encoder.module.parameters()).dtype == torch.float16
+        return encoder.module.dtype == torch.float16
 
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), when=at_half_precision)
