@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from virnucpro.dispatch import BaseWorker
+from virnucpro.dispatch import BaseWorker, WorkerUnusable
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.in_process import predict_here
 from virnucpro.pipeline.job import Job, SilentReporter
@@ -89,13 +89,20 @@ class Worker(BaseWorker):
         ------
         VirnucproError, OSError
             As `virnucpro.pipeline.predict.predict` does; what was committed stays.
+        WorkerUnusable
+            When the device has failed: this process cannot use it any more, another one may.
         """
+        from torch import AcceleratorError  # noqa: PLC0415 - after the mask is set
+
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         was_there = RunDirectory(folder).run_json.exists()
         execution = Execution(folder, threads=self._threads, resume=True)
         warnings = _Warnings()
         job = replace(self._job, inputs=(data,))
-        outcome, computed = predict_here(job, execution, self._device, warnings, self._models)
+        try:
+            outcome, computed = predict_here(job, execution, self._device, warnings, self._models)
+        except AcceleratorError as error:
+            raise WorkerUnusable(f"{self._device}: {error}") from error
         details = {
             "folder": str(folder),
             "units_computed": computed,

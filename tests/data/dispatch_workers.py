@@ -9,7 +9,7 @@ import time
 from multiprocessing import parent_process
 from pathlib import Path
 
-from virnucpro.dispatch import BaseWorker, Dispatcher
+from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
 
 
 class Worker(BaseWorker):
@@ -42,6 +42,16 @@ class Worker(BaseWorker):
 
     def exit(self, code):
         raise SystemExit(code)
+
+    def unusable_once(self, path):
+        """Find the device lost, the first time."""
+        if Path(path).exists():
+            return os.getpid()
+        Path(path).write_text(str(os.getpid()))
+        raise WorkerUnusable("the device is lost")
+
+    def unusable(self):
+        raise WorkerUnusable("the device is lost for good")
 
     def hard_exit(self, code):
         os._exit(code)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
 from virnucpro.dispatch.packing import NUMBERS, Failed, Stored, from_body, unpack
 from virnucpro.dispatch.post import FLUSH_S, Post, Tag
-from virnucpro.dispatch.worker import BaseWorker
+from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable
 from virnucpro.runtime.feed import frames
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.shared import SharedMemory
@@ -107,6 +107,10 @@ class _Desk:
                     append(post.pack(result))
                     interrupter.interruptible = True
             except TaskInterrupted:
+                raise
+            except WorkerUnusable:
+                interrupter.interruptible = False
+                post.flush()  # what was done before it need not be done again
                 raise
             except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
                 append(Failed(traceback.format_exc()))

@@ -3,7 +3,15 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-__all__ = ["BaseWorker"]
+__all__ = ["BaseWorker", "WorkerUnusable"]
+
+
+class WorkerUnusable(Exception):  # noqa: N818 - a state of the worker, not an error of the task
+    """Raised in ``process`` where the worker's process can do nothing more: its device is lost.
+
+    The process ends and is replaced. The task counts as one whose worker died of it: it is begun
+    again, as often as the dispatcher's `max_attempts` allows.
+    """
 
 
 class BaseWorker(ABC):
@@ -33,6 +41,11 @@ class BaseWorker(ABC):
 
         Bring tensors back from a device (``.cpu()``): the parent would start CUDA to read them. The
         result is copied before the next task begins.
+
+        Raises
+        ------
+        WorkerUnusable
+            To have the worker replaced. Whatever else is raised is the answer to this one task.
         """
 
     def cleanup(self) -> None:  # noqa: B027 - few workers need one

@@ -89,11 +89,12 @@ _NAMED = re.compile(r"(?:[\w.]+\.)?(\w+): ")
 def reason_of(traceback: str) -> str:
     """Give what a traceback says, without the way there: the error's class, its text and its notes.
 
-    A text that is no traceback, such as of a worker's death, is taken as it is.
+    Of a worker's death, how it ended comes first.
     """
-    lines = traceback.strip().splitlines()
+    lines = [line for line in traceback.strip().splitlines() if line.strip()]
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
-    if lines and lines[0].startswith("worker "):
-        frames = []
-    said = "; ".join(line.strip() for line in lines[frames[-1] + 1 if frames else 0 :] if line)
-    return _NAMED.sub(r"\1: ", said, count=1) if frames else said
+    if not frames:
+        return "; ".join(line.strip() for line in lines)
+    said = "; ".join(line.strip() for line in lines[frames[-1] + 1 :])
+    reason = _NAMED.sub(r"\1: ", said, count=1)
+    return f"{lines[0]} {reason}" if lines[0].startswith("worker ") else reason

@@ -710,3 +710,15 @@ def test_another_thread_breaks_a_run_off(workers, record, worker, tasks):
     timer.join()
     assert time.monotonic() - began < 10
     assert record.exits == 1
+
+
+def test_a_worker_that_says_it_is_unusable_is_replaced(workers, record, tmp_path):
+    mark = tmp_path / "lost"
+    tasks = [*range(50), ("unusable_once", mark), *range(51, 80), ("unusable",), *range(81, 100)]
+    run(workers, record, tasks, gpu_ids=[0])
+    record.assert_each_answered_once(100)
+    assert record.successes[50] not in {None, int(mark.read_text())}
+    assert sorted(record.errors) == [80]
+    assert "the device is lost for good" in record.errors[80]
+    assert [(task, attempt) for task, attempt, *_ in record.retries] == [(50, 1), (80, 1)]
+    assert {fault.task_id for fault in record.faults} == {50, 80}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from virnucpro.dispatch import WorkerUnusable
 from virnucpro.errors import InputError
 from virnucpro.launch import LoadBalancer
 from virnucpro.launch.results import (
@@ -67,6 +68,12 @@ def test_a_death_is_told_as_it_is():
     text = "worker 0 was killed by SIGKILL. It was running this task, attempt 3."
     assert reason_of(text) == text
     assert reason_of("") == ""
+    lost = (
+        f"worker 3 exited with code 1.\n{raised(WorkerUnusable('the device is lost'))} Attempt 3."
+    )
+    assert reason_of(lost) == (
+        "worker 3 exited with code 1. WorkerUnusable: the device is lost; Attempt 3."
+    )
 
 
 # --- counting
