@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from virnucpro.cli.launch import _advise
 from virnucpro.cli.main import main
+from virnucpro.launch.results import FileResult
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
@@ -78,6 +81,8 @@ def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, differe
     assert main(["status", str(out / "a.fa.gz")]) == 0
     assert "predict, complete" in capsys.readouterr().out
     assert main(["verify", str(out / "sub" / "a.fa")]) == 0
+    resume = ["-o", str(out / "a.fa.gz"), "--resume", "-q", "--embeddings", "fp16"]
+    assert main(["predict", str(folder / "a.fa.gz"), *resume]) == 0
 
     # Once more: one file was mended, one has other sequences now, the rest was done before.
     segments = {path: path.stat().st_mtime_ns for path in out.rglob("unit-*.h5")}
@@ -215,6 +220,17 @@ def test_anybodys_worker_with_a_table_on_a_terminal(tmp_path):
     assert header[:4] == ["file", "words", "distinct", "most_common"]
     assert rows[2][:4] == ["text2.md", "6", "2", "words"]
     assert len(rows) == 6
+
+
+def test_of_a_file_that_kills_the_next_step_is_told(tmp_path, capsys):
+    def advice(*errors):
+        results = [FileResult(str(tmp_path / "a.fa"), "failed", error=error) for error in errors]
+        _advise(results, Namespace(input_dir=tmp_path, outdir=Path("out")))
+        return capsys.readouterr().err
+
+    assert advice("InputError: a.fa: empty", "") == ""
+    told = advice("worker 1 was killed by SIGSEGV. It was running this task, attempt 3.")
+    assert f"virnucpro predict {tmp_path / 'a.fa'} -o out/a.fa --resume" in told
 
 
 @pytest.mark.parametrize(

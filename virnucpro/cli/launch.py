@@ -14,6 +14,7 @@ from virnucpro.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from virnucpro.launch.results import FileResult
     from virnucpro.runtime.devices import Device
 
 __all__ = ["add_parser"]
@@ -156,7 +157,22 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     if not arguments.quiet:
         print(*aligned(readable(report.rows), right=()), sep="\n")
+    if issubclass(worker, Worker):
+        _advise(report.results, arguments)
     return ExitCode(report.exit_code)
+
+
+def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
+    """Say what to do about files that kill their workers: alone, a run finds the sequence."""
+    deadly = [one.file for one in results if one.error.startswith("worker ")]
+    if deadly:
+        folder = arguments.outdir / Path(deadly[0]).relative_to(arguments.input_dir)
+        print(
+            f"[virnucpro] {len(deadly):,} files killed their workers. To find the sequence that "
+            f"does, and have all others answered: virnucpro predict {deadly[0]} -o {folder} "
+            "--resume, with the same options.",
+            file=sys.stderr,
+        )
 
 
 def _prepared(
