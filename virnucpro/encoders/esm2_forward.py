@@ -1,12 +1,13 @@
 """ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear
+from torch.nn.functional import layer_norm, linear
 
 from virnucpro.encoders.attention import attend
+from virnucpro.encoders.dense import Product, has_kernels
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.packed import Packed, mean_of_runs
 from virnucpro.encoders.rotary import Rotation, side_by_side, turn
@@ -22,28 +23,22 @@ _NOT_MASKED: Final = 1 - 0.15 * 0.8
 Source: fair-esm's ``ESM2.forward``.
 """
 
-_STRIPE: Final = 512
-"""Rows that go through a feed-forward layer at once: its wide side stays in the caches."""
+_STRIPE: Final = 8192
+"""Rows that go through a feed-forward layer at once: its wide side is all that a long sequence
+would have in memory several times over. The number makes no difference to the speed.
+"""
 
-
-class _Affine(NamedTuple):
-    weight: torch.Tensor
-    bias: torch.Tensor
-
-    def product(self, rows: torch.Tensor) -> torch.Tensor:
-        return linear(rows, self.weight, self.bias)
-
-    def norm(self, rows: torch.Tensor) -> torch.Tensor:
-        return layer_norm(rows, self.weight.shape, self.weight, self.bias, _EPSILON)
+_Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""(rows, inputs) -> (rows, outputs)"""
 
 
 class _Layer(NamedTuple):
-    before_attention: _Affine
-    queries_keys_values: _Affine
-    out: _Affine
-    before_widening: _Affine
-    widen: _Affine
-    narrow: _Affine
+    before_attention: _Step
+    queries_keys_values: _Step
+    out: _Step
+    before_widening: _Step
+    widen: _Step
+    narrow: _Step
 
 
 class Esm2:
@@ -94,20 +89,20 @@ class Esm2:
         for layer in self._layers:
             self._attend(layer, stream, packed, table)
             self._widen(layer, stream)
-        return self._last_norm.norm(stream)
+        return self._last_norm(stream)
 
     def _attend(
         self, layer: _Layer, stream: torch.Tensor, packed: Packed, table: torch.Tensor
     ) -> None:
-        normed = layer.before_attention.norm(stream).to(self.dtype)
-        joined = layer.queries_keys_values.product(normed).view(len(stream), 3, self._heads, -1)
+        normed = layer.before_attention(stream).to(self.dtype)
+        joined = layer.queries_keys_values(normed).view(len(stream), 3, self._heads, -1)
         turn(joined[:, :2].flatten(1, 2), packed, table)
-        stream += layer.out.product(attend(joined, packed))
+        stream += layer.out(attend(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
         for stripe in stream.tensor_split(max(1, len(stream) // _STRIPE)):
-            normed = layer.before_widening.norm(stripe).to(self.dtype)
-            stripe.add_(layer.narrow.product(gelu(layer.widen.product(normed))))
+            normed = layer.before_widening(stripe).to(self.dtype)
+            stripe.add_(layer.narrow(layer.widen(normed)))
 
 
 class _Source(NamedTuple):
@@ -123,25 +118,34 @@ class _Source(NamedTuple):
             self._joined(f"{name}.self_attn", heads),
             self._product(f"{name}.self_attn.out_proj"),
             self.norm(f"{name}.final_layer_norm"),
-            self._product(f"{name}.fc1"),
+            self._product(f"{name}.fc1", gelu=True),
             self._product(f"{name}.fc2"),
         )
 
-    def norm(self, name: str) -> _Affine:
-        return self._pair(name, torch.float32)
+    def norm(self, name: str) -> _Step:
+        weight, bias = self._pair(name, torch.float32)
+        return lambda rows: layer_norm(rows, weight.shape, weight, bias, _EPSILON)
 
-    def _product(self, name: str) -> _Affine:
-        return self._pair(name, self.dtype)
+    def _product(self, name: str, *, gelu: bool = False) -> _Step:
+        return _product(*self._pair(name, self.dtype), gelu=gelu)
 
-    def _pair(self, name: str, dtype: torch.dtype) -> _Affine:
-        weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
-        return _Affine(weight.to(self.device, dtype), bias.to(self.device, dtype))
-
-    def _joined(self, name: str, heads: int) -> _Affine:
-        queries, keys, values = (self._product(f"{name}.{part}_proj") for part in "qkv")
-        return _Affine(
-            *(
-                torch.cat([side_by_side(q, heads), side_by_side(k, heads), v])
-                for q, k, v in zip(queries, keys, values, strict=True)
-            )
+    def _joined(self, name: str, heads: int) -> _Step:
+        queries, keys, values = (self._pair(f"{name}.{part}_proj", self.dtype) for part in "qkv")
+        weight, bias = (
+            torch.cat([side_by_side(q, heads), side_by_side(k, heads), v])
+            for q, k, v in zip(queries, keys, values, strict=True)
         )
+        return _product(weight, bias)
+
+    def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
+        return weight.to(self.device, dtype), bias.to(self.device, dtype)
+
+
+def _product(weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool = False) -> _Step:
+    """Give rows @ weight.T + bias, then GELU with the error function where that is asked for."""
+    if has_kernels(weight.device, weight.dtype):
+        return Product(weight, bias, gelu=gelu)
+    if gelu:
+        return lambda rows: torch.nn.functional.gelu(linear(rows, weight, bias))
+    return lambda rows: linear(rows, weight, bias)
