@@ -28,6 +28,7 @@ from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.dense import Product, has_kernels, prepack
 from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
 from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.weights import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
 CPU = torch.device("cpu")
@@ -94,10 +95,12 @@ def main() -> None:
     sides: dict[str, list[Work]] = {}
     ceilings: dict[str, dict[str, list[Work]]] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        model = random_model(config, dtype)
-        reference = Reference(dict(model.state_dict()), config)
+        model = random_model(config)
+        tensors = {key: tensor.to(dtype) for key, tensor in model.state_dict().items()}
+        reference = Reference(tensors, config)
         ceilings[name] = products(config, arguments.tokens, dtype)
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
+        fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
         ours = ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU)
         sides[f"virnucpro, {name}"] = [
@@ -115,10 +118,10 @@ def windows(n: int, tokenizer: Path) -> list[IntArray]:
     return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
 
 
-def random_model(config: DnabertSConfig, dtype: torch.dtype) -> nn.Module:
-    """Make the same random weights whatever their type."""
+def random_model(config: DnabertSConfig) -> nn.Module:
+    """Make the same random weights each time."""
     torch.manual_seed(0)
-    return DnabertS(config).to(dtype).eval().requires_grad_(requires_grad=False)
+    return DnabertS(config)
 
 
 def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:

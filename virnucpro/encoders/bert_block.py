@@ -36,8 +36,8 @@ class _Attention(nn.Module):
     def forward(
         self, x: torch.Tensor, attend: BiasedAttention, runs: Sequence[Run]
     ) -> torch.Tensor:
-        mixed = attend(self.self.Wqkv(x), runs)
-        normed: torch.Tensor = self.output.LayerNorm(self.output.dense(mixed).add_(x))
+        mixed = attend(self.self.Wqkv(x.to(self.self.Wqkv.bias.dtype)), runs)
+        normed: torch.Tensor = self.output.LayerNorm(x + self.output.dense(mixed))
         return normed
 
 
@@ -51,12 +51,16 @@ class _GatedUnit(nn.Module):
         self.layernorm = nn.LayerNorm(width, eps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = self.layernorm(self.wo(self.gated_layers(x)).add_(x))
+        gated = self.gated_layers(x.to(self.wo.bias.dtype))
+        normed: torch.Tensor = self.layernorm(x + self.wo(gated))
         return normed
 
 
 class BertBlock(nn.Module):
     """Attention and gated linear unit, each with its layer norm after the residual.
+
+    Sums and norms are of their own type, fp32 in half precision too; linear layers and attention of
+    that of the linear layers.
 
     Parameters
     ----------
@@ -76,6 +80,6 @@ class BertBlock(nn.Module):
     def forward(
         self, x: torch.Tensor, attend: BiasedAttention, runs: Sequence[Run]
     ) -> torch.Tensor:
-        """Transform (total, channels), a row a token of the sequences in `runs`."""
+        """Transform (rows, channels), a row a token of the sequences in `runs`."""
         result: torch.Tensor = self.mlp(self.attention(x, attend, runs))
         return result

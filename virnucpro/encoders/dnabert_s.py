@@ -114,7 +114,7 @@ class DnabertS(nn.Module):
         self.apply(_start)
 
     def hidden(self, packed: Packed) -> torch.Tensor:
-        """Give the last layer's representation: (rows, dim) of the module's own type."""
+        """Give the last layer's representation: (rows, dim) of the type of the norms."""
         x: torch.Tensor = self.embeddings(packed.tokens)
         attend = self._mirrored if x.device.type == "cpu" else self._aligned
         for layer in self.encoder.layer:

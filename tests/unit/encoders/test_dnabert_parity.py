@@ -1,0 +1,197 @@
+"""DNABERT-S against its rule written out straight, for any batching, precision and weights."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from virnucpro.encoders.registry import load_encoder, open_spec
+
+SHAPES = [(2, 16, 1), (3, 24, 3), (6, 48, 2)]
+"""Heads, channels, layers."""
+
+LENGTHS = [109, 1, 40, 2, 1000, 40, 3, 300, 17, 109, 40, 5]
+"""In tokens."""
+
+
+def straight_line(weights, heads, ids):
+    """Compute one sequence's vector from the named tensors alone: plain softmax, explicit bias."""
+
+    def norm(x, name):
+        centred = x - x.mean(1, keepdim=True)
+        scale = torch.sqrt(centred.square().mean(1, keepdim=True) + 1e-12)
+        return centred / scale * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", torch.zeros(()))
+
+    def attend(x, name):
+        joined = linear(x, f"{name}.self.Wqkv")
+        width = x.shape[1] // heads
+        columns = []
+        for head in range(heads):
+            q, k, v = (
+                joined[:, part * x.shape[1] :][:, head * width :][:, :width] for part in range(3)
+            )
+            scores = q @ k.T / math.sqrt(width) - SLOPES[heads][head] * distance
+            columns.append(torch.softmax(scores, 1) @ v)
+        return torch.cat(columns, 1)
+
+    place = torch.arange(len(ids), dtype=torch.float64)
+    distance = (place[:, None] - place[None]).abs()
+    x = weights["embeddings.word_embeddings.weight"][ids]
+    x = x + weights["embeddings.token_type_embeddings.weight"][0]
+    x = norm(x, "embeddings.LayerNorm")
+    for number in range(sum(name.endswith("Wqkv.weight") for name in weights)):
+        layer = f"encoder.layer.{number}"
+        mixed = linear(attend(x, f"{layer}.attention"), f"{layer}.attention.output.dense")
+        x = norm(mixed + x, f"{layer}.attention.output.LayerNorm")
+        wide = linear(x, f"{layer}.mlp.gated_layers")
+        gate, value = wide[:, : wide.shape[1] // 2], wide[:, wide.shape[1] // 2 :]
+        gated = gate * 0.5 * (1 + torch.erf(gate / math.sqrt(2))) * value
+        x = norm(linear(gated, f"{layer}.mlp.wo") + x, f"{layer}.mlp.layernorm")
+    return x.mean(0)
+
+
+# by hand from the paper: 2^(-8k/n), and for 3 and 6 heads every other slope of 4 and of 8
+SLOPES = {
+    2: [2**-4, 2**-8],
+    3: [2**-4, 2**-8, 2**-2],
+    6: [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3],
+}
+
+
+def peaky(tensors):
+    """Queries and keys so large that attention goes to few tokens."""
+    for name, tensor in tensors.items():
+        if name.endswith("Wqkv.weight"):
+            tensor[: 2 * tensor.shape[1]] *= 3
+
+
+def outliers(tensors):
+    """Make a few channels tens of times the others, as in large trained models."""
+    for name, tensor in tensors.items():
+        if name.endswith("mlp.layernorm.weight"):
+            tensor[5] *= 30
+        if name.endswith("mlp.layernorm.bias"):
+            tensor[7] += 20
+
+
+def both(tensors):
+    peaky(tensors)
+    outliers(tensors)
+
+
+def nothing(_):
+    """Leave the weights as they are drawn."""
+
+
+@pytest.fixture
+def model(dnabert):
+    """Give a function that makes a folder of random weights with a peculiarity: (folder, rule)."""
+
+    def make(shape, change=nothing):
+        heads, hidden, layers = shape
+        folder, _ = dnabert(heads, hidden, layers)
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+        weights = {name: tensor.double() for name, tensor in tensors.items()}
+        return folder, lambda ids: straight_line(weights, heads, ids)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def batch():
+    generator = np.random.default_rng(4)
+    return [generator.integers(0, 64, length) for length in LENGTHS]
+
+
+def batchings(n):
+    """One by one, all at once, backwards, in pairs, and by lot."""
+    yield [[i] for i in range(n)]
+    yield [list(range(n))]
+    yield [list(range(n))[::-1]]
+    yield [list(range(i, min(i + 2, n))) for i in range(0, n, 2)]
+    generator = np.random.default_rng(8)
+    for _ in range(3):
+        cuts = np.sort(generator.choice(np.arange(1, n), 3, replace=False))
+        yield [part.tolist() for part in np.split(generator.permutation(n), cuts)]
+
+
+def encoded(encoder, batch, parts):
+    """Encode part by part: the vectors in the order of `batch`."""
+    vectors = torch.empty(len(batch), encoder.dim)
+    for part in parts:
+        vectors[part] = encoder.encode([batch[i] for i in part])
+    return vectors
+
+
+@pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_vectors_are_those_of_the_rule_in_every_batching(model, batch, shape, change):
+    folder, rule = model(shape, change)
+    encoder = load_encoder(open_spec(folder))
+    expected = torch.stack([rule(ids) for ids in batch])
+    most = 1e-5 if change is nothing else 1e-6 * expected.abs().max().item()
+    for parts in batchings(len(batch)):
+        vectors = encoded(encoder, batch, parts)
+        torch.testing.assert_close(vectors.double(), expected, rtol=0, atol=most)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_vector_has_the_same_bits_alone_and_in_any_company(model, batch, shape):
+    folder, _ = model(shape)
+    encoder = load_encoder(open_spec(folder))
+    generator = np.random.default_rng(9)
+    more = batch + [generator.integers(0, 64, length) for length in [*range(1, 35), 33, 64]]
+    alone, *others = (encoded(encoder, more, parts) for parts in batchings(len(more)))
+    assert all(torch.equal(vectors, alone) for vectors in others)
+
+
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_so_it_has_with_two_threads(model, batch, two_threads):
+    folder, _ = model((4, 64, 1))
+    encoder = load_encoder(open_spec(folder))
+    alone, together, *_ = (encoded(encoder, batch, parts) for parts in batchings(len(batch)))
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("fp16", 0.9999)])
+def test_half_precision_stays_close_in_fp32_vectors(model, batch, shape, change, precision, least):
+    folder, rule = model(shape, change)
+    encoder = load_encoder(open_spec(folder), precision=precision)
+    expected = torch.stack([rule(ids) for ids in batch]).float()
+    vectors = encoder.encode(batch)
+    assert vectors.dtype == torch.float32
+    assert torch.cosine_similarity(vectors, expected).min() >= least
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_batch_gives_the_same_bits_again_in_half_precision(model, batch, precision):
+    folder, _ = model(SHAPES[1])
+    first, second = (load_encoder(open_spec(folder), precision=precision) for _ in range(2))
+    vectors = first.encode(batch)
+    first.encode(batch[:3])
+    assert torch.equal(first.encode(batch), vectors)
+    assert torch.equal(second.encode(second.collate(batch)), vectors)
+
+
+def test_ids_that_look_like_padding_count_inside_a_sequence(model):
+    folder, rule = model(SHAPES[1])
+    encoder = load_encoder(open_spec(folder))
+    batch = encoder.tokenise([b"ANNNNA", b"AA", b"ACGTACGTACGTACGT"])
+    assert (batch[0] == 0).sum() == 4
+    expected = torch.stack([rule(ids) for ids in batch])
+    torch.testing.assert_close(encoder.encode(batch).double(), expected, rtol=0, atol=1e-5)
