@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load, save
 
-from virnucpro.encoders.residues import ALPHABET
+from virnucpro.encoders.residues import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
@@ -40,7 +40,7 @@ def tryptophan(bundle_with):
     def make(value):
         def change(content):
             tensors = load(content)
-            tensors["embed_tokens.weight"][ALPHABET.get_idx("W")] = value
+            tensors["embed_tokens.weight"][TOKENS.index("W")] = value
             return save(tensors)
 
         return bundle_with("protein.safetensors", change)

@@ -4,42 +4,26 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from esm.data import Alphabet
 
 from virnucpro.encoders.base import IntArray
 
-__all__ = ["ALPHABET", "ALPHABET_SIZE", "MASK", "PADDING", "residue_token", "tokenise_residues"]
+__all__ = ["TOKENS", "tokenise_residues"]
 
-ALPHABET: Final = Alphabet.from_architecture("ESM-1b")
-
-_TOKENS: Final = (
+TOKENS: Final = (
     *("<cls>", "<pad>", "<eos>", "<unk>"),
     *"LAGVSERTIDPKQNFYMHWCXBUZO.-",
     *("<null_1>", "<mask>"),
 )
 """The alphabet of every ESM-2 model: a token's place is its id. Source: fair-esm's ``ESM-1b``."""
 
-ALPHABET_SIZE: Final = len(_TOKENS)
-"""Rows of an ESM-2 model's embedding: 33."""
-
-_BEGIN: Final = _TOKENS.index("<cls>")
-_END: Final = _TOKENS.index("<eos>")
-_UNKNOWN: Final = _TOKENS.index("<unk>")
-PADDING: Final = _TOKENS.index("<pad>")
-"""Id that fills up rows of a padded batch."""
-
-MASK: Final = _TOKENS.index("<mask>")
-"""Id of a residue that is hidden in training; no sequence spells it."""
-
-
-def residue_token(letter: str) -> int:
-    """Give the id of a residue's letter, upper case; that of <unk> where it has none."""
-    return int(_IDS[ord(letter)])
+_BEGIN: Final = TOKENS.index("<cls>")
+_END: Final = TOKENS.index("<eos>")
+_UNKNOWN: Final = TOKENS.index("<unk>")
 
 
 def _table() -> IntArray:
     table = np.full(256, _UNKNOWN, dtype=np.int64)
-    for index, token in enumerate(_TOKENS):
+    for index, token in enumerate(TOKENS):
         if len(token) == 1:
             table[[ord(token), ord(token.lower())]] = index
     return table

@@ -4,14 +4,9 @@ from esm.data import Alphabet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.residues import (
-    ALPHABET_SIZE,
-    MASK,
-    PADDING,
-    residue_token,
-    tokenise_residues,
-)
+from virnucpro.encoders.residues import TOKENS, tokenise_residues
 
+SPECIAL = ["<cls>", "<pad>", "<eos>", "<mask>"]
 FAIR_ESM = Alphabet.from_architecture("ESM-1b")
 
 LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
@@ -41,16 +36,12 @@ def test_ids_of_any_bytes_are_those_of_the_rule_one_by_one(sequences):
 def test_sequences_do_not_share_their_tokens(proteins):
     first, second = tokenise_residues(proteins([7, 9]))
     before = second.tolist()
-    first[:] = MASK
+    first[:] = 31
     assert second.tolist() == before
 
 
 def test_the_alphabet_is_fair_esms():
-    assert len(FAIR_ESM) == ALPHABET_SIZE
-    assert (FAIR_ESM.mask_idx, FAIR_ESM.padding_idx) == (MASK, PADDING)
-    assert [residue_token(letter) for letter in LETTERS + "J"] == [
-        FAIR_ESM.get_idx(letter) for letter in LETTERS + "J"
-    ]
+    assert list(TOKENS) == FAIR_ESM.all_toks
 
 
 def test_the_ids_are_the_published_ones():
@@ -72,4 +63,4 @@ def test_one_byte_is_one_token_and_no_bytes_spell_a_special_one(sequence):
     for text in (sequence, sequence + b"<mask>" + sequence):
         inner = tokenise_residues([text])[0][1:-1]
         assert len(inner) == len(text)
-        assert not np.isin(inner, [MASK, PADDING, 0, 2]).any()
+        assert not np.isin(inner, [TOKENS.index(name) for name in SPECIAL]).any()
