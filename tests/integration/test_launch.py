@@ -23,7 +23,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
-SIZES = {1: 420, 2: 400, 3: 20, 4: 20}
+SIZES = {1: 280, 2: 260, 3: 20, 4: 20}
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
 CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
 
