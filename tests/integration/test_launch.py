@@ -147,27 +147,25 @@ def started(folder, out):
     return process
 
 
-def test_stopped_then_killed_then_a_worker_killed(
-    long_files, tmp_path, tables, capsys, no_orphan, ranks_of
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_gone_on_with_after_its_end_and_after_a_workers(
+    signum, long_files, tmp_path, tables, capsys, no_orphan, ranks_of
 ):
     out = tmp_path / "out"
     with started(long_files, out) as process:
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=10)
-        assert process.returncode == 143
-        assert "Repeat the command" in said
-        assert "Traceback" not in said
-        no_orphan(process.pid)
-    content = json.loads((out / "launch.json").read_text())
-    assert {one["status"] for one in content["files"]} == {"left"}
-    stopped = segments_of(out)
-
-    with started(long_files, out) as process:
         assert len(ranks_of(process)) == 2
-        process.kill()
-        process.communicate()
+        process.send_signal(signum)
+        process.communicate(timeout=10)
+        assert process.returncode in {-signal.SIGKILL, 128 + signum}
         no_orphan(process.pid)
-    killed = segments_of(out)
+    ended = segments_of(out)
     assert main(["status", str(out / "f1.fa")]) == 0
     assert "predict, incomplete" in capsys.readouterr().out
 
@@ -177,7 +175,7 @@ def test_stopped_then_killed_then_a_worker_killed(
         assert process.returncode == 0, said
         no_orphan(process.pid)
     done = segments_of(out)
-    assert stopped.items() <= killed.items() <= done.items()
+    assert ended.items() <= done.items()
     rows = rows_of(out, tables)
     assert {row["status"] for row in rows.values()} == {"done"}
     assert sorted(row["attempts"] for row in rows.values()) == ["1", "1", "1", "2"]
@@ -187,6 +185,39 @@ def test_stopped_then_killed_then_a_worker_killed(
         assert len(answered) == n_records
         assert {row["status"] for row in answered} == {"scored"}
     assert main(["verify", str(out / "f1.fa")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("signum", "whole_group"), [(signal.SIGTERM, False), (signal.SIGINT, True)]
+)
+def test_stopped_by_a_signal_with_a_table_of_what_there_is(
+    signum, whole_group, tmp_path, no_orphan
+):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"f{number}").write_text("sleep 60")
+    worker = Path(__file__).parents[1] / "data" / "launch_workers.py"
+    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    with subprocess.Popen(
+        [*command, "--gpus", "cpu:2", "--worker", f"{worker}:Obedient"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + DEADLINE
+        while sum(log.read_text().count("sleeping") for log in out.glob("launch.logs/*")) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 128 + signum
+        assert "Repeat the command" in said
+        assert "Traceback" not in said
+        no_orphan(process.pid)
+    content = json.loads((out / "launch.json").read_text())
+    assert {one["status"] for one in content["files"]} == {"left"}
 
 
 WORDS = Path(__file__).parents[2] / "scripts" / "word_counts.py"
