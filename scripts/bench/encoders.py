@@ -1,0 +1,261 @@
+"""How fast ESM-2 goes on one thread, beside fair-esm as the published tool calls it, and HF's.
+
+Peptides of random residues, sorted by length and cut into batches of 2,048 padded tokens, as the
+published tool does; the same batches for all sides, evenly drawn from all. Same random weights on
+all sides; that all give the same vectors is checked before any figure is printed. Sides take turns
+in one process, with the memory settings that a rank has; of each batch the least time counts.
+Tokens are real ones, without padding. The ceiling is torch.mm at the layers' shapes, in the same
+turns: what its rate would make of the layers' products alone.
+
+    python scripts/bench/encoders.py [--quick] [--model esm2_t12_35M_UR50D] [--turns 3]
+
+fair-esm and transformers come with the extra `bench`; without transformers its rows are left out.
+"""
+
+import argparse
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from esm.model.esm2 import ESM2
+
+from virnucpro.encoders.base import EncoderSpec, IntArray
+from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.esm2_forward import Esm2
+from virnucpro.encoders.packed import pack
+from virnucpro.encoders.residues import tokenise_residues
+from virnucpro.encoders.sizes import PUBLISHED, work_of
+from virnucpro.pipeline.made_up import SIX_FRAME, made_up
+
+CPU = torch.device("cpu")
+PADDING, FIRST, LAST = 1, 1, 1
+"""Id of <pad>; tokens at each end that no mean takes."""
+
+MALLOC = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
+"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD: what a rank sets for itself."""
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.995}
+
+UNUSED = {
+    "rotary_embeddings.inv_freq",
+    *(f"contact_head.regression.{p}" for p in ("weight", "bias")),
+}
+"""Of HF's model: computed by itself, or of no use for embeddings."""
+
+Batch = Sequence[IntArray]
+Side = Callable[[Batch], torch.Tensor]
+
+
+class Padded:
+    """A peer: padded batches, the mean over residues."""
+
+    def __init__(self, hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        self._hidden = hidden
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """Give (n, dim) float32."""
+        lengths = [len(ids) for ids in batch]
+        tokens = torch.full((len(batch), max(lengths)), PADDING)
+        for row, ids in zip(tokens, batch, strict=True):
+            row[: len(ids)] = torch.from_numpy(ids)
+        hidden = self._hidden(tokens, (tokens != PADDING).long())
+        return torch.stack(
+            [row[FIRST : n - LAST].float().mean(0) for row, n in zip(hidden, lengths, strict=True)]
+        )
+
+
+def main() -> None:
+    """Print a table for each kind of lengths, and ours over theirs."""
+    arguments = _arguments()
+    for option, n_bytes in MALLOC.items():
+        ctypes.CDLL(None).mallopt(option, n_bytes)
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    size = PUBLISHED[arguments.model].config
+    config = Esm2Config(**size)
+    if arguments.quick:
+        config = Esm2Config(2, 96, 4)
+    sides = dict(_sides(config, arguments.precisions))
+    for lengths in arguments.lengths:
+        chosen = _batches(arguments, lengths)
+        _check(sides, chosen[-1])
+        _print(arguments, config, lengths, chosen, _times(sides, chosen, config, arguments))
+
+
+def _sides(config: Esm2Config, precisions: Sequence[str]) -> Iterator[tuple[tuple[str, str], Side]]:
+    theirs = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
+    tensors = {
+        name: tensor.clone()
+        for name, tensor in theirs.state_dict().items()
+        if not name.startswith(("lm_head", "contact_head"))
+    }
+    for precision in precisions:
+        dtype = DTYPES[precision]
+        own = Esm2(config, tensors, CPU, dtype)
+        yield ("ours", precision), lambda batch, own=own: own(pack(batch))
+        model = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
+        model.load_state_dict(theirs.state_dict())
+        yield ("fair-esm", precision), Padded(_fair_esm(model.to(dtype)))
+        if find_spec("transformers"):
+            yield ("HF, sdpa", precision), Padded(_hugging_face(config, tensors, dtype))
+
+
+def _fair_esm(model: ESM2) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    last = model.num_layers
+    return lambda tokens, _: model(tokens, repr_layers=[last])["representations"][last]
+
+
+def _hugging_face(
+    config: Esm2Config, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    from transformers import EsmConfig, EsmModel  # noqa: PLC0415 - an extra that may be missing
+
+    settings = EsmConfig(
+        vocab_size=33,
+        pad_token_id=PADDING,
+        mask_token_id=32,
+        hidden_size=config.embed_dim,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.attention_heads,
+        intermediate_size=4 * config.embed_dim,
+        max_position_embeddings=1026,
+        position_embedding_type="rotary",
+        token_dropout=config.token_dropout,
+        emb_layer_norm_before=False,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=1e-5,
+        attn_implementation="sdpa",
+    )
+    model = EsmModel(settings, add_pooling_layer=False).eval()
+    renamed = {_their_name(name): tensor for name, tensor in tensors.items()}
+    missing, _ = model.load_state_dict(renamed, strict=False)
+    assert set(missing) <= UNUSED, missing
+    model = model.to(dtype)
+    return lambda tokens, mask: model(tokens, attention_mask=mask).last_hidden_state
+
+
+def _their_name(name: str) -> str:
+    parts = {
+        "embed_tokens.": "embeddings.word_embeddings.",
+        "layers.": "encoder.layer.",
+        "self_attn_layer_norm.": "attention.LayerNorm.",
+        "final_layer_norm.": "LayerNorm.",
+        "self_attn.q_proj.": "attention.self.query.",
+        "self_attn.k_proj.": "attention.self.key.",
+        "self_attn.v_proj.": "attention.self.value.",
+        "self_attn.out_proj.": "attention.output.dense.",
+        "fc1.": "intermediate.dense.",
+        "fc2.": "output.dense.",
+        "emb_layer_norm_after.": "encoder.emb_layer_norm_after.",
+    }
+    for own, theirs in parts.items():
+        name = name.replace(own, theirs)
+    return name
+
+
+def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
+    """Cut all peptides into batches and take some, evenly spread over the lengths."""
+    ids = tokenise_residues(made_up(arguments.peptides, lengths).residues)
+    order = longest_first([len(one) for one in ids])
+    sizes = [len(ids[i]) for i in order]
+    cut = [[ids[order[k]] for k in one] for one in batches(sizes, lambda _: arguments.tokens)]
+    middle = np.linspace(0, len(cut), arguments.batches, endpoint=False)
+    return [cut[int(k + len(cut) / arguments.batches / 2)] for k in middle]
+
+
+def _check(sides: Mapping[tuple[str, str], Side], batch: Batch) -> None:
+    expected = sides["fair-esm", "fp32"](batch)
+    for (name, precision), side in sides.items():
+        cosine = torch.cosine_similarity(side(batch), expected).min().item()
+        assert cosine > LEAST_COSINE[precision], (name, precision, cosine)
+
+
+def _times(
+    sides: Mapping[tuple[str, str], Side],
+    chosen: Sequence[Batch],
+    config: Esm2Config,
+    arguments: argparse.Namespace,
+) -> dict[tuple[str, str], float]:
+    """Give the least seconds for all batches, and of the ceiling for as many tokens."""
+    spec = EncoderSpec("", "esm2", "protein", config.embed_dim, Path(), {}, _settings(config))
+    work, rows = work_of(spec), sum(len(ids) for ids in chosen[0])
+    ceilings = {
+        precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision])
+        for precision in arguments.precisions
+    }
+    least = {(side, number): float("inf") for side in sides for number in range(len(chosen))}
+    for _ in range(arguments.turns):
+        for number, batch in enumerate(chosen):
+            for side, encode in sides.items():
+                started = time.perf_counter()
+                encode(batch)
+                least[side, number] = min(least[side, number], time.perf_counter() - started)
+        for ceiling in ceilings.values():
+            ceiling.measure(0.0)
+    seconds = {side: sum(least[side, n] for n in range(len(chosen))) for side in sides}
+    operations = work.linear * sum(len(ids) for batch in chosen for ids in batch)
+    for precision, ceiling in ceilings.items():
+        seconds["torch.mm alone", precision] = operations / ceiling.rate
+    return seconds
+
+
+def _settings(config: Esm2Config) -> dict[str, int]:
+    return {"num_layers": config.num_layers, "embed_dim": config.embed_dim}
+
+
+def _print(
+    arguments: argparse.Namespace,
+    config: Esm2Config,
+    lengths: str,
+    chosen: Sequence[Batch],
+    seconds: Mapping[tuple[str, str], float],
+) -> None:
+    tokens = sum(len(ids) for batch in chosen for ids in batch)
+    padded = sum(len(batch) * max(len(ids) for ids in batch) for batch in chosen)
+    print(
+        f"\n{config.num_layers} layers of {config.embed_dim}, {lengths}: {len(chosen)} batches of "
+        f"{arguments.tokens} padded tokens, {tokens} tokens, {1 - tokens / padded:.1%} padding"
+    )
+    print(f"{'':16}{'tokens/s':>10}{'of torch.mm':>13}{'ours over it':>14}")
+    for precision in arguments.precisions:
+        for side in (key for key in seconds if key[1] == precision):
+            print(
+                f"{side[0]:11}{precision:5}{tokens / seconds[side]:10.0f}"
+                f"{seconds['torch.mm alone', precision] / seconds[side]:13.2f}"
+                f"{seconds[side] / seconds['ours', precision]:14.2f}"
+            )
+    if "bf16" in arguments.precisions:
+        ratio = seconds["fair-esm", "fp32"] / seconds["ours", "bf16"]
+        print(f"ours at bf16 over fair-esm at fp32: {ratio:.2f}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a smoke test with a tiny model")
+    models = [name for name in PUBLISHED if name.startswith("esm2")]
+    parser.add_argument("--model", default="esm2_t12_35M_UR50D", choices=models)
+    parser.add_argument("--lengths", nargs="+", default=[SIX_FRAME, "20-400"])
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=DTYPES)
+    parser.add_argument("--peptides", type=int, default=2000)
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=2048, help="padded, of a batch")
+    parser.add_argument("--turns", type=int, default=3)
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.peptides, arguments.batches, arguments.turns = 200, 2, 1
+    if "fp32" not in arguments.precisions:
+        parser.error("fp32 is what the others are checked against: name it, too")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
