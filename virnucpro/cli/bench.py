@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_device_options, positive, seconds
+from virnucpro.cli.options import add_device_options, seconds
 from virnucpro.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -38,15 +38,6 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "-b", "--bundle", metavar="NAME", help="the encoders of a bundle, such as mini"
     )
     add_device_options(parser)
-    parser.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="CPU threads; default: %(default)s, as each of a run's ranks has where no other "
-        "number is given",
-    )
     parser.add_argument(
         "--lengths",
         default="six-frame",

@@ -154,6 +154,14 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="numbers to compute with; auto: what a run takes on this device; default: %(default)s",
     )
+    parser.add_argument(
+        "-t",
+        "--threads",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="CPU threads; more of them are worth it with large encoders; default: %(default)s",
+    )
 
 
 def add_tiling_options(parser: "argparse._ActionsContainer") -> None:

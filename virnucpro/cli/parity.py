@@ -67,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "precision": arguments.precision,
         "fasta": arguments.fasta,
         "n_sequences": arguments.sequences,
+        "threads": arguments.threads,
     }
     if arguments.encoder is None:
         parity = parity_of_bundle(arguments.bundle, **options)

@@ -78,6 +78,7 @@ def parity_of_bundle(
     precision: PrecisionChoice = "auto",
     fasta: str | None = None,
     n_sequences: int = 64,
+    threads: int = 1,
 ) -> Parity:
     """Compare the vectors and scores of a bundle.
 
@@ -91,12 +92,15 @@ def parity_of_bundle(
         Bases, cut and translated as a run does it; None for made-up items of 1 to 400 residues.
     n_sequences
         How many items, of those in `fasta` some of every length.
+    threads
+        Of the CPU. One sequence of a small encoder is slower with more than one.
 
     Raises
     ------
     BundleError, DeviceError, InputError
         When bundle, device or `fasta` cannot be used, or no frame in it is open.
     """
+    torch.set_num_threads(threads)
     bundle = open_bundle(name)
     place = device_of(device)
     precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
@@ -121,6 +125,7 @@ def parity_of_encoder(
     precision: PrecisionChoice = "auto",
     fasta: str | None = None,
     n_sequences: int = 64,
+    threads: int = 1,
 ) -> Parity:
     """Compare the vectors of published weights, as `open_spec` takes them; see `parity_of_bundle`.
 
@@ -131,6 +136,7 @@ def parity_of_encoder(
     BundleError, DeviceError, InputError
         When encoder, device or `fasta` cannot be used, or no sequence has a letter.
     """
+    torch.set_num_threads(threads)
     spec, place = open_spec(path), device_of(device)
     precise = precision_on(precision, kind_of(place), weight_bytes([spec]))
     alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
