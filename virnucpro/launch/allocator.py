@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
+from virnucpro.launch.results import ResultQueue
 
 __all__ = ["ResourceAllocator", "TaskQueue", "contiguous"]
 
@@ -116,6 +117,10 @@ class ResourceAllocator:
         for file in (*self.largest_first(files), *([None] * num_workers)):
             tasks.put(file)
         return tasks
+
+    def create_result_queue(self) -> ResultQueue:
+        """Make the queue that workers' results go to."""
+        return ResultQueue()
 
     def estimate_workload(self, files: Sequence[Path]) -> dict[str, Any]:
         """Say how much there is to do.

@@ -13,11 +13,11 @@ from virnucpro.errors import DeviceError, InputError, UsageError, VirnucproError
 from virnucpro.launch.allocator import ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.detector import GPUDetector
-from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, WorkerTrouble
+from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
 from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.summary import JSON_NAME, LOGS_NAME, TSV_NAME, table, write_summary
 from virnucpro.launch.worker_spec import accepted, load_worker
-from virnucpro.runtime.devices import Device, parse_devices
+from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
 from virnucpro.runtime.threads import thread_variables
 
 __all__ = ["LaunchOptions", "LaunchReport", "LauncherOrchestrator", "run_multi_gpu"]
@@ -226,18 +226,15 @@ class LauncherOrchestrator:
             devices = parse_devices(gpus, os.environ)
             if gpus.strip() == "auto" and devices[0].kind == "cpu":
                 devices *= _threads(options)  # one with one thread never waits for another's
-            numbered = gpus.replace(",", "").replace(" ", "").isdecimal()
-            gpu_ids = self.gpu_detector.parse_gpu_list(gpus) if numbered else None
-        elif all(isinstance(gpu, Device) for gpu in gpus) and gpus:
-            devices, gpu_ids = [gpu for gpu in gpus if isinstance(gpu, Device)], None
+        elif gpus and all(isinstance(gpu, Device) for gpu in gpus):
+            devices = [gpu for gpu in gpus if isinstance(gpu, Device)]
         else:
             gpu_ids = [gpu for gpu in gpus if isinstance(gpu, int)]
             ok, error = self.gpu_detector.validate_gpus(gpu_ids)
             if not ok:
                 raise DeviceError(error)
             devices = parse_devices(",".join(map(str, gpu_ids)), os.environ)
-        numbers = list(range(len(devices))) if gpu_ids is None else gpu_ids
-        return numbers[:n_files], devices[:n_files]
+        return _numbers(devices)[:n_files], devices[:n_files]
 
     def _work(
         self,
@@ -249,7 +246,7 @@ class LauncherOrchestrator:
     ) -> None:
         assert self.process_spawner is not None
         assert self.load_balancer is not None
-        results = ResultQueue()
+        results = self.resource_allocator.create_result_queue()
         self.process_spawner.spawn_workers(
             gpu_ids,
             self.resource_allocator.create_task_queue(plan.files, len(gpu_ids)),
@@ -283,6 +280,15 @@ class _Plan:
             "threads": threads,
         }
         return accepted(self.worker, keywords)
+
+
+def _numbers(devices: Sequence[Device]) -> list[int]:
+    """Give workers the numbers of their GPUs, or count from 0 on."""
+    visible = list(visible_gpus(os.environ)) if devices[0].kind == "cuda" else []
+    masks = [device.mask for device in devices]
+    if all(mask in visible for mask in masks):
+        return [visible.index(mask) for mask in masks if mask is not None]
+    return list(range(len(devices)))
 
 
 def _threads(options: LaunchOptions) -> int:

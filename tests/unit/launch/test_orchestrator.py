@@ -21,7 +21,7 @@ from virnucpro.launch import (
 )
 from virnucpro.launch.results import FileStatus, ResultQueue, RunOver
 from virnucpro.launch.worker_spec import accepted, load_worker
-from virnucpro.runtime.devices import Device
+from virnucpro.runtime.devices import Device, Gpu
 
 pytestmark = pytest.mark.timeout(60)
 OUTCOMES = {
@@ -196,6 +196,31 @@ def test_a_setup_is_validated_and_there_is_information(files):
     assert launcher.get_workload_info(folder, "*.txt")["file_count"] == 2
     gpus = launcher.get_gpu_info()
     assert gpus["count"] == len(gpus["ids"]) == len(gpus["details"])
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus", "numbers", "masks"),
+    [
+        (None, "auto", [0, 1, 2, 3], ["0", "2", "MIG-1", "MIG-2"]),
+        (None, "1, 3", [1, 3], ["2", "MIG-2"]),
+        (None, [3, 0], [3, 0], ["MIG-2", "0"]),
+        (None, [Device("cuda", "2")], [1], ["2"]),
+        ("2,0", "1", [1], ["0"]),
+        ("2,0", [Device("cuda", "GPU-elsewhere")], [0], ["GPU-elsewhere"]),
+        (None, "cpu:2", [0, 1], [None, None]),
+        ("", "auto", [0, 1, 2], [None] * 3),
+    ],
+)
+def test_workers_are_numbered_as_their_gpus(monkeypatch, mask, gpus, numbers, masks):
+    there = [Gpu("GPU-a"), Gpu("GPU-b", ("MIG-1", "MIG-2")), Gpu("GPU-c")]
+    monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", lambda: there)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if mask is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    launcher, options = LauncherOrchestrator(), LaunchOptions(threads=3)
+    found, devices = launcher._devices(gpus, 9, options)
+    assert (found, [device.mask for device in devices]) == (numbers, masks)
+    assert launcher._devices(gpus, 1, options) == (found[:1], devices[:1])
 
 
 # --- the spawner alone
