@@ -18,7 +18,7 @@ class BaseTokeniser:
 
     The published file has truncation and padding to 2,000 tokens built in: both are switched off.
 
-    One thread does the work, which is a hundredth of the encoder's on the same core: the library's
+    One thread does the work, which is a small part of the encoder's on the same core: the library's
     pool would take every core of a machine whose other ranks need them, and warns at each fork.
     ``TOKENIZERS_PARALLELISM`` in the environment says otherwise where it is set.
 
