@@ -21,10 +21,10 @@ if "--multiprocessing-fork" in sys.orig_argv:
     encode = ModuleEncoder.encode
 
     def limited(self, batch):
-        padded = len(batch) * max(map(len, batch))
+        tokens = sum(map(len, batch))
         with open({attempts!r}, "a") as stream:
-            stream.write(f"{{self.name}} {{padded}}\\n")
-        if self.view in {views!r} and padded > {room}:
+            stream.write(f"{{self.name}} {{tokens}}\\n")
+        if self.view in {views!r} and tokens > {room}:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
@@ -35,7 +35,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 @pytest.fixture
 def memory_of(tmp_path, monkeypatch):
-    """Give the ranks so much room, in padded tokens; returns a function that tells the attempts."""
+    """Give the ranks so much room, in tokens; returns a function that tells the attempts."""
 
     def limit(room, views=("nucleotide", "protein")):
         attempts = tmp_path / "attempts"
@@ -44,8 +44,8 @@ def memory_of(tmp_path, monkeypatch):
         )
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
         return lambda: [
-            (name, int(padded))
-            for name, padded in map(str.split, attempts.read_text().splitlines())
+            (name, int(tokens))
+            for name, tokens in map(str.split, attempts.read_text().splitlines())
         ]
 
     return limit
@@ -61,7 +61,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, run.root) == []
     before = attempts()
-    failed = Counter(name for name, padded in before if padded > 512)
+    failed = Counter(name for name, tokens in before if tokens > 512)
     # Of the budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
     for _, segment in run.segments()[:2]:
@@ -71,7 +71,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert difference_of(undisturbed, run.root) == []
     again = attempts()[len(before) :]
     assert again
-    assert max(padded for _, padded in again) <= 512
+    assert max(tokens for _, tokens in again) <= 512
 
 
 def test_what_does_not_fit_alone_is_set_aside_with_the_reason(

@@ -1,6 +1,6 @@
 """How many tokens an encoder takes at once: a first budget, and what running out of memory taught.
 
-Everything is in powers of two of padded tokens, so that devices of one kind come to the same
+Everything is in powers of two of tokens, so that devices of one kind come to the same
 batches, whose composition the last bits of every vector depend on.
 """
 
@@ -29,7 +29,7 @@ class TokenBudget:
     name
         The encoder's.
     first
-        Padded tokens of a batch of which nothing has been learnt.
+        Tokens of a batch of which nothing has been learnt.
     learnt
         What `learnt` of an earlier budget gave, of any encoders.
     """
@@ -55,14 +55,13 @@ class TokenBudget:
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Encoder, or encoder/length class -> padded tokens: plain data for the next start."""
+        """Encoder, or encoder/length class -> tokens: plain data for the next start."""
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         return ({self._name: self._first} if self.known else {}) | limits
 
-    def lower(self, longest: int, n_sequences: int) -> None:
-        """Learn that a batch of `n_sequences` of at most `longest` tokens each did not fit."""
-        padded = longest * n_sequences
-        below = max(1, length_class(padded) // 2)
+    def lower(self, longest: int, tokens: int) -> None:
+        """Learn that a batch of so many `tokens`, `longest` of them one sequence's, did not fit."""
+        below = max(1, length_class(tokens) // 2)
         self._limits[length_class(longest)] = min(self(longest), below)
 
     def begin_with(self, longest: int, tokens: int) -> None:

@@ -13,6 +13,7 @@ from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
+from virnucpro.encoders.room import device_bytes, require_room, weight_bytes
 from virnucpro.encoders.rotary import inverse_frequencies
 from virnucpro.encoders.weights import check, read_safetensors, without
 from virnucpro.errors import BundleError
@@ -40,12 +41,18 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     ------
     BundleError
         When a file cannot be read, or its tensors are not those of this model.
-    DeviceError, UsageError
-        When device or precision is not to be had.
+    DeviceError
+        When there is no such device, or the weights are more than it can hold.
+    UsageError
+        When there is no such precision.
     """
     path = spec.file("weights")
     config = Esm2Config.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
+    room = device_bytes(place)
+    if room is not None:
+        weights = weight_bytes(tensor_shapes(config).values(), precision)
+        require_room(spec.name, weights, precision, device, room)
     tensors = _tensors(path, config)
     check(tensor_shapes(config), tensors, path)
     model = Esm2(config, tensors, place, dtype)

@@ -10,7 +10,7 @@ from virnucpro.run_dir import RunDirectory
 __all__ = ["Learnt", "merge_budgets", "read_budgets", "write_budgets"]
 
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Name of a device -> encoder, or encoder/length class -> padded tokens."""
+"""Name of a device -> encoder, or encoder/length class -> tokens."""
 
 _MOST_BYTES = 1 << 20
 _MOST_TOKENS = 1 << 40

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head
+from virnucpro.encoders.batching import Filling
 from virnucpro.encoders.memory import within_memory
 from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
 from virnucpro.pipeline.finite import RowNumbers, problems
@@ -68,9 +69,16 @@ class RowEmbedder:
         self._index = index
         models = models or Models.of(task, learnt)
         self._encoders, self._head = models.encoders, models.head
+        for encoder in self._encoders:
+            encoder.filling = Filling()
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         if task.torch_device == "cuda":
             self._find_budgets()
+
+    @property
+    def filling(self) -> Filling:
+        """How full the batches of all encoders were so far."""
+        return sum((one.filling for one in self._encoders), Filling())
 
     @property
     def learnt(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
-from virnucpro.encoders.batching import longest_first
+from virnucpro.encoders.batching import Filling, longest_first
 from virnucpro.encoders.budget import TokenBudget, probe
 from virnucpro.encoders.memory import Shortage, within_memory
 from virnucpro.encoders.packed import Packed
@@ -55,9 +55,14 @@ class RankEncoder:
     spec, device, precision
         As `load_encoder` takes them.
     first_budget
-        Padded tokens of a batch of which nothing has been learnt.
+        Tokens of a batch of which nothing has been learnt.
     learnt
         What earlier budgets learnt; see `TokenBudget`.
+
+    Attributes
+    ----------
+    filling
+        How full its batches were so far.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class RankEncoder:
         self._spec = spec
         self._device = device
         self.encoder: Encoder = load_encoder(spec, device, precision)
+        self.filling = Filling()
         self._most_tokens = 0
 
     def find_budget(self, sequence: bytes, first: int) -> None:
@@ -86,7 +92,7 @@ class RankEncoder:
             The longest that there will be. Its length alone counts: the trial's tokens are made up,
             so that a row which kills the process does not do so before anybody is told of it.
         first
-            Padded tokens of the first trial.
+            Tokens of the first trial.
         """
         if self.budget.known:
             return
@@ -132,7 +138,7 @@ class RankEncoder:
         way = _Way(self, tokens, at, through, ahead=ahead)
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
-        way.go(pieces(sizes, self.budget, suspicion, self.number))
+        way.go(self._counted(sizes, pieces(sizes, self.budget, suspicion, self.number)))
         self._refuse_full_device(tokens, way.too_large)
         self._learn_from(suspicion, sizes)
         convicted = {
@@ -140,6 +146,12 @@ class RankEncoder:
             for position, reason in suspicion.convicted_in(self.number).items()
         }
         return way.vectors, convicted | way.too_large
+
+    def _counted(self, sizes: IntArray, batches: Iterator[IntArray]) -> Iterator[IntArray]:
+        for piece in batches:
+            budget = self.budget(int(sizes[piece[0]]))
+            self.filling = self.filling.after(int(sizes[piece].sum()), budget)
+            yield piece
 
     def _refuse_full_device(self, tokens: UnitTokens, too_large: Mapping[int, str]) -> None:
         """Tell a row that is too large from a device that is full: others fit there, too, no more.
@@ -184,7 +196,7 @@ class RankEncoder:
         for place in suspicion.suspects_in(self.number):
             died = sizes[place.start : place.stop]
             if len(died) > 1:
-                self.budget.lower(int(died[0]), len(died))
+                self.budget.lower(int(died[0]), int(died.sum()))
 
     def note_fitted(self, longest: int) -> None:
         """Keep in mind that a batch with a row of so many tokens fitted."""
@@ -280,6 +292,7 @@ class _Way:
             self.too_large[row] = self._encoder.too_large(self._tokens, row, shortage)
             self._through(1)
             return
-        self._encoder.budget.lower(int(self._tokens.lengths[rows].max()), len(rows))
+        lengths = self._tokens.lengths[rows]
+        self._encoder.budget.lower(int(lengths.max()), int(lengths.sum()))
         for half in np.array_split(piece, 2):
             self._launch(half, partial(self._ids, half))

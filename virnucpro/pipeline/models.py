@@ -24,7 +24,7 @@ class Models:
     device, precision
         As `load_encoder` takes them.
     first_budget
-        Padded tokens of a batch of which nothing has been learnt.
+        Tokens of a batch of which nothing has been learnt.
     learnt
         What earlier budgets on such a device learnt.
 

@@ -32,7 +32,7 @@ class RankTask:
     unit_rows, unit_positions
         Caps of a unit; with the index they determine all unit bounds.
     batch_tokens
-        First budget of a batch: padded length times number of sequences.
+        First budget of a batch: tokens of all its sequences.
     learnt
         Budgets that ranks have learnt, by device.
     """

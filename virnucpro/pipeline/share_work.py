@@ -98,8 +98,15 @@ class ShareWork:
                 "seconds": self._seconds | self._embedder.seconds,
             }
         )
+        filling = self._embedder.filling
         self._log.write(
-            "finished", f"rank {self._rank}: {computed:,} units computed", units=computed
+            "finished",
+            f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches of "
+            f"{filling.tokens:,} tokens, {filling.unused:.1%} of their room unused",
+            units=computed,
+            batches=filling.batches,
+            tokens=filling.tokens,
+            unused=round(filling.unused, 4),
         )
 
     def _try_first(self) -> None:

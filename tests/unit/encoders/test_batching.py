@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import Filling, batches, longest_first
 from virnucpro.errors import UsageError
 
 LENGTHS = st.lists(st.integers(1, 400), max_size=200)
@@ -26,10 +26,18 @@ def test_every_position_is_in_exactly_one_batch(lengths, budget):
 
 
 @given(LENGTHS, BUDGETS)
-def test_a_padded_batch_stays_within_the_budget_unless_it_is_one_sequence(lengths, budget):
+def test_a_batch_stays_within_the_budget_unless_it_is_one_sequence(lengths, budget):
     for group in laid_out(lengths, budget):
-        padded = max(lengths[position] for position in group) * len(group)
-        assert padded <= budget or len(group) == 1
+        assert sum(lengths[position] for position in group) <= budget or len(group) == 1
+
+
+@given(LENGTHS, BUDGETS, BUDGETS)
+def test_the_order_is_the_same_whatever_the_budget(lengths, budget, other):
+    one, two = (
+        [position for group in laid_out(lengths, tokens) for position in group]
+        for tokens in (budget, other)
+    )
+    assert one == two
 
 
 @given(LENGTHS, BUDGETS)
@@ -42,8 +50,7 @@ def test_batches_run_from_long_to_short_and_ties_keep_their_order(lengths, budge
 def test_no_batch_could_have_taken_the_first_of_the_next(lengths, budget):
     groups = laid_out(lengths, budget)
     for group, following in pairwise(groups):
-        assert len(following) > 0
-        assert lengths[group[0]] * (len(group) + 1) > budget
+        assert sum(lengths[position] for position in [*group, following[0]]) > budget
 
 
 def test_the_order_is_int64_of_any_integer_lengths():
@@ -72,3 +79,25 @@ def test_the_budget_is_asked_for_by_the_longest_once_the_batches_before_are_done
 def test_a_budget_below_one_is_refused(budget):
     with pytest.raises(UsageError, match="at least 1"):
         laid_out([1], budget)
+
+
+@given(LENGTHS.filter(bool), BUDGETS)
+def test_unused_is_the_share_of_the_room_that_no_token_took(lengths, budget):
+    filling = Filling()
+    for group in laid_out(lengths, budget):
+        filling = filling.after(sum(lengths[position] for position in group), budget)
+    assert filling.tokens == sum(lengths)
+    assert filling.room >= filling.tokens
+    assert filling.unused == pytest.approx((filling.room - filling.tokens) / filling.room)
+    assert filling + filling == Filling(2 * filling.batches, 2 * filling.tokens, 2 * filling.room)
+
+
+@given(st.lists(st.integers(20, 168), min_size=500, max_size=800))
+def test_little_of_a_large_budget_is_left_unused(lengths):
+    full = [sum(lengths[p] for p in group) for group in laid_out(lengths, 2048)][:-1]
+    assert min(full) > 2048 - 168
+
+
+def test_nothing_leaves_nothing_unused():
+    assert Filling().unused == 0
+    assert Filling().after(300, 200).unused == 0

@@ -23,7 +23,7 @@ def test_a_budget_of_which_nothing_is_learnt_is_the_first():
 
 def test_what_did_not_fit_counts_for_its_class_and_longer_ones_alone():
     budget = TokenBudget("esm2", 2048, {})
-    budget.lower(300, 6)
+    budget.lower(300, 1800)
     assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [
         2048,
         2048,
@@ -40,7 +40,7 @@ def test_budgets_only_fall_below_what_failed_and_never_with_length(failures):
     budget = TokenBudget("esm2", 4096, {})
     for longest, count in failures:
         before = [budget(1 << k) for k in range(13)]
-        budget.lower(longest, count)
+        budget.lower(longest, longest * count)
         after = [budget(1 << k) for k in range(13)]
         assert all(new <= old for new, old in zip(after, before, strict=True))
         assert all(longer <= shorter for shorter, longer in pairwise(after))
@@ -52,7 +52,7 @@ def test_what_was_learnt_goes_out_and_in_as_plain_data(failures):
     budget = TokenBudget("a/b", 4096, {})
     budget.begin_with(512, 16384)
     for longest, count in failures:
-        budget.lower(longest, count)
+        budget.lower(longest, longest * count)
     others = {"a": 3, "b": 7, "a/64": 5, "b/x": 9, "a/b/c": 1}
     again = TokenBudget("a/b", 2048, budget.learnt | others)
     assert [again(1 << k) for k in range(13)] == [budget(1 << k) for k in range(13)]
@@ -90,13 +90,13 @@ def test_a_fitting_budget_is_the_largest_power_that_fits(room, log_least, log_mo
 
 
 def allocator(room):
-    """An encoder whose memory holds `room` padded tokens; attention costs more with length."""
+    """An encoder whose memory holds `room` tokens; attention costs more with length."""
     batches = []
 
     def encode(batch):
-        padded = len(batch) * max(map(len, batch))
+        tokens = sum(map(len, batch))
         batches.append((len(batch), len(batch[0])))
-        if padded > room:
+        if tokens > room:
             raise torch.OutOfMemoryError("Tried to allocate 1.00 GiB")
         return torch.zeros(len(batch), 4)
 

@@ -83,14 +83,14 @@ def healthy(task, index):
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Give encoders a memory of so many padded tokens; returns all attempts as (name, padded)."""
+    """Give encoders a memory of so many tokens; returns all attempts as (name, tokens)."""
 
     def limit(tokens, views=("nucleotide", "protein")):
         attempts = []
         encode = ModuleEncoder.encode
 
         def limited(self, batch):
-            padded = len(batch) * max(map(len, batch))
+            padded = sum(map(len, batch))
             attempts.append((self.name, padded))
             if self.view in views and padded > tokens:
                 raise torch.OutOfMemoryError(
@@ -317,7 +317,7 @@ def test_a_batch_that_killed_whole_and_not_in_halves_was_too_large(task, index, 
     segment, watch, embedder = embedded(task, index, suspicion)
     same_but_for([], segment, healthy)
     assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
-    padded = 3 * int(index.row_lengths[0] + 2)
+    padded = int((index.row_lengths[:3] + 2).sum())
     (limit,) = embedder.learnt.values()
     assert padded / 2 <= limit < padded
     _, _, embedder = embedded(task, index, Suspicion(suspects=(Place(3, 1, 2, 3),)))
