@@ -146,6 +146,28 @@ def joblib(
         consume(result)
 
 
+def ray(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]) -> None:
+    """Run Ray's pool."""
+    import ray  # noqa: PLC0415 - may be missing
+    from ray.util.multiprocessing import Pool  # noqa: PLC0415 - may be missing
+
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    with Pool(workers) as processes:
+        for result in processes.imap_unordered(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+            consume(result)
+    ray.shutdown()
+
+
+def dask(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]) -> None:
+    """Run dask.distributed, on this machine."""
+    from distributed import Client, as_completed  # noqa: PLC0415 - may be missing
+
+    with Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
+        futures = client.map(FUNCTIONS[name], list(tasks), pure=False, batch_size=_chunk(name))
+        for _, result in as_completed(futures, with_results=True):
+            consume(result)
+
+
 def _chunk(name: str) -> int:
     """Many tiny tasks at a time; the first ones one by one, so that every worker has to start."""
     return 64 if name == "echo" else 1
@@ -159,8 +181,17 @@ ENGINES: dict[str, Engine] = {
     "mpire": mpire,
     "pebble": pebble,
     "joblib": joblib,
+    "ray": ray,
+    "dask": dask,
 }
-PEERS = ("mpire", "pebble", "joblib")
+PEERS = {"mpire": "mpire", "pebble": "pebble", "joblib": "joblib"} | {
+    "ray": "ray",
+    "dask": "distributed",
+}
+"""Engines that may be missing, and their modules."""
+
+MOST_TASKS = {"ray": 50_000, "dask": 3_000}
+"""Tiny tasks for engines that do less than 100,000 a second."""
 
 
 class Watch:
@@ -208,9 +239,8 @@ def killed(engine: str) -> str:
             command, capture_output=True, text=True, timeout=KILLED_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired as late:
-        output = (late.stdout or b"").decode().split()
-        return f"{len(output)}, hangs"
-    answered = len(done.stdout.split())
+        return f"{(late.stdout or b'').count(b'answered')}, hangs"
+    answered = done.stdout.count("answered")
     return f"{answered}" if done.returncode == 0 else f"{answered}, raises"
 
 
@@ -231,12 +261,15 @@ def answer_poisoned(engine: str) -> None:
 def report(engine: str, options: argparse.Namespace) -> None:
     """Print one engine's line."""
     run, workers, repeat = ENGINES[engine], options.workers, range(options.repeat)
+    most = MOST_TASKS.get(engine, options.tasks)
     start = statistics.median(measure(run, "first", workers, workers).first for _ in repeat)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    tiny = [measure(run, "echo", options.tasks, workers).rate(start) for _ in repeat]
+    tiny = [measure(run, "echo", min(options.tasks, most), workers).rate(start) for _ in repeat]
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    large = [measure(run, "megabyte", options.large, workers).rate(start) for _ in repeat]
-    ahead = measure(run, "echo", SLOW_TASKS, workers, pause=1e-4).ahead
+    large = [
+        measure(run, "megabyte", min(options.large, most), workers).rate(start) for _ in repeat
+    ]
+    ahead = measure(run, "echo", min(SLOW_TASKS, most), workers, pause=1e-4).ahead
     print(
         f"| {engine} | {start:.2f} s | {statistics.median(tiny):,.0f} "
         f"| {statistics.median(large):,.0f} | {ahead:,} | {grown:.0f} MB | {killed(engine)} |",
@@ -264,7 +297,7 @@ def main() -> None:
     print("| engine | first | tiny tasks/s | 1 MB results/s | ahead | memory | killed: of 20 |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.names or ENGINES:
-        if name not in PEERS or find_spec(name) is not None:
+        if name not in PEERS or find_spec(PEERS[name]) is not None:
             # A process for each, so that none inherits another's memory.
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--one", name], check=False)
 
