@@ -112,7 +112,9 @@ def dnabert(tmp_path, roughen, small_tokenizer):
 
     def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S", **extra):
         config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
-        module = roughen(DnabertS(config), seed=hidden)
+        with torch.random.fork_rng():
+            torch.manual_seed(hidden)
+            module = roughen(DnabertS(config), seed=hidden)
         folder = tmp_path / name
         folder.mkdir()
         settings = {

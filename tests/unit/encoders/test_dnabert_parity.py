@@ -110,6 +110,19 @@ def batch():
     return [generator.integers(0, 64, length) for length in LENGTHS]
 
 
+@pytest.fixture(scope="module")
+def expected_once(batch):
+    """Give a function that asks a rule for the vectors of `batch` unless that one was asked."""
+    answers = {}
+
+    def ask(rule, *key):
+        if key not in answers:
+            answers[key] = torch.stack([rule(ids) for ids in batch])
+        return answers[key]
+
+    return ask
+
+
 def batchings(n):
     """One by one, all at once, backwards, in pairs, and by lot."""
     yield [[i] for i in range(n)]
@@ -132,10 +145,12 @@ def encoded(encoder, batch, parts):
 
 @pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_vectors_are_those_of_the_rule_in_every_batching(model, batch, shape, change):
+def test_vectors_are_those_of_the_rule_in_every_batching(
+    model, batch, expected_once, shape, change
+):
     folder, rule = model(shape, change)
     encoder = load_encoder(open_spec(folder))
-    expected = torch.stack([rule(ids) for ids in batch])
+    expected = expected_once(rule, shape, change)
     most = 1e-5 if change is nothing else 1e-6 * expected.abs().max().item()
     for parts in batchings(len(batch)):
         vectors = encoded(encoder, batch, parts)
@@ -162,17 +177,20 @@ def two_threads():
 def test_so_it_has_with_two_threads(model, batch, two_threads):
     folder, _ = model((4, 64, 1))
     encoder = load_encoder(open_spec(folder))
-    alone, together, *_ = (encoded(encoder, batch, parts) for parts in batchings(len(batch)))
+    some = batch[5:]
+    alone, together, *_ = (encoded(encoder, some, parts) for parts in batchings(len(some)))
     assert torch.equal(together, alone)
 
 
 @pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("fp16", 0.9999)])
-def test_half_precision_stays_close_in_fp32_vectors(model, batch, shape, change, precision, least):
+def test_half_precision_stays_close_in_fp32_vectors(
+    model, batch, expected_once, shape, change, precision, least
+):
     folder, rule = model(shape, change)
     encoder = load_encoder(open_spec(folder), precision=precision)
-    expected = torch.stack([rule(ids) for ids in batch]).float()
+    expected = expected_once(rule, shape, change).float()
     vectors = encoder.encode(batch)
     assert vectors.dtype == torch.float32
     assert torch.cosine_similarity(vectors, expected).min() >= least
