@@ -130,7 +130,7 @@ def batchings(n):
     yield [list(range(n))[::-1]]
     yield [list(range(i, min(i + 2, n))) for i in range(0, n, 2)]
     generator = np.random.default_rng(8)
-    for _ in range(3):
+    for _ in range(2):
         cuts = np.sort(generator.choice(np.arange(1, n), 3, replace=False))
         yield [part.tolist() for part in np.split(generator.permutation(n), cuts)]
 
