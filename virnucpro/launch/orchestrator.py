@@ -15,12 +15,23 @@ from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
 from virnucpro.launch.spawner import ProcessSpawner
-from virnucpro.launch.summary import JSON_NAME, LOGS_NAME, TSV_NAME, table, write_summary
+from virnucpro.launch.summary import (
+    JSON_NAME,
+    LOCK_NAME,
+    LOGS_NAME,
+    TSV_NAME,
+    table,
+    write_summary,
+)
 from virnucpro.launch.worker_spec import accepted, load_worker
 from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
+from virnucpro.runtime.folder_lock import folder_lock
 from virnucpro.runtime.threads import thread_variables
 
 __all__ = ["LaunchOptions", "LaunchReport", "LauncherOrchestrator", "run_multi_gpu"]
+
+
+_OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +153,8 @@ class LauncherOrchestrator:
         ------
         UsageError, InputError, DeviceError
             When there is nothing to do, or nobody to do it.
+        RunLockedError
+            When another launch is at work in the output folder.
         WorkerError
             When no worker could be set up.
         OSError
@@ -160,12 +173,13 @@ class LauncherOrchestrator:
         threads = max(1, _threads(options) // len(devices))
         balancer = self.load_balancer = LoadBalancer(gpu_ids)
         self.process_spawner = _spawner(plan.target, threads, options)
-        try:
-            keywords = plan.offered(devices[0], threads) | setup_kwargs
-            self._work(plan, gpu_ids, devices, options, keywords)
-        finally:
-            self.process_spawner.terminate_all()
-            report = _report(plan, devices, balancer)
+        with folder_lock(plan.target / LOCK_NAME, "Wait for it, or choose another folder."):
+            try:
+                keywords = plan.offered(devices[0], threads) | setup_kwargs
+                self._work(plan, gpu_ids, devices, options, keywords)
+            finally:
+                self.process_spawner.terminate_all()
+                report = _report(plan, devices, balancer)
         _refuse_total_failure(balancer, report)
         if not options.quiet:
             balancer.print_summary(len(plan.files))
@@ -211,7 +225,7 @@ class LauncherOrchestrator:
                 "pattern ('**/' stands for folders in between)."
             )
         for file in found:
-            if file.relative_to(source).parts[0] in {TSV_NAME, JSON_NAME, LOGS_NAME}:
+            if file.relative_to(source).parts[0] in _OWN_NAMES:
                 raise UsageError(
                     f"{file}: what becomes of it would stand where a launch writes its own "
                     f"{file.relative_to(source).parts[0]}. Rename it, or narrow the pattern."

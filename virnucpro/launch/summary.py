@@ -8,11 +8,21 @@ from typing import Any
 from virnucpro.durable import write_file
 from virnucpro.launch.results import FileResult
 
-__all__ = ["JSON_NAME", "LOGS_NAME", "TSV_NAME", "as_tsv", "readable", "table", "write_summary"]
+__all__ = [
+    "JSON_NAME",
+    "LOCK_NAME",
+    "LOGS_NAME",
+    "TSV_NAME",
+    "as_tsv",
+    "readable",
+    "table",
+    "write_summary",
+]
 
 TSV_NAME = "launch.tsv"
 JSON_NAME = "launch.json"
 LOGS_NAME = "launch.logs"
+LOCK_NAME = "launch.lock"
 
 _WIDEST = 60
 """Characters of a cell that a person sees."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.errors import DeviceError, InputError, UsageError, WorkerError
+from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.launch import (
     LauncherOrchestrator,
     LaunchOptions,
@@ -22,6 +22,7 @@ from virnucpro.launch import (
 from virnucpro.launch.results import FileStatus, ResultQueue, RunOver
 from virnucpro.launch.worker_spec import accepted, load_worker
 from virnucpro.runtime.devices import Device, Gpu
+from virnucpro.runtime.folder_lock import folder_lock
 
 pytestmark = pytest.mark.timeout(60)
 OUTCOMES = {
@@ -185,6 +186,21 @@ def test_what_a_launch_wrote_is_no_input_of_the_next(workers, files):
             folder, folder / "out", "cpu", "**/*", workers.Plain, options=LaunchOptions(quiet=True)
         )
         assert [Path(one.file).name for one in report.results] == ["a.txt"]
+
+
+def test_a_second_launch_in_the_folder_is_refused_and_harms_nothing(workers, files, tmp_path):
+    out = tmp_path / "out"
+    arguments = files(a="ok"), out, "cpu", "a*", workers.Obedient
+    assert run_multi_gpu(*arguments) == 0
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    with (
+        folder_lock(out / "launch.lock", ""),
+        pytest.raises(RunLockedError, match=f"{out}: another process .pid {os.getpid()}. is at"),
+    ):
+        LauncherOrchestrator().launch(*arguments)
+    del before[out / "launch.lock"]
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items())
+    assert run_multi_gpu(*arguments) == 0
 
 
 def test_a_setup_is_validated_and_there_is_information(files):
