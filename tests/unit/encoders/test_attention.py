@@ -1,0 +1,62 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from virnucpro.encoders import attention
+from virnucpro.encoders.attention import attend
+from virnucpro.encoders.packed import pack
+
+LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
+HEADS, WIDTH = 3, 8
+CLOSE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+def joined(lengths, dtype):
+    packed = pack([np.zeros(length, np.int64) for length in lengths])
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(len(packed.tokens), 3, HEADS, WIDTH, generator=generator)
+    return rows.to(dtype), packed
+
+
+def straight_line(heads, packed):
+    """Softmax attention of one sequence after the other, in float64."""
+    mixed = torch.zeros(len(heads), HEADS * WIDTH, dtype=torch.float64)
+    ends = packed.offsets.tolist()
+    for start, stop in pairwise(ends):
+        q, k, v = heads[start:stop].double().permute(1, 2, 0, 3)
+        weights = torch.softmax(q @ k.mT / math.sqrt(WIDTH), -1)
+        mixed[start:stop] = (weights @ v).transpose(0, 1).flatten(1)
+    return mixed
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("lengths", [LENGTHS, [5], [40]], ids=["many", "tiny", "one"])
+def test_every_token_attends_to_its_sequence_and_to_no_other(dtype, lengths):
+    heads, packed = joined(lengths, dtype)
+    expected = straight_line(heads, packed)
+    torch.testing.assert_close(
+        attend(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
+    )
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1 << 24), (10_000, 1 << 24), (1 << 20, 1)])
+def test_bfloat16_is_the_same_rule_however_it_is_cut(monkeypatch, at_once, most):
+    heads, packed = joined(LENGTHS, torch.bfloat16)
+    monkeypatch.setattr(attention, "_SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(attention, "_MOST_SCORES", most)
+    expected = straight_line(heads, packed)
+    torch.testing.assert_close(attend(heads, packed).double(), expected, rtol=0, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_gpus_kernel_over_offsets_is_the_same_rule(dtype):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    heads, packed = joined(LENGTHS, dtype)
+    device = torch.device("cuda")
+    mixed = attend(heads.to(device), packed.to(device)).cpu().double()
+    torch.testing.assert_close(mixed, straight_line(heads, packed), rtol=0, atol=CLOSE[dtype])
