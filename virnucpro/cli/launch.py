@@ -94,7 +94,7 @@ def _add_worker_options(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("for virnucpro.predict, as virnucpro predict takes them")
     job.add_argument("-b", "--bundle", metavar="NAME", help="encoders and classifier")
     add_tiling_options(job)
-    job.add_argument("--precision", choices=("fp32", "fp16", "bf16"))
+    job.add_argument("--precision", choices=("auto", "fp32", "fp16", "bf16"))
     job.add_argument("--embeddings", choices=("fp16", "fp32", "none"))
     other = parser.add_argument_group("for other workers")
     other.add_argument(
@@ -178,11 +178,13 @@ def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> N
 def _prepared(
     arguments: argparse.Namespace, options: dict[str, Any]
 ) -> "tuple[Sequence[Device], dict[str, Any]]":
-    """Open the bundle once, for all workers, and choose devices as ``virnucpro predict`` does."""
+    """Open the bundle once, for all workers; choose devices and precision as `predict` does."""
     from virnucpro.pipeline.execution import Execution
+    from virnucpro.pipeline.precision import with_precision
     from virnucpro.pipeline.predict import predict_job
     from virnucpro.pipeline.ranks import devices_of
 
-    job = predict_job((), **options)
+    choice = options.pop("precision", "auto")
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
+    job = with_precision(predict_job((), **options), choice, execution)
     return devices_of(job, execution), {"job": job}
