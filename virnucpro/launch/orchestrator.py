@@ -342,7 +342,9 @@ def _teller(
 def _report(plan: _Plan, devices: Sequence[Device], balancer: LoadBalancer) -> LaunchReport:
     """Put a row for every file together, those that nobody has done included, and write it."""
     known = {one.file: one for one in balancer.results}
-    why = "the launch was over before."
+    why = "the launch was over before"
+    if balancer.error is not None:
+        why += f": {str(balancer.error).partition(chr(10))[0]}"
     results = [
         known.get(str(file), FileResult(str(file), FileStatus.LEFT, error=why))
         for file in plan.files

@@ -146,6 +146,9 @@ def test_where_no_gpu_works_nothing_is_done(workers, files, tmp_path, capsys):
     content = json.loads((tmp_path / "out" / "launch.json").read_text())
     assert {one["status"] for one in content["files"]} == {"left"}
     assert content["exit_code"] == 1
+    assert any(
+        "the launch was over before: All workers" in one["error"] for one in content["files"]
+    )
     arguments = folder, tmp_path / "out", "cpu:2", "*", workers.Obedient
     assert run_multi_gpu(*arguments, fail_on="all") == 1
     assert "no file was done" in capsys.readouterr().err
