@@ -3,7 +3,8 @@
 Peptides of random residues, sorted by length and cut into batches of 2,048 padded tokens, as the
 published tool does; the same batches for all sides, evenly drawn from all. Same random weights on
 all sides; that all give the same vectors is checked before any figure is printed. Sides take turns
-in one process, with the memory settings that a rank has; of each batch the least time counts, by
+in one process, with the memory settings that a rank has (peers gain by them, too, and the published
+tool has none: --malloc default); of each batch the least time counts, by
 the thread's own clock: others at work on the machine change caches and clock rates alone. Tokens
 are real ones, without padding. The ceiling is torch.mm at the layers' shapes, in the same turns:
 what its rate would make of the layers' products alone.
@@ -75,7 +76,7 @@ class Padded:
 def main() -> None:
     """Print a table for each kind of lengths, and ours over theirs."""
     arguments = _arguments()
-    for option, n_bytes in MALLOC.items():
+    for option, n_bytes in MALLOC.items() if arguments.malloc == "rank" else ():
         ctypes.CDLL(None).mallopt(option, n_bytes)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
@@ -250,6 +251,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=2048, help="padded, of a batch")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--malloc", default="rank", choices=["rank", "default"])
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.peptides, arguments.batches, arguments.turns = 200, 2, 1
