@@ -116,6 +116,18 @@ class Worker(BaseWorker):
             os._exit(0)
         self.kill()
 
+    def forks_and_returns_twice(self):
+        return "child" if os.fork() == 0 else os.getpid()
+
+    def copies_itself(self):
+        """Fork behind Python's back."""
+        return ctypes.CDLL(None).fork() >= 0
+
+    def close_all(self):
+        """Break the worker, which notices after the task."""
+        os.closerange(3, 300)
+        return "closed"
+
     def touch_after(self, path, seconds):
         time.sleep(seconds)
         Path(path).touch()

@@ -28,7 +28,10 @@ from virnucpro.dispatch.worker import BaseWorker
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices
 
-__all__ = ["Dispatcher", "worker_ids"]
+__all__ = ["SETUP_S", "Dispatcher", "worker_ids"]
+
+SETUP_S = 600.0
+"""Longest time in seconds of a set-up, unless another one is asked for."""
 
 
 class Dispatcher:
@@ -63,7 +66,8 @@ class Dispatcher:
     ordered
         Whether answers come in the order of the tasks.
     setup_timeout, cleanup_timeout
-        Seconds that a worker may take to set up and to put away, None for as long as it takes.
+        Seconds that a worker may take to set up and to put away, None for as long as it takes. One
+        that still sets up when all tasks are answered has the shorter time.
     one_at_a_time
         Whether a worker gets a task only when it has answered the last one. Else tasks that take
         milliseconds travel in batches, and one may wait behind a longer one.
@@ -90,7 +94,7 @@ class Dispatcher:
         devices: str | Sequence[int | str | Device] | None = None,
         max_attempts: int = 2,
         ordered: bool = False,
-        setup_timeout: float | None = None,
+        setup_timeout: float | None = SETUP_S,
         cleanup_timeout: float | None = 60.0,
         one_at_a_time: bool = False,
         environment: Mapping[str, str] | None = None,

@@ -27,10 +27,20 @@ from virnucpro.dispatch.protocol import (
 )
 from virnucpro.dispatch.seat import Place, Seat, State, Work
 from virnucpro.dispatch.stream import Stream, Tasks
+from virnucpro.errors import WorkerError
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
 
-__all__ = ["ABANDON_S", "BARREN", "HARD_GRACE_S", "STOP_GRACE_S", "Engine", "Rules"]
+__all__ = [
+    "ABANDON_S",
+    "BARREN",
+    "HARD_GRACE_S",
+    "KEPT_S",
+    "KEPT_TIMES",
+    "STOP_GRACE_S",
+    "Engine",
+    "Rules",
+]
 
 HARD_GRACE_S = 1.0
 """Seconds that a task has to end after its time limit, before its worker is killed."""
@@ -43,6 +53,12 @@ ABANDON_S = 10.0
 
 BARREN = 3
 """So many times in a row may a worker die without having answered, or died of, a single task."""
+
+KEPT_S = 1.0
+"""Seconds that a task is kept at least for a worker that sets up while others are idle."""
+
+KEPT_TIMES = 2.0
+"""It is kept for so many times as long as those took to set up that have."""
 
 _TICK_S = 0.05
 """Longest sleep in seconds while there are time limits, or starts to be told of."""
@@ -57,7 +73,8 @@ class Rules:
     max_attempts
         How often a task may be begun whose workers die.
     task_timeout, setup_timeout, cleanup_timeout
-        Seconds, or None for as long as it takes.
+        Seconds, or None for as long as it takes. Once all tasks are answered, a worker that still
+        sets up has no longer than one that puts away.
     fair
         Whether each worker that still sets up is kept a task.
     tell_starts
@@ -99,6 +116,8 @@ class Engine:
         self._barren: dict[int, int] = {}
         self._attempts: dict[int, int] = {}
         self._durations: dict[int, float] = {}
+        self._slowest_setup = 0.0
+        self._over_since: float | None = None
         self._failures: list[str] = []
         self._watched: dict[int, Seat] = {}
         self._lock = threading.RLock()
@@ -170,6 +189,7 @@ class Engine:
                 yield from self._give_up()
                 return
             yield from self._hand_out()
+            yield from self._hand_out_kept()
             if not self._stream.over:
                 yield from self._look(0.0 if self._hungry else self._patience())
 
@@ -185,15 +205,50 @@ class Engine:
 
     @property
     def _hungry(self) -> bool:
-        return self._stream.has_more and any(seat.wanted for seat in self._seats.values())
+        seats, stream = self._seats.values(), self._stream
+        if stream.has_suspects:
+            return any(seat.idle for seat in seats)
+        return stream.has_more and any(seat.wanted for seat in seats)
 
     def _hand_out(self, *, once: bool = False) -> Iterator[Event]:
         for seat in list(self._seats.values()):
+            if (
+                self._stream.has_suspects
+            ):  # first of all: whoever is busy gets nothing more meanwhile
+                if seat.idle:
+                    seat.alone = True
+                    yield from self._give(seat, self._stream.take_suspect())
+                continue
             wanted = min(1, seat.wanted) if once else seat.wanted
             if wanted and self._stream.has_more:
                 tasks = self._stream.take(wanted)
                 if tasks[1]:
                     yield from self._give(seat, tasks)
+
+    def _hand_out_kept(self) -> Iterator[Event]:
+        """Give idle workers what was kept for those that take too long to set up."""
+        surplus = self._stream.kept - self._punctual if self._idle_beside_kept else 0
+        for seat in list(self._seats.values()):
+            if surplus > 0 and seat.idle:
+                surplus -= 1
+                yield from self._give(seat, self._stream.release())
+
+    @property
+    def _idle_beside_kept(self) -> bool:
+        stream = self._stream
+        return (
+            stream.kept > 0
+            and not stream.has_more
+            and any(seat.idle for seat in self._seats.values())
+        )
+
+    @property
+    def _punctual(self) -> int:
+        """How many workers set up and do not take longer for it than can be expected."""
+        patience = max(KEPT_S, KEPT_TIMES * self._slowest_setup)
+        latest = time.monotonic() - patience
+        seats = self._seats.values()
+        return sum(seat.state is State.STARTING and seat.since > latest for seat in seats)
 
     def _look(self, patience: float | None) -> Iterator[Event]:
         """Sleep until something happens or is due, then see to it."""
@@ -215,10 +270,22 @@ class Engine:
             raise RuntimeError("the run was broken off by terminate().")
 
     def _listen(self, seat: Seat, descriptor: int) -> Iterator[Event]:
-        for message in seat.child.messages():
-            yield from self._understand(seat, message)
+        yield from self._read(seat, seat.child.messages())
         if seat.child.pipe is None:
             del self._watched[descriptor]  # closed, and so gone from the poll as well
+
+    def _read(self, seat: Seat, messages: Iterator[Message]) -> Iterator[Event]:
+        try:
+            for message in messages:
+                yield from self._understand(seat, message)
+        except WorkerError as error:
+            self._mistrust(seat, str(error))
+
+    def _mistrust(self, seat: Seat, why: str) -> None:
+        """End a worker that cannot be understood any more."""
+        seat.confused = True
+        seat.words_of_end = why
+        seat.child.kill()
 
     def _understand(self, seat: Seat, message: Message) -> Iterator[Event]:
         match message:
@@ -235,6 +302,9 @@ class Engine:
 
     def _answers(self, seat: Seat, rest: memoryview) -> Iterator[Event]:
         count, seconds, _ = unpack_answers(rest)
+        if seat.confused or count > seat.outstanding:
+            self._mistrust(seat, "It answered more tasks than it had: was it copied by a fork?")
+            return
         if count:
             self._durations[seat.worker_id] = seconds / count
         if self._rules.tell_starts:
@@ -248,7 +318,8 @@ class Engine:
         if tag == Tag.READY:
             # There may be no work left by now: it then ends at once, and that is no death.
             seat.state = State.ENDING if seat.feed.finishing else State.READY
-            seat.since = time.monotonic()
+            before, seat.since = seat.since, time.monotonic()
+            self._slowest_setup = max(self._slowest_setup, seat.since - before)
             yield WorkerReady(seat.worker_id)
             tasks = self._stream.release()
             if tasks[1]:
@@ -293,6 +364,8 @@ class Engine:
             or rules.task_timeout is not None
             or (rules.setup_timeout is not None and State.STARTING in states)
             or (rules.cleanup_timeout is not None and states & {State.ENDING, State.FAILED})
+            or (self._over_since is not None and State.STARTING in states)
+            or self._idle_beside_kept
         )
         return _TICK_S if due else None
 
@@ -314,6 +387,9 @@ class Engine:
         rules, since = self._rules, now - seat.since
         if seat.state is State.STARTING:
             limit, what = rules.setup_timeout, "did not set up"
+            over, patience = self._over_since, rules.cleanup_timeout
+            if over is not None and patience is not None and now - over > patience:
+                return f"all tasks were answered, and {patience:g} s later it still set up"
         elif serial is not None:
             limit, since, what = rules.task_timeout, now - began, "did not end its task"
             # Race: another task may have begun since the time was read; the number tells.
@@ -330,24 +406,14 @@ class Engine:
 
     def _bury(self, seat: Seat) -> Iterator[Event]:
         self._unwatch(seat)
-        for message in seat.child.last_messages():
-            yield from self._understand(seat, message)
+        yield from self._read(seat, seat.child.last_messages())
         code = exit_name(seat.child.exit_code())
-        serial = seat.running
+        begun, certain = seat.begun, seat.running is not None
         unanswered = seat.unanswered()
         del self._seats[seat.worker_id]
         seat.close()
         if self._stopping:
             return
-        yield from self._explain(seat, code, serial, unanswered)
-
-    def _explain(
-        self,
-        seat: Seat,
-        code: int | str | None,
-        serial: int | None,
-        unanswered: list[tuple[int, object]],
-    ) -> Iterator[Event]:
         text = _how(seat, code)
         if seat.state is State.STARTING:
             yield self._setup_failed(seat.place, f"{text} It was setting up.")
@@ -355,12 +421,37 @@ class Engine:
             if not (seat.finished and code in {0, None}):
                 yield _cleanup_failed(seat, f"{text} It was cleaning up.")
         elif seat.state is not State.FAILED:
-            charged = None if serial is None else unanswered.pop(serial - seat.answered - 1)
-            yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0])
-            if charged is not None:
-                yield from self._charge(seat, serial, charged, text)
-            self._stream.put_back(unanswered)
-            yield from self._replace(seat, barren=charged is None and not seat.answered)
+            yield from self._blame(seat, (code, text), (begun, certain), unanswered)
+
+    def _blame(
+        self,
+        seat: Seat,
+        end: tuple[int | str | None, str],
+        last: tuple[int | None, bool],
+        unanswered: list[tuple[int, object]],
+    ) -> Iterator[Event]:
+        """Find the task that a worker died of, and have the others done elsewhere.
+
+        Parameters
+        ----------
+        end
+            How the worker ended: its exit code, and the same in words.
+        last
+            The number of the last task that it had begun, and whether it was still at it.
+        """
+        (code, text), (serial, certain) = end, last
+        begun = 0 if serial is None else serial - seat.answered
+        if begun > 1 and not certain:
+            # It died between tasks, of any of those whose results had not been sent: each is done
+            # alone now, and tells.
+            self._stream.suspect(unanswered[:begun])
+            unanswered, serial = unanswered[begun:], None
+        charged = None if serial is None else unanswered.pop(begun - 1)
+        yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0])
+        if charged is not None:
+            yield from self._charge(seat, serial, charged, text)
+        self._stream.put_back(unanswered)
+        yield from self._replace(seat, barren=not begun and not seat.answered)
 
     def _charge(
         self, seat: Seat, serial: int | None, task: tuple[int, object], text: str
@@ -377,7 +468,7 @@ class Engine:
         attempt = self._attempts.get(task_id, 0) + 1
         if attempt < self._rules.max_attempts:
             self._attempts[task_id] = attempt
-            self._stream.put_back([task])
+            self._stream.suspect([task])
             yield TaskRetried(task_id, attempt, text, seat.worker_id)
         else:
             self._attempts.pop(task_id, None)
@@ -407,6 +498,7 @@ class Engine:
 
     def _end(self) -> Iterator[Event]:
         """Tell the workers that there is no more work, and see them end."""
+        self._over_since = time.monotonic()
         for seat in self._seats.values():
             seat.feed.finish()
             if seat.state is State.READY:

@@ -59,6 +59,7 @@ class Post:
         self.values: list[object] = []
         self.stopping: Callable[[], bool] = lambda: False
         self.flushed_at = time.monotonic()
+        self._disowned = False
         self._outbox = outbox
         self._ring = ring
         self._words = words
@@ -66,6 +67,15 @@ class Post:
         self._lock = threading.Lock()
         self._busy = threading.Event()
         threading.Thread(target=self._flush_late, name="virnucpro-post", daemon=True).start()
+
+    def disown(self) -> None:
+        """Note that this is a copy of the worker, made by a fork: nothing is its own to send."""
+        self._disowned = True
+
+    def leave_if_disowned(self) -> None:
+        """End such a copy, whose task has returned: the worker itself answers."""
+        if self._disowned:
+            os._exit(0)
 
     def tell(self, tag: bytes, text: str = "") -> None:
         """Send a word about the worker itself."""

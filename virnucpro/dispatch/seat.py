@@ -105,6 +105,8 @@ class Seat:
         self.killed_at = 0.0
         self.words_of_end = ""
         self.finished = False
+        self.confused = False
+        self.alone = False
         self._pace = Pace(most)
         self._batches: deque[_Batch] = deque()
         self._outstanding = 0
@@ -144,6 +146,15 @@ class Seat:
         return serial if serial > self.answered else None
 
     @property
+    def begun(self) -> int | None:
+        """The number of the last task that it began, unless that is answered.
+
+        A task may break its worker after it has returned: its result then never comes.
+        """
+        serial: int = abs(self._memory.words[RUNNING])
+        return serial if self.answered < serial <= self.answered + self._outstanding else None
+
+    @property
     def started_at(self) -> float:
         """When the running task began, by the monotonic clock."""
         at: float = self._memory.times[STARTED]
@@ -152,7 +163,14 @@ class Seat:
     @property
     def wanted(self) -> int:
         """How many tasks to give it now."""
-        return self._pace.wanted(self._outstanding) if self.state is State.READY else 0
+        if self.state is not State.READY or self.alone:
+            return 0
+        return self._pace.wanted(self._outstanding)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could work and has nothing to do."""
+        return self.state is State.READY and not self._outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
         """Send tasks; return those that cannot be sent, which are answered by that."""
@@ -183,6 +201,7 @@ class Seat:
         if not count:
             return
         self._pace.note(count, seconds)
+        self.alone = False
         plain, values = unpack(frame)
         while values:
             batch = self._batches[0]

@@ -1,5 +1,6 @@
 """What runs in a worker's process: set up, do tasks until the feed ends, put away."""
 
+import os
 import signal
 import time
 import traceback
@@ -53,6 +54,7 @@ def serve(
     except BaseException:  # noqa: BLE001 - SystemExit, too, is a set-up that failed
         post.tell(Tag.SETUP_FAILED, traceback.format_exc())
         return
+    os.register_at_fork(after_in_child=post.disown)
     interrupter = Interrupter(assignment.task_timeout)
     post.stopping = lambda: interrupter.stopping
     post.tell(Tag.READY)
@@ -100,6 +102,7 @@ class _Desk:
             words[RUNNING] = serial
             try:
                 result = process(value)
+                post.leave_if_disowned()
                 if type(result) in NUMBERS:
                     append(result)
                 else:
@@ -113,9 +116,13 @@ class _Desk:
                 post.flush()  # what was done before it need not be done again
                 raise
             except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
+                post.leave_if_disowned()
                 append(Failed(traceback.format_exc()))
             if now - post.flushed_at > FLUSH_S:
                 interrupter.interruptible = False
+                words[
+                    RUNNING
+                ] = -serial  # between tasks: if sending kills, it is not this one's doing
                 post.flush()
                 interrupter.interruptible = True
                 if interrupter.stopping:

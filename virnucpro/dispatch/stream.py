@@ -29,6 +29,7 @@ class Stream:
         self._bound = bound
         self._again: deque[tuple[int, object]] = deque()
         self._reserve: deque[tuple[int, object]] = deque()
+        self._suspects: deque[tuple[int, object]] = deque()
         self.taken = 0
         self.delivered = 0
         self.exhausted = False
@@ -40,9 +41,19 @@ class Stream:
         return self.taken - self.delivered
 
     @property
+    def kept(self) -> int:
+        """Tasks that were set aside and not released."""
+        return len(self._reserve)
+
+    @property
     def has_more(self) -> bool:
         """Whether `take` would give something now."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether there are tasks to be done alone."""
+        return bool(self._suspects)
 
     @property
     def over(self) -> bool:
@@ -59,6 +70,15 @@ class Stream:
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
         """Have tasks done again, before all others, in their order."""
         self._again.extendleft(reversed(list(tasks)))
+
+    def suspect(self, tasks: Iterable[tuple[int, object]]) -> None:
+        """Have each of these tasks done again with no other one near it."""
+        self._suspects.extend(tasks)
+
+    def take_suspect(self) -> Tasks:
+        """Give one of those."""
+        task_id, data = self._suspects.popleft()
+        return [task_id], [data]
 
     def set_aside(self, count: int) -> None:
         """Keep so many tasks for workers that are not ready yet."""
@@ -78,8 +98,9 @@ class Stream:
 
     def take_all(self) -> Tasks:
         """Give all tasks that were taken and that no worker has."""
-        self._again.extend(self._reserve)
-        self._reserve.clear()
+        for waiting in (self._suspects, self._reserve):
+            self._again.extend(waiting)
+            waiting.clear()
         return self.take(len(self._again)) if self._again else ([], [])
 
     def _pull(self, count: int) -> Tasks:

@@ -282,6 +282,32 @@ def test_a_task_that_kills_is_reported_and_all_others_done(workers, record, task
     assert {one.task_id for one in record.faults} == {300}
 
 
+def test_a_task_that_breaks_its_worker_after_it_returned_is_found(workers, record):
+    """All of its batch are suspects then: each is done alone, and no other is blamed."""
+    run(workers, record, [*range(300), ("close_all",), *range(300)])
+    record.assert_each_answered_once(601)
+    assert list(record.errors) == [300]
+    assert "exited with code 1" in record.errors[300]
+    assert [(task_id, attempt) for task_id, attempt, *_ in record.retries] == [(300, 1)]
+    assert [one.task_id for one in record.faults] == [None, 300, 300]
+    assert record.setup_failures == []
+
+
+def test_a_task_that_returns_in_two_processes_has_one_answer(workers, record):
+    tasks = [*range(50), ("forks_and_returns_twice",), ("big", 1 << 20, 1), *range(50)]
+    run(workers, record, tasks, gpu_ids=[0])
+    record.assert_each_answered_once(102)
+    assert record.errors == {}
+    assert isinstance(record.successes[50], int)
+    assert record.faults == []
+
+
+def test_a_worker_that_answers_twice_is_replaced(workers, record):
+    run(workers, record, [("copies_itself",), *range(10)], options={"one_at_a_time": True})
+    record.assert_each_answered_once(11)
+    assert "more tasks than it had" in record.errors.get(0, "more tasks than it had")
+
+
 def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
     run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2])
     record.assert_each_answered_once(3)
@@ -453,6 +479,29 @@ def test_a_set_up_that_hangs_is_ended(workers, record):
     )
     assert len(record.successes) == 20
     assert "did not set up within 1.5 s" in record.setup_failures[0][1]
+
+
+def test_a_task_kept_for_a_set_up_that_hangs_is_done_by_others(workers, record, monkeypatch):
+    monkeypatch.setattr(engine, "KEPT_S", 0.2)
+    came = {}
+    callbacks = record.callbacks
+    answer = callbacks["on_success"]
+
+    def on_success(task_id, *rest):
+        came[task_id] = time.monotonic()
+        answer(task_id, *rest)
+
+    began = time.monotonic()
+    Dispatcher(workers.SetupRaises, [0, 1], cleanup_timeout=1.0).run(
+        range(6), **(callbacks | {"on_success": on_success}), bad=[1], how=("sleep", 60)
+    )
+    record.assert_each_answered_once(6)
+    assert set(record.workers) == {0}
+    assert max(came.values()) - began < 10
+    assert time.monotonic() - began < 20
+    [(gpu_id, why)] = record.setup_failures
+    assert gpu_id == 1
+    assert "all tasks were answered, and 1 s later it still set up" in why
 
 
 def test_a_class_that_cannot_be_made_is_a_failed_set_up(record):
