@@ -219,3 +219,42 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _asks_to_wait(self, _content):
         self._status(503, Retry_After="1")
+
+    def _drips(self, content):
+        """A byte every so often: no silence, and no end."""
+        self._head(200, len(content))
+        for position in range(1000):
+            self._body(content[position : position + 1])
+            if self.server.released.wait(0.02):
+                break
+        self.close_connection = True
+
+    def _drips_its_head(self, _content):
+        for byte in b"HTTP/1.1 200 OK\r\n" + b"X-Nothing: to say\r\n" * 50:
+            self._body(bytes([byte]))
+            if self.server.released.wait(0.02):
+                break
+        self.close_connection = True
+
+    def _never_ends(self, _content):
+        self._head(200, None, Connection="close")
+        while not self.server.released.is_set():
+            self._body(bytes(100_000))
+
+    def _says_far_longer(self, content):
+        self._head(200, 10 * len(content))
+        self._body(content)
+
+    def _says_endless_digits(self, content):
+        self._head(200, "9" * 5000, Connection="close")
+        self._body(content)
+        self.close_connection = True
+
+    def _redirects_to_half_an_address(self, _content):
+        self._status(302, Location="http://[::1/x")
+
+    def _redirects_to_no_name(self, _content):
+        self._status(302, Location="http://a..b/x")
+
+    def _nothing_there(self, _content):
+        self._head(416, 0, Content_Range="bytes */0")

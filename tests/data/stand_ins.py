@@ -119,7 +119,7 @@ def recipe_of_files(folder: Path, name: str = "virnucpro-500", window: int = 500
     def file(home: str, path: str, kind: str) -> PublishedFile:
         local = folder / Path(path).name
         digest = Checksum(kind, Checksum(kind, "").of(local))
-        return PublishedFile(home, path, local.name, digest)
+        return PublishedFile(home, path, local.name, digest, 2 * local.stat().st_size)
 
     nucleotide = tuple(
         file("hub", f"zhihan1996/DNABERT-S/resolve/abc/{one}", "sha256")

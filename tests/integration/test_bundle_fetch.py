@@ -22,7 +22,7 @@ from virnucpro.errors import BundleError
 
 pytestmark = pytest.mark.timeout(60)
 
-HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
+HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3, window=0.4)
 DATA = str(Path(__file__).parents[1] / "data")
 
 
@@ -124,6 +124,7 @@ def test_the_numbers_are_those_of_the_published_modules(
     import torch
 
     from virnucpro.classify.head import load_head
+    from virnucpro.encoders.packed import pack
     from virnucpro.encoders.registry import load_encoder, open_spec
 
     bundle = fetch()
@@ -137,7 +138,7 @@ def test_the_numbers_are_those_of_the_published_modules(
     encoder = load_encoder(bundle.encoders[0])
     tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
     with torch.inference_mode():
-        expected = module(torch.from_numpy(tokens[0])[None], torch.tensor([len(tokens[0])]))
+        expected = module(pack(tokens))
     assert torch.allclose(encoder.encode(tokens), expected, atol=1e-6)
     classifier = stand_ins.write_classifier(tmp_path / "again.pth")
     vectors = torch.randn(5, stand_ins.ESM2_WIDTH + stand_ins.DNABERT_WIDTH)
@@ -167,7 +168,9 @@ def test_what_fails_once_or_twice_is_asked_for_again(fetch, alone, server, fault
     assert server.faults["esm2_tiny.pt"] == []
 
 
-@pytest.mark.parametrize("fault", ["trickles", "redirects", "says_no_length", "chunked"])
+@pytest.mark.parametrize(
+    "fault", ["trickles", "redirects", "says_no_length", "chunked", "says_endless_digits"]
+)
 def test_what_is_odd_but_right_is_taken(fetch, alone, server, fault):
     server.faults["esm2_tiny.pt"] = [fault]
     assert fetch(recipe=alone).name == alone.name
@@ -191,6 +194,13 @@ LASTING = [
     ("redirects_for_ever", "refuses"),
     ("redirects_to_a_file", "refuses"),
     ("encodes", r"encoded \(gzip\)"),
+    ("drips", r"bytes came in 0 seconds, which is too few"),
+    ("drips_its_head", r"bytes came in 0 seconds, which is too few"),
+    ("never_ends", r"is not the published file: it has [\d,]+ bytes or more"),
+    ("says_far_longer", r"is not the published file: it has [\d,]+ bytes or more"),
+    ("redirects_to_half_an_address", "makes no sense"),
+    ("redirects_to_no_name", "makes no sense"),
+    ("nothing_there", r"none of its bytes to give \(416"),
 ]
 
 

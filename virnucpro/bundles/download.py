@@ -29,6 +29,7 @@ from virnucpro.bundles.http_answers import (
     size_of,
     validator_of,
 )
+from virnucpro.bundles.metered import handlers
 from virnucpro.durable import sync_folder, write_file
 from virnucpro.errors import BundleError
 
@@ -62,12 +63,15 @@ class Patience:
         Seconds between attempts; each wait is twice the one before, up to the longest.
     silence
         Seconds without a byte after which a connection is given up.
+    window
+        Seconds of waiting in which a connection has to bring a least number of bytes.
     """
 
     attempts: int = 5
     first_wait: float = 1.0
     longest_wait: float = 60.0
     silence: float = 30.0
+    window: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,10 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def remote_size(url: str, hint: str, patience: Patience) -> int | None:
+def remote_size(url: str, hint: str, patience: Patience, most: int) -> int | None:
     """Ask how many bytes a file has; None where the server does not say.
+
+    See `download` for the parameters.
 
     Raises
     ------
@@ -112,7 +118,9 @@ def remote_size(url: str, hint: str, patience: Patience) -> int | None:
     def ask() -> int | None:
         try:
             with _open(request, patience) as response:
-                return size_of(response.headers)
+                size = size_of(response.headers)
+                _refuse_more_than(most, size)
+                return size
         except RefusedError as error:
             if error.status in _NO_WORD_ON_THE_FILE:
                 return None
@@ -122,7 +130,12 @@ def remote_size(url: str, hint: str, patience: Patience) -> int | None:
 
 
 def download(
-    url: str, target: Path, hint: str, patience: Patience, progress: Progress | None = None
+    url: str,
+    target: Path,
+    hint: str,
+    patience: Patience,
+    most: int,
+    progress: Progress | None = None,
 ) -> None:
     """Bring a file here; it appears under `target` when all of it has arrived.
 
@@ -136,6 +149,8 @@ def download(
         What a user may do when the server does not serve: ends the message of every error.
     patience
         When to give up.
+    most
+        Bytes that the file does not exceed: what is longer is refused as soon as that is known.
     progress
         Hears how it goes.
 
@@ -151,7 +166,7 @@ def download(
     tell = progress or _nobody
 
     def bring() -> None:
-        _attempt(url, part, patience, lambda have, size: tell(target.name, have, size))
+        _attempt(url, part, patience, most, lambda have, size: tell(target.name, have, size))
 
     _patiently(bring, lambda: _size(part), url, hint, patience)
     part.replace(target)
@@ -162,17 +177,21 @@ def download(
 def _patiently(
     act: Callable[[], T], arrived: Callable[[], int], url: str, hint: str, patience: Patience
 ) -> T:
-    """Repeat what fails in passing, ever more slowly, and give up in the end."""
-    failures, wait = 0, patience.first_wait
+    """Repeat what fails in passing, ever more slowly, and give up in the end.
+
+    Only what goes beyond all that ever arrived is progress: what a server makes us throw away and
+    fetch again is none.
+    """
+    failures, wait, furthest = 0, patience.first_wait, arrived()
     while True:
-        before = arrived()
         try:
             return act()
         except RefusedError as error:
             raise BundleError(f"{url}: {error}. {hint}") from None
         except TransientError as error:
-            if arrived() - before >= _PROGRESS_BYTES:
+            if arrived() - furthest >= _PROGRESS_BYTES:
                 failures, wait = 0, patience.first_wait
+            furthest = max(furthest, arrived())
             failures += 1
             if failures >= patience.attempts:
                 have = arrived()
@@ -186,7 +205,7 @@ def _patiently(
 
 
 def _attempt(
-    url: str, part: Path, patience: Patience, tell: Callable[[int, int | None], None]
+    url: str, part: Path, patience: Patience, most: int, tell: Callable[[int, int | None], None]
 ) -> None:
     """Bring all that is missing, or raise with whatever has arrived on the disk."""
     known, have = _read_notes(part, url), _size(part)
@@ -199,14 +218,17 @@ def _attempt(
     try:
         with _open(request, patience) as response:
             placement = placement_of(response.status, response.headers, have, known.size)
+            _refuse_more_than(most, placement.size)
             fresh = _Arrived(url, validator_of(response.headers), placement.size)
             _write_notes(part, replace(known, size=fresh.size) if placement.start else fresh)
-            _receive(response, part, placement, tell)
+            _receive(response, part, placement, most, tell)
     except _NothingBeyondError as whole:
+        if not have:
+            raise RefusedError("the server has none of its bytes to give (416)") from None
         if whole.size != have:
             part.unlink(missing_ok=True)
             raise ChangedError("the server's file has changed since the last attempt") from None
-    except ChangedError:
+    except (ChangedError, _TooLongError):
         part.unlink(missing_ok=True)
         raise
 
@@ -219,9 +241,21 @@ class _NothingBeyondError(Exception):
         self.size = size
 
 
+class _TooLongError(RefusedError):
+    """The server's file is another one, and nothing of it is worth keeping."""
+
+
+def _refuse_more_than(most: int, size: int | None) -> None:
+    if size is not None and size > most:
+        raise _TooLongError(
+            f"is not the published file: it has {size:,} bytes or more, and the published one "
+            f"less than {most:,}"
+        )
+
+
 def _open(request: urllib.request.Request, patience: Patience) -> http.client.HTTPResponse:
     """Send a request through the environment's proxies; tell lasting failures from passing ones."""
-    opener = urllib.request.build_opener(_SafeRedirects)
+    opener = urllib.request.build_opener(_SafeRedirects, *handlers(patience.window))
     try:
         response: http.client.HTTPResponse = opener.open(request, timeout=patience.silence)
     except urllib.error.HTTPError as error:
@@ -233,6 +267,10 @@ def _open(request: urllib.request.Request, patience: Patience) -> http.client.HT
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise RefusedError(f"its certificate cannot be trusted ({error.reason})") from None
         raise TransientError(f"cannot be reached ({error.reason})") from None
+    except (ValueError, http.client.InvalidURL) as error:
+        raise RefusedError(
+            f"the address, or one that it redirects to, makes no sense ({error})"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         raise TransientError(f"the connection failed ({error!r})") from None
     return response
@@ -242,6 +280,7 @@ def _receive(
     response: http.client.HTTPResponse,
     part: Path,
     placement: Placement,
+    most: int,
     tell: Callable[[int, int | None], None],
 ) -> None:
     have = placement.start
@@ -253,6 +292,7 @@ def _receive(
             stream.write(block)
             stream.flush()
             have += len(block)
+            _refuse_more_than(most, have)
             tell(have, placement.size)
         os.fsync(stream.fileno())
     if placement.size is not None and have != placement.size:

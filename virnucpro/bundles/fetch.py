@@ -120,14 +120,15 @@ def _downloaded(
     missing = [file for file in files if not paths[file.name].exists()]
     listener.stage(f"asking for {len(missing)} files")
     sizes = {
-        file.name: remote_size(urls[file.name], _hint(file), patience) or 0 for file in missing
+        file.name: remote_size(urls[file.name], _hint(file), patience, file.most_bytes) or 0
+        for file in missing
     }
     require_space(data.downloads, _bytes_to_write(files, paths, sizes))
     for file in files:
         path, url = paths[file.name], urls[file.name]
         if file in missing:
             listener.stage(f"fetching {url}")
-            download(url, path, _hint(file), patience, listener.progress)
+            download(url, path, _hint(file), patience, file.most_bytes, listener.progress)
         listener.stage(f"verifying {path.name}")
         try:
             require_content(path, file.checksum, url)

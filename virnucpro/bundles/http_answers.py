@@ -18,7 +18,12 @@ __all__ = [
     "validator_of",
 ]
 
-_RANGE: Final = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""No file has more bytes; Python refuses to read numbers of thousands of digits."""
+
+_RANGE: Final = re.compile(
+    rf"bytes (?:({_NUMBER.pattern})-{_NUMBER.pattern}|\*)/({_NUMBER.pattern}|\*)"
+)
 _PASSING: Final = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
@@ -65,9 +70,9 @@ def judge_status(status: int, reason: str, headers: Message) -> RefusedError | T
     """Say whether a refusal is for good."""
     server_failed = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in _MEANING
     if server_failed or status in _PASSING:
-        told = headers.get("Retry-After", "")
         return TransientError(
-            f"the server is not well ({status} {reason})", float(told) if told.isdecimal() else 0.0
+            f"the server is not well ({status} {reason})",
+            float(_number(headers.get("Retry-After", "")) or 0),
         )
     return RefusedError(f"{_MEANING.get(status, 'the server refuses')} ({status} {reason})", status)
 
@@ -77,8 +82,11 @@ def size_of(headers: Message, *, beyond: bool = False) -> int | None:
     if beyond:
         match = _RANGE.fullmatch(headers.get("Content-Range", "").strip())
         return int(match[2]) if match and match[2] != "*" else None
-    length = headers.get("Content-Length", "").strip()
-    return int(length) if length.isdecimal() else None
+    return _number(headers.get("Content-Length", ""))
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def validator_of(headers: Message) -> str | None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from virnucpro.bundles.checksums import Checksum
 from virnucpro.errors import BundleError
@@ -33,18 +34,22 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file: its home, its path there, its name here, what identifies its content."""
+    """One file: its home, its path there, its name here, what identifies its content.
+
+    `most_bytes` is what it does not exceed: a server that sends more sends something else.
+    """
 
     home: str
     path: str
     name: str
     checksum: Checksum
+    most_bytes: int
 
     def url(self, environ: Mapping[str, str] = os.environ) -> str:
         """Say where to get it, a mirror's address where the environment names one."""
         home = HOMES[self.home]
         base = environ.get(home.mirror_variable) or home.url
-        if not base.startswith(("https://", "http://")):
+        if not _is_address(base):
             raise BundleError(
                 f"{home.mirror_variable}={base}: is no address of a mirror. Give one that begins "
                 "with https:// or http://, or use --from for a folder of files."
@@ -89,36 +94,57 @@ HOMES: Final[Mapping[str, Home]] = {
     "heads": Home("https://raw.githubusercontent.com", "VIRNUCPRO_MIRROR_HEADS"),
 }
 
+# Digest, and more bytes than the file has: a quarter more than its weights take at fp32.
 _ESM2: Final = {
-    "esm2_t6_8M_UR50D": "8039fc9cee7f71cd2633b13b5a38ff50",
-    "esm2_t12_35M_UR50D": "a894ddb31522e511e1273abb23b5f974",
-    "esm2_t30_150M_UR50D": "229fcf8f9f3d4d442215662ca001b906",
-    "esm2_t33_650M_UR50D": "ba6d997e29db07a2ad9dca20e024b102",
-    "esm2_t36_3B_UR50D": "d37a0d0dbe7431e48a72072b9180b16b",
-    "esm2_t48_15B_UR50D": "af61a9c0b792ae50e244cde443b7f4ac",
+    "esm2_t6_8M_UR50D": ("8039fc9cee7f71cd2633b13b5a38ff50", 40_000_000),
+    "esm2_t12_35M_UR50D": ("a894ddb31522e511e1273abb23b5f974", 170_000_000),
+    "esm2_t30_150M_UR50D": ("229fcf8f9f3d4d442215662ca001b906", 750_000_000),
+    "esm2_t33_650M_UR50D": ("ba6d997e29db07a2ad9dca20e024b102", 3_300_000_000),
+    "esm2_t36_3B_UR50D": ("d37a0d0dbe7431e48a72072b9180b16b", 14_000_000_000),
+    "esm2_t48_15B_UR50D": ("af61a9c0b792ae50e244cde443b7f4ac", 75_000_000_000),
 }
 _DNABERT_S_REVISION: Final = "00e47f96cdea35e4b6f5df89e5419cbe47d490c6"
 _DNABERT_S: Final = {
-    "config.json": "d54c142114563aa34ef7c2b54ccc921d08e50cd7c3cd69c439d5e0d2bbcfcdee",
-    "tokenizer.json": "667f5a0e6e9630f7052b004784dda7c7aeba395cc4ca3c01b11b02e6aa29d7b1",
-    "pytorch_model.bin": "f3cfc3d0541859df64759e758cc4bc40fe1d5760799a7d098a9f9f09501c1e5f",
+    "config.json": ("d54c142114563aa34ef7c2b54ccc921d08e50cd7c3cd69c439d5e0d2bbcfcdee", 1_000_000),
+    "tokenizer.json": (
+        "667f5a0e6e9630f7052b004784dda7c7aeba395cc4ca3c01b11b02e6aa29d7b1",
+        4_000_000,
+    ),
+    "pytorch_model.bin": (
+        "f3cfc3d0541859df64759e758cc4bc40fe1d5760799a7d098a9f9f09501c1e5f",
+        600_000_000,
+    ),
 }
 _HEADS: Final = {
     300: "a0b5b85e7c1e44f00cde146d091beb82b2c8e855",
     500: "fc35d5ef9f1f4564eea7036f34f4f8ec6000d33d",
 }
+_MOST_HEAD_BYTES: Final = 64_000_000
+
+
+def _is_address(text: str) -> bool:
+    """Say whether this is an address of the web with a server's name in it."""
+    try:
+        parts = urlsplit(text)
+        host = (parts.hostname or "").encode("idna")
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        return False
+    plain = text.isprintable() and " " not in text
+    return plain and bool(host) and parts.scheme in ("https", "http")
 
 
 def _esm2(name: str) -> EncoderSource:
-    file = PublishedFile("esm2", f"{name}.pt", f"{name}.pt", Checksum("md5", _ESM2[name]))
+    md5, most_bytes = _ESM2[name]
+    file = PublishedFile("esm2", f"{name}.pt", f"{name}.pt", Checksum("md5", md5), most_bytes)
     return EncoderSource(name, "esm2", (file,))
 
 
 def _dnabert_s() -> EncoderSource:
     folder = f"zhihan1996/DNABERT-S/resolve/{_DNABERT_S_REVISION}"
     files = (
-        PublishedFile("hub", f"{folder}/{name}", name, Checksum("sha256", value))
-        for name, value in _DNABERT_S.items()
+        PublishedFile("hub", f"{folder}/{name}", name, Checksum("sha256", value), most_bytes)
+        for name, (value, most_bytes) in _DNABERT_S.items()
     )
     return EncoderSource("DNABERT-S", "dnabert_s", tuple(files))
 
@@ -126,7 +152,11 @@ def _dnabert_s() -> EncoderSource:
 def _classifier(window: int) -> Recipe:
     name = f"{window}_model.pth"
     head = PublishedFile(
-        "heads", f"Li-Jing-1997/VirNucPro/main/{name}", name, Checksum("git-blob", _HEADS[window])
+        "heads",
+        f"Li-Jing-1997/VirNucPro/main/{name}",
+        name,
+        Checksum("git-blob", _HEADS[window]),
+        _MOST_HEAD_BYTES,
     )
     return Recipe(
         f"virnucpro-{window}",

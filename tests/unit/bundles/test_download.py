@@ -13,6 +13,8 @@ from virnucpro.bundles.download import Patience, download, remote_size
 from virnucpro.bundles.http_answers import RefusedError
 from virnucpro.errors import BundleError
 
+MOST = 10**9
+
 
 @pytest.mark.parametrize(
     ("before", "after", "follows"),
@@ -53,9 +55,9 @@ def test_a_certificate_that_cannot_be_trusted_is_not_asked_twice(tmp_path, monke
 
     monkeypatch.setattr(urllib.request, "build_opener", lambda *_: Opener())
     with pytest.raises(BundleError, match=r"https://x/y: its certificate cannot be trusted.*Do so"):
-        download("https://x/y", tmp_path / "y", "Do so.", Patience(first_wait=0))
+        download("https://x/y", tmp_path / "y", "Do so.", Patience(first_wait=0), MOST)
     with pytest.raises(BundleError, match="certificate"):
-        remote_size("https://x/y", "Do so.", Patience(first_wait=0))
+        remote_size("https://x/y", "Do so.", Patience(first_wait=0), MOST)
     assert len(asked) == 2
 
 
@@ -64,7 +66,7 @@ def test_waits_double_up_to_the_longest(tmp_path, monkeypatch):
     monkeypatch.setattr(module.time, "sleep", waits.append)
     patience = Patience(attempts=6, first_wait=1.0, longest_wait=5.0)
     with pytest.raises(BundleError, match="6 times in a row"):
-        download("http://127.0.0.1:1/x", tmp_path / "x", "", patience)
+        download("http://127.0.0.1:1/x", tmp_path / "x", "", patience, MOST)
     assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
@@ -73,7 +75,7 @@ def test_an_attempt_that_brought_much_restores_patience(tmp_path, monkeypatch):
     monkeypatch.setattr(module.time, "sleep", waits.append)
     part = tmp_path / "x.part"
 
-    def bring(_url, _part, _patience, _tell):
+    def bring(*_arguments):
         if len(waits) in (2, 3):
             with part.open("ab") as stream:
                 stream.write(bytes(1 << 20))
@@ -81,5 +83,24 @@ def test_an_attempt_that_brought_much_restores_patience(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "_attempt", bring)
     with pytest.raises(BundleError, match=r"2,097,152 bytes have arrived and are kept"):
-        download("http://x/x", tmp_path / "x", "", Patience(attempts=3, first_wait=1.0))
+        download("http://x/x", tmp_path / "x", "", Patience(attempts=3, first_wait=1.0), MOST)
     assert waits == [1.0, 2.0, 1.0, 1.0, 2.0]
+
+
+def test_what_is_fetched_again_and_again_is_no_progress(tmp_path, monkeypatch):
+    """A server whose ranges are always the wrong ones brings a file's begin for ever."""
+    waits = []
+    monkeypatch.setattr(module.time, "sleep", waits.append)
+    part = tmp_path / "x.part"
+
+    def bring(*_arguments):
+        assert len(waits) < 20, "for ever"
+        if part.exists():
+            part.unlink()
+            raise module.ChangedError("another range")
+        part.write_bytes(bytes(3 << 20))
+        raise module.TransientError("broke off")
+
+    monkeypatch.setattr(module, "_attempt", bring)
+    with pytest.raises(BundleError, match="4 times in a row"):
+        download("http://x/x", tmp_path / "x", "", Patience(attempts=4, first_wait=1.0), MOST)

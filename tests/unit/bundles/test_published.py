@@ -37,7 +37,22 @@ def test_a_mirror_takes_the_place_of_its_home():
     assert mirrored == "https://mirror.example/esm/esm2_t6_8M_UR50D.pt"
 
 
-@pytest.mark.parametrize("mirror", ["ftp://x", "/local/folder", "file:///x", "mirror.example"])
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "ftp://x",
+        "/local/folder",
+        "file:///x",
+        "mirror.example",
+        "http://",
+        "https:///models",
+        "http://my mirror",
+        "http://[::1/x",
+        "http://a..b",
+        "http://a:b/",
+        "http://a/\x1b[2J",
+    ],
+)
 def test_a_mirror_is_an_address_of_the_web(mirror):
     with pytest.raises(BundleError, match=r"VIRNUCPRO_MIRROR_ESM2=.*https://.*--from"):
         recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
