@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from virnucpro.dispatch import BaseWorker, WorkerUnusable
+from virnucpro.errors import VirnucproError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.in_process import predict_here
 from virnucpro.pipeline.job import Job, SilentReporter
@@ -103,6 +104,10 @@ class Worker(BaseWorker):
             outcome, computed = predict_here(job, execution, self._device, warnings, self._models)
         except AcceleratorError as error:
             raise WorkerUnusable(f"{self._device}: {error}") from error
+        except VirnucproError as error:
+            if "--force" in str(error):
+                error.add_note(f"a launch has no --force: remove {folder} instead, and repeat it")
+            raise
         details = {
             "folder": str(folder),
             "units_computed": computed,

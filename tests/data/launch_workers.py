@@ -62,6 +62,64 @@ class Obedient(BaseWorker):
         time.sleep(float(seconds))
         return {}
 
+    def spoil(self):
+        """Put a folder where the table is to stand."""
+        table = self.output_dir / "launch.tsv"
+        table.unlink()
+        table.mkdir()
+        return {}
+
+
+class Returns(BaseWorker):
+    """Returns what a file says, as Python writes it."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        self.told = gpu_id, seed
+        self.keywords = keywords
+
+    def process(self, data):
+        source = Path(data).read_text()
+        holds_itself = {}
+        holds_itself["again"] = holds_itself
+        names = {"holds_itself": holds_itself, "keywords": self.keywords, "data": data}
+        return eval(source, names)
+
+
+class HangsInSetup(Returns):
+    """Its worker 1 never sets up."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        if gpu_id == 1:
+            time.sleep(60)
+
+
+class PutsAway(Returns):
+    """Puts away as it is told: slowly, or not at all."""
+
+    def cleanup(self):
+        time.sleep(self.keywords["seconds"])
+        raise OSError("the door is jammed")
+
+
+class ChangesFolder(Returns):
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        os.chdir("/")
+
+
+class MadeOf(BaseWorker):
+    """Returns what it is told for each batch, for any records."""
+
+    def setup(self, gpu_id, seed, made):
+        self.told = gpu_id, seed
+        self.made = made
+
+    def process(self, data):
+        if self.made == "fails":
+            raise ValueError("no luck")
+        return {"nones": [None] * len(data), "tuple": tuple({"n": one} for one in data)}[self.made]
+
 
 class Plain(BaseWorker):
     """Takes no keywords."""

@@ -167,6 +167,10 @@ def test_gone_on_with_after_its_end_and_after_a_workers(
     ended = segments_of(out)
     assert main(["status", str(out / "f1.fa")]) == 0
     assert "predict, incomplete" in capsys.readouterr().out
+    assert main(["status", str(out)]) == 0
+    assert "launch, " in (told := capsys.readouterr().out)
+    assert "left" in told
+    assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
     with started(long_files, out) as process:
         worker = json.loads((out / "f1.fa" / "status.json").read_text())["pid"]

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import add_tiling_options, positive, seconds
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
+from virnucpro.pipeline.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from virnucpro.runtime.devices import Device
 
 __all__ = ["add_parser"]
+
+_GIVEN = {"self", "gpu_id", "seed"}
 
 _JOB_OPTIONS = ("bundle", "window", "tiling", "genetic_code", "precision", "embeddings")
 
@@ -85,6 +89,14 @@ def _add_course_options(parser: argparse.ArgumentParser) -> None:
         help="longest time for a file: one that exceeds it has failed; default: none",
     )
     parser.add_argument(
+        "--start-timeout",
+        type=seconds,
+        default=Execution(Path()).deadlines.start,
+        metavar="SECONDS",
+        help="longest time of a worker from its start to its first file: one that exceeds it is "
+        "given up, and the others do its work; default: %(default)g",
+    )
+    parser.add_argument(
         "--resume", action="store_true", help="go on with what is in OUT, as is done anyway"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
@@ -112,6 +124,8 @@ def _keyword(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not (equals and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if name in _GIVEN:
+        raise argparse.ArgumentTypeError(f"{name} is what every worker is given anyway")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -139,6 +153,7 @@ def _run(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         max_attempts=arguments.max_attempts,
         file_timeout=arguments.file_timeout,
+        start_timeout=arguments.start_timeout,
         quiet=arguments.quiet,
     )
     try:
@@ -149,7 +164,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.pattern,
             worker,
             options=options,
-            **keywords | dict(arguments.keywords),
+            keywords=keywords | dict(arguments.keywords),
         )
     except BaseException as error:
         if not isinstance(error, Exception):
@@ -166,7 +181,7 @@ def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> N
     """Say what to do about files that kill their workers: alone, a run finds the sequence."""
     deadly = [one.file for one in results if one.error.startswith("worker ")]
     if deadly:
-        folder = arguments.outdir / Path(deadly[0]).relative_to(arguments.input_dir)
+        folder = arguments.outdir / Path(deadly[0]).relative_to(arguments.input_dir.absolute())
         print(
             f"[virnucpro] {len(deadly):,} files killed their workers. To find the sequence that "
             f"does, and have all others answered: virnucpro predict {deadly[0]} -o {folder} "
@@ -179,11 +194,12 @@ def _prepared(
     arguments: argparse.Namespace, options: dict[str, Any]
 ) -> "tuple[Sequence[Device], dict[str, Any]]":
     """Open the bundle once, for all workers; choose devices and precision as `predict` does."""
-    from virnucpro.pipeline.execution import Execution
     from virnucpro.pipeline.precision import with_precision
     from virnucpro.pipeline.predict import predict_job
     from virnucpro.pipeline.ranks import devices_of
+    from virnucpro.runtime.devices import parse_devices
 
+    parse_devices(arguments.gpus, os.environ, option="--gpus")  # an error names the option
     choice = options.pop("precision", "auto")
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
     job = with_precision(predict_job((), **options), choice, execution)

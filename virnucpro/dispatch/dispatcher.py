@@ -151,6 +151,7 @@ class Dispatcher:
         *,
         on_retry: Callable[[int, int, str, int], object] | None = None,
         on_fault: Callable[[WorkerDied | CleanupFailed], object] | None = None,
+        keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> None:
         """Do all tasks; return when the workers have put away and ended.
@@ -172,6 +173,8 @@ class Dispatcher:
             How many tasks there will be, for those who show progress.
         **setup_kwargs
             For the worker's ``setup``.
+        keywords
+            More of them, whatever they are called.
 
         Raises
         ------
@@ -192,7 +195,7 @@ class Dispatcher:
                 generator,
                 base_seed,
                 task_timeout,
-                setup_kwargs,
+                setup_kwargs | dict(keywords or {}),
                 tell_starts=on_task_start is not None,
             ) as events:
                 _deliver(events, callbacks, self._stream, self._tally)
@@ -206,6 +209,7 @@ class Dispatcher:
         *,
         base_seed: int = 42,
         task_timeout: float | None = None,
+        keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> Iterator[Any]:
         """Yield the results lazily, in the order of the tasks.
@@ -220,7 +224,7 @@ class Dispatcher:
             iterable,
             base_seed,
             task_timeout,
-            setup_kwargs,
+            setup_kwargs | dict(keywords or {}),
             tell_starts=False,
             ordered=True,
         ) as events:

@@ -618,4 +618,6 @@ def _how(seat: Seat, code: int | str | None) -> str:
         how = f"was killed by {code}"
     else:
         how = "ended, nobody knows how" if code is None else f"exited with code {code}"
-    return f"worker {seat.worker_id} {how}.\n{seat.words_of_end}".rstrip()
+    log = seat.place.log
+    where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
+    return f"worker {seat.worker_id} {how}{where}.\n{seat.words_of_end}".rstrip()

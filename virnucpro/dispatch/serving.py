@@ -6,12 +6,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
 from virnucpro.dispatch.packing import NUMBERS, Failed, Stored, from_body, unpack
 from virnucpro.dispatch.post import FLUSH_S, Post, Tag
 from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable
+from virnucpro.dispatch.worker_file import class_of_file, file_of
 from virnucpro.runtime.feed import frames
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.shared import SharedMemory
@@ -34,6 +36,17 @@ class Assignment:
     seed: int
     task_timeout: float | None
     keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Callable[..., "Assignment"], tuple[object, ...]]:
+        rest = self.gpu_id, self.seed, self.task_timeout, self.keywords
+        file = file_of(self.worker_cls)
+        if file is None:
+            return Assignment, (self.worker_cls, *rest)
+        return _assignment_from_file, (file, self.worker_cls.__qualname__, *rest)
+
+
+def _assignment_from_file(file: Path, name: str, *rest: Any) -> Assignment:  # noqa: ANN401 - Assignment's own
+    return Assignment(class_of_file(file, name), *rest)
 
 
 def serve(

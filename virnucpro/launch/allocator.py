@@ -1,5 +1,6 @@
 """Which files there are, and how they are divided."""
 
+import logging
 import math
 import queue
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
+from virnucpro.launch.discovery import Found, find_files
 from virnucpro.launch.results import ResultQueue
 
 __all__ = ["ResourceAllocator", "TaskQueue", "contiguous"]
@@ -15,6 +17,8 @@ TaskQueue = queue.SimpleQueue["Path | None"]
 """Files, then None for each worker."""
 
 Piece = TypeVar("Piece")
+
+_log = logging.getLogger("virnucpro.launch")
 
 
 def contiguous(items: Sequence[Piece], n: int) -> list[Sequence[Piece]]:
@@ -44,6 +48,9 @@ class ResourceAllocator:
     def discover_files(self, input_dir: Path | str, pattern: str = "*") -> list[Path]:
         """Find the files below a folder, sorted; folders of that name do not count.
 
+        What else the pattern names, such as a link that leads nowhere, is logged as a warning;
+        `look_through` gives it.
+
         Parameters
         ----------
         pattern
@@ -54,14 +61,23 @@ class ResourceAllocator:
         UsageError
             When the folder is none, or the pattern leads out of it.
         """
+        found = self.look_through(input_dir, pattern)
+        for path, why in sorted(found.unusable.items()):
+            _log.warning("%s: %s", path, why)
+        return sorted(found.files)
+
+    def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
+        """Find files as `discover_files` does, and what the pattern names that is none.
+
+        Raises
+        ------
+        UsageError
+            As `discover_files` does.
+        """
         ok, error = self.validate_input_dir(input_dir)
         if not ok:
             raise UsageError(error)
-        if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-            raise UsageError(
-                f"pattern {pattern!r}: give one below the folder, such as '*.fa' or '**/*.fa.gz'."
-            )
-        return sorted(path for path in Path(input_dir).glob(pattern) if path.is_file())
+        return find_files(Path(input_dir), pattern)
 
     def distribute_workload(
         self,

@@ -1,5 +1,7 @@
 """What has become of the files of a launch, counted while it goes on."""
 
+import math
+import queue
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +10,10 @@ from typing import Any, TextIO
 
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
 
-__all__ = ["LoadBalancer"]
+__all__ = ["SILENCE_S", "LoadBalancer"]
+
+SILENCE_S = 2.0
+"""After so many seconds without a word, and so many more, whoever wants to know is told."""
 
 
 class LoadBalancer:
@@ -48,22 +53,31 @@ class LoadBalancer:
         result_queue: ResultQueue,
         total_files: int,
         progress_callback: Callable[[FileResult | WorkerTrouble], object] | None = None,
+        silence_callback: Callable[[float], object] | None = None,
     ) -> None:
-        """Take results until all files are answered, or the run is over.
+        """Take results until the run is over: also how its workers put away.
 
         Parameters
         ----------
         progress_callback
             Told each result, and what befalls workers, as it comes.
+        silence_callback
+            Told every `SILENCE_S` for how many seconds nothing came.
         """
         self._expected = total_files
-        began = time.perf_counter()
-        while len(self.results) < total_files:
-            item = result_queue.get()
-            self._seconds = time.perf_counter() - began
+        began = heard = time.perf_counter()
+        while True:
+            try:
+                item = result_queue.get(timeout=SILENCE_S)
+            except queue.Empty:
+                if silence_callback is not None:
+                    silence_callback(time.perf_counter() - heard)
+                continue
             if isinstance(item, RunOver):
                 self.error = item.error
                 return
+            heard = time.perf_counter()
+            self._seconds = heard - began
             if isinstance(item, FileResult):
                 self.results.append(item)
             else:
@@ -127,12 +141,12 @@ class LoadBalancer:
     def print_progress(self, item: FileResult | WorkerTrouble) -> None:
         """Print a line about a result, or about what befell a worker."""
         if isinstance(item, WorkerTrouble):
-            self._say(f"warning: {_worker(item.gpu_id)}: {item.error}")
+            self.say(f"warning: {_worker(item.gpu_id)}: {item.error}")
             return
         count = f"{len(self.results):,}/{self._expected or len(self.results):,}"
         took = "" if item.seconds is None else f", {item.seconds:.1f} s"
         line = f"{count} {Path(item.file).name}: {item.status}{took} ({_worker(item.gpu_id)})"
-        self._say(f"{line}: {item.error}" if item.error else line)
+        self.say(f"{line}: {item.error}" if item.error else line)
 
     def print_summary(self, total_files: int) -> None:
         """Print how it went."""
@@ -145,25 +159,28 @@ class LoadBalancer:
             (left, "left"),
         ):
             line += f", {number:,} {what}" if number else ""
-        self._say(f"{line}; {stats['seconds']:.1f} s")
+        self.say(f"{line}; {stats['seconds']:.1f} s")
         for gpu, one in stats["gpu_stats"].items():
-            self._say(
+            self.say(
                 f"{_worker(gpu)}: {one['processed']:,} files in {one['time']:.1f} s, "
                 f"{one['failures']:,} failed"
             )
         if stats["total_duration"]:
             rtf, speedup = self.get_overall_rtf(), self.get_speedup()
-            self._say(f"real-time factor {rtf:.3f}, speedup {speedup:.2f}")
+            self.say(f"real-time factor {rtf:.3f}, speedup {speedup:.2f}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        (self._stream or sys.stderr).write(f"[virnucpro] {text}\n")
 
     def _processing(self) -> float:
         return sum(one.seconds or 0.0 for one in self.results)
 
     def _duration(self) -> float:
         durations = [one.result.get("duration") for one in self.results]
-        return float(sum(one for one in durations if isinstance(one, int | float)))
-
-    def _say(self, text: str) -> None:
-        (self._stream or sys.stderr).write(f"[virnucpro] {text}\n")
+        return float(
+            sum(one for one in durations if isinstance(one, int | float) and math.isfinite(one))
+        )
 
 
 def _worker(gpu_id: int | None) -> str:

@@ -1,15 +1,17 @@
 """The workers of a launch: one process a device, fed by a dispatcher in a thread."""
 
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from virnucpro.dispatch import BaseWorker, Dispatcher
-from virnucpro.dispatch.dispatcher import worker_ids
+from virnucpro.dispatch.dispatcher import SETUP_S, worker_ids
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError
 from virnucpro.launch.allocator import TaskQueue
+from virnucpro.launch.plain import plain_result
 from virnucpro.launch.results import (
     FileResult,
     FileStatus,
@@ -36,6 +38,8 @@ class ProcessSpawner:
         How often a file may be begun whose workers die.
     file_timeout
         Seconds that a file may take, or None.
+    setup_timeout, cleanup_timeout
+        Seconds that a worker may take to set up and to put away, or None.
     environment
         Variables to set in the workers.
     log_folder
@@ -49,12 +53,16 @@ class ProcessSpawner:
         *,
         max_attempts: int = 3,
         file_timeout: float | None = None,
+        setup_timeout: float | None = SETUP_S,
+        cleanup_timeout: float | None = 60.0,
         environment: Mapping[str, str] | None = None,
         log_folder: Path | None = None,
         show_ui: bool = False,
     ) -> None:
         self._options: dict[str, Any] = {
             "max_attempts": max_attempts,
+            "setup_timeout": setup_timeout,
+            "cleanup_timeout": cleanup_timeout,
             "environment": environment,
             "log_folder": log_folder,
         }
@@ -73,6 +81,7 @@ class ProcessSpawner:
         *,
         devices: Sequence[int | str | Device] | None = None,
         total_files: int | None = None,
+        keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> None:
         """Start a worker for each GPU, and return at once.
@@ -92,6 +101,8 @@ class ProcessSpawner:
             How many files there are, for those who look.
         **setup_kwargs
             For the worker's ``setup``.
+        keywords
+            More of them, whatever they are called.
 
         Raises
         ------
@@ -110,7 +121,7 @@ class ProcessSpawner:
         # Daemonic: a program that ends without waiting ends, and takes the workers along.
         self._thread = threading.Thread(
             target=self._work,
-            args=(runner, task_queue, listener, total_files, setup_kwargs),
+            args=(runner, task_queue, listener, total_files, setup_kwargs | dict(keywords or {})),
             name="virnucpro-launch",
             daemon=True,
         )
@@ -145,7 +156,7 @@ class ProcessSpawner:
         task_queue: TaskQueue,
         listener: "_Listener",
         total_files: int | None,
-        setup_kwargs: Mapping[str, Any],
+        keywords: Mapping[str, Any],
     ) -> None:
         """Run the dispatcher to its end, in the thread."""
         error: BaseException | None = None
@@ -155,7 +166,7 @@ class ProcessSpawner:
                 **listener.callbacks,
                 task_timeout=self._file_timeout,
                 total_tasks=total_files,
-                **setup_kwargs,
+                keywords=keywords,
             )
         except BaseException as raised:  # noqa: BLE001 - told to whoever waits for results
             error = raised
@@ -223,16 +234,21 @@ class _Listener:
         }
 
     def _succeeded(self, task: int, data: object, worker: int) -> None:
-        result = dict(data) if isinstance(data, Mapping) else {"result": data}
+        try:
+            result = plain_result(data)
+        except Exception as error:  # noqa: BLE001 - the worker's own objects may raise anything
+            why = f"what the worker returned cannot be written down: {error}."
+            self._answer(task, worker, FileStatus.FAILED, error=why, details=traceback.format_exc())
+            return
         complete, skipped = result.pop("complete", True), result.pop("skipped", False)
         status = FileStatus.SKIPPED if skipped else FileStatus.DONE
         if not complete:
             status = FileStatus.PARTIAL
         self._answer(task, worker, status, result=result)
 
-    def _failed(self, task: int, traceback: str, worker: int) -> None:
+    def _failed(self, task: int, text: str, worker: int) -> None:
         status = FileStatus.LEFT if worker < 0 else FileStatus.FAILED
-        self._answer(task, worker, status, error=reason_of(traceback), details=traceback)
+        self._answer(task, worker, status, error=reason_of(text), details=text)
 
     def _timed_out(self, task: int, timeout: float, worker: int) -> None:
         error = f"took longer than {timeout:g} s."

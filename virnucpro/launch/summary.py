@@ -13,7 +13,6 @@ __all__ = [
     "LOCK_NAME",
     "LOGS_NAME",
     "TSV_NAME",
-    "as_tsv",
     "readable",
     "table",
     "write_summary",
@@ -29,6 +28,8 @@ _WIDEST = 60
 
 _SCALARS = (str, int, float, bool)
 
+_OWN_COLUMNS = ("file", "status", "seconds", "gpu", "attempts", "error")
+
 
 def table(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
     """Make the rows, the header first: what is a scalar in the workers' results has a column.
@@ -43,8 +44,21 @@ def table(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
             if isinstance(value, _SCALARS)
         )
     )
-    header = ["file", *fields, "status", "seconds", "gpu", "attempts", "error"]
+    header = ["file", *_columns(fields), "status", "seconds", "gpu", "attempts", "error"]
     return [header, *(_row(one, fields, input_dir) for one in results)]
+
+
+def _columns(fields: Sequence[str]) -> list[str]:
+    """Name a column for each field: one that is called as another one is a ``result.``'s."""
+    names: list[str] = []
+    taken = set(_OWN_COLUMNS)
+    for field in fields:
+        name = _cell(field)
+        while name in taken:
+            name = f"result.{name}"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
@@ -68,11 +82,6 @@ def _cell(value: object) -> str:
     return " ".join(text.split()) or "NA"
 
 
-def as_tsv(rows: Sequence[Sequence[str]]) -> str:
-    """Join with tabs."""
-    return "".join("\t".join(row) + "\n" for row in rows)
-
-
 def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Leave out columns with nothing in them, and shorten what is long: for a terminal."""
     columns = [
@@ -84,6 +93,7 @@ def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _shortened(text: str) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()  # a terminal refuses what is no UTF-8
     return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 
@@ -92,6 +102,8 @@ def write_summary(
     rows: Sequence[Sequence[str]],
     results: Sequence[FileResult],
     facts: Mapping[str, Any],
+    *,
+    lasting: bool = True,
 ) -> None:
     """Write ``launch.tsv`` and ``launch.json``, each whole or not at all.
 
@@ -99,6 +111,8 @@ def write_summary(
     ----------
     facts
         What there is to say of the whole launch.
+    lasting
+        Whether they are to survive a power cut.
 
     Raises
     ------
@@ -106,10 +120,18 @@ def write_summary(
         When one cannot be written.
     """
     content = {**facts, "files": [_plain(one) for one in results]}
-    with write_file(output_dir / TSV_NAME) as stream:
-        stream.write(as_tsv(rows).encode())
-    with write_file(output_dir / JSON_NAME) as stream:
+    with write_file(output_dir / TSV_NAME, lasting=lasting) as stream:
+        stream.writelines(b"\t".join(map(_encoded, row)) + b"\n" for row in rows)
+    with write_file(output_dir / JSON_NAME, lasting=lasting) as stream:
         stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
+
+
+def _encoded(text: str) -> bytes:
+    """Give the bytes of names back as they are in the folder, UTF-8 or not."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return text.encode("utf-8", "backslashreplace")
 
 
 def _plain(one: FileResult) -> dict[str, Any]:

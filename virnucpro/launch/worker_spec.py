@@ -2,12 +2,12 @@
 
 import importlib
 import inspect
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from virnucpro.dispatch import BaseWorker
+from virnucpro.dispatch.worker_file import import_file
 from virnucpro.errors import UsageError
 
 __all__ = ["accepted", "load_worker"]
@@ -21,24 +21,24 @@ def load_worker(spec: str) -> type[BaseWorker]:
     Parameters
     ----------
     spec
-        ``package.module:Class``, or ``path/to/file.py:Class``, whose folder becomes one that is
-        imported from, here and in the workers. ``Worker`` where no class is named.
+        ``package.module:Class``, or ``path/to/file.py:Class``. ``Worker`` where no class is named.
 
     Raises
     ------
     UsageError
-        When there is no such module or class, or it is no `BaseWorker`.
+        When there is no such module or class, it cannot be imported, or it is no `BaseWorker`.
     """
     module_name, _, class_name = spec.partition(":")
     class_name = class_name or _DEFAULT_CLASS
-    if module_name.endswith(".py"):
-        module_name = _importable(Path(module_name))
+    file = Path(module_name) if module_name.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise UsageError(f"worker {str(file)!r}: there is no such file.")
     try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+        module = importlib.import_module(module_name) if file is None else import_file(file)
+    except Exception as error:
         raise UsageError(
-            f"worker {spec!r} cannot be imported ({error}). Give package.module:Class, or "
-            "path/to/file.py:Class."
+            f"worker {spec!r} cannot be imported ({type(error).__name__}: {error}). Give "
+            "package.module:Class, or path/to/file.py:Class."
         ) from error
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, BaseWorker)):
@@ -47,13 +47,6 @@ def load_worker(spec: str) -> type[BaseWorker]:
             "virnucpro.dispatch.BaseWorker."
         )
     return found
-
-
-def _importable(file: Path) -> str:
-    if not file.is_file():
-        raise UsageError(f"worker {str(file)!r}: there is no such file.")
-    sys.path.insert(0, str(file.parent.absolute()))
-    return file.stem
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,11 @@ def devices_of_ranks(
 
 
 def parse_devices(
-    spec: str, environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None = None
+    spec: str,
+    environ: Mapping[str, str],
+    gpus: Callable[[], Sequence[Gpu]] | None = None,
+    *,
+    option: str = "--devices",
 ) -> list[Device]:
     """Read a ``--devices`` option against what this machine has.
 
@@ -134,6 +138,8 @@ def parse_devices(
         The process's environment; CUDA_VISIBLE_DEVICES is respected.
     gpus
         Lists the machine's GPUs; `list_gpus` by default.
+    option
+        What the user wrote before it, for errors.
 
     Returns
     -------
@@ -148,15 +154,17 @@ def parse_devices(
     """
     spec = spec.strip()
     kind, _, rest = spec.partition(":")
+    given = f"{option} {spec}"
     if kind == "cpu":
-        return [Device("cpu")] * _cpu_ranks(spec, rest)
-    wanted = [] if spec in {"auto", "cuda"} else _split(spec, rest if kind == "cuda" else spec)
+        return [Device("cpu")] * _cpu_ranks(spec, rest, given)
+    named = spec not in {"auto", "cuda"}
+    wanted = _split(rest if kind == "cuda" else spec, given) if named else []
     mask = inherited_mask(environ)
     visible = visible_gpus(environ, gpus)
     if not visible and spec != "auto":
-        raise DeviceError(f"--devices {spec}: there is no GPU{_of_mask(mask)}; use --devices cpu.")
+        raise DeviceError(f"{given}: there is no GPU{_of_mask(mask)}; use {option} cpu.")
     if wanted:
-        return _choose(spec, wanted, visible)
+        return _choose(given, wanted, visible)
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
 
 
@@ -252,26 +260,26 @@ def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
     return next((gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)), None)
 
 
-def _split(spec: str, text: str) -> list[str]:
+def _split(text: str, given: str) -> list[str]:
     wanted = [piece.strip() for piece in text.split(",")]
     for one in wanted:
         if not _MASK_ENTRY.fullmatch(one):
             raise UsageError(
-                f"--devices {spec}: {one!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 "
+                f"{given}: {one!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 "
                 "or GPU-... names."
             )
     return wanted
 
 
-def _choose(spec: str, wanted: Sequence[str], visible: Mapping[str, str]) -> list[Device]:
-    entries = [_entry(spec, one, visible) for one in wanted]
+def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> list[Device]:
+    entries = [_entry(given, one, visible) for one in wanted]
     twice = sorted({entry for entry in entries if entries.count(entry) > 1})
     if twice:
-        raise UsageError(f"--devices {spec} names {', '.join(twice)} twice; name each device once.")
+        raise UsageError(f"{given} names {', '.join(twice)} twice; name each device once.")
     return [Device("cuda", entry) for entry in entries]
 
 
-def _entry(spec: str, wanted: str, visible: Mapping[str, str]) -> str:
+def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
     """Find the mask entry that a number or a name of the option means."""
     entries = list(visible)
     if wanted.isdigit():
@@ -282,16 +290,14 @@ def _entry(spec: str, wanted: str, visible: Mapping[str, str]) -> str:
             if uuid.startswith(wanted):
                 return entry
     there = ", ".join(f"{index} ({uuid})" for index, uuid in enumerate(visible.values()))
-    raise DeviceError(
-        f"--devices {spec}: there is no device {wanted} among the visible ones: {there}."
-    )
+    raise DeviceError(f"{given}: there is no device {wanted} among the visible ones: {there}.")
 
 
-def _cpu_ranks(spec: str, rest: str) -> int:
+def _cpu_ranks(spec: str, rest: str, given: str) -> int:
     if ":" not in spec:
         return 1
     if not rest.isdecimal() or int(rest) < 1:
-        raise UsageError(f"--devices {spec}: write cpu:N with the number of ranks N, at least 1.")
+        raise UsageError(f"{given}: write cpu:N with the number of ranks N, at least 1.")
     return int(rest)
 
 

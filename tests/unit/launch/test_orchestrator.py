@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from virnucpro.dispatch.worker_file import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.launch import (
     LauncherOrchestrator,
@@ -294,7 +295,7 @@ def test_workers_are_found_by_name_and_by_file(workers, tmp_path):
         "class Worker(BaseWorker):\n def setup(self, *a): ...\n def process(self, d): return d\n"
     )
     found = load_worker(str(tmp_path / "mine_alone.py"))
-    assert (found.__module__, found.__name__) == ("mine_alone", "Worker")
+    assert (file_of(found), found.__name__) == (tmp_path / "mine_alone.py", "Worker")
 
 
 @pytest.mark.parametrize(
