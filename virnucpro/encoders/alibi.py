@@ -12,6 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from virnucpro.encoders.alignment import on_cache_lines
 from virnucpro.encoders.packed import Run
 
 __all__ = ["AlignedBias", "BiasedAttention", "MirroredBias", "head_slopes"]
@@ -82,7 +83,7 @@ class MirroredBias:
 
     def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         bias = self.table(q.shape[2]).expand(len(q), -1, -1, -1)
-        return scaled_dot_product_attention(q, k.flip(2), v.flip(2), attn_mask=bias)
+        return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
     def table(self, length: int) -> torch.Tensor:
         """View the ramp as the bias of every query and every key, the last key first.
@@ -161,6 +162,14 @@ class AlignedBias:
         return bias.masked_fill_(key >= length, -math.inf).to(q.dtype)[None]
 
 
+def _mirrored(heads: torch.Tensor) -> torch.Tensor:
+    """Put the tokens of (n, heads, length, head_dim) in reverse order, each on a cache line."""
+    n, _, length, _ = heads.shape
+    tokens = heads.transpose(1, 2).flip(1)
+    rows = on_cache_lines(tokens.reshape(n * length, -1))
+    return rows.unflatten(1, tokens.shape[2:]).unflatten(0, (n, length)).transpose(1, 2)
+
+
 def _by_runs(
     joined: torch.Tensor,
     runs: Sequence[Run],
@@ -169,6 +178,7 @@ def _by_runs(
 ) -> torch.Tensor:
     """Attend run by run: queries, keys and values are (n, heads, length, head_dim) views."""
     mixed = []
+    joined = on_cache_lines(joined)
     for run in runs:
         q, k, v = run.of(joined).view(run.n, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
         mixed.append(attend(q, k, v).transpose(1, 2).flatten(2).flatten(0, 1))

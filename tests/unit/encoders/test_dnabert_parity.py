@@ -157,7 +157,7 @@ def test_vectors_are_those_of_the_rule_in_every_batching(
         torch.testing.assert_close(vectors.double(), expected, rtol=0, atol=most)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (5, 130, 1), (1, 66, 1)])
 def test_a_vector_has_the_same_bits_alone_and_in_any_company(model, batch, shape):
     folder, _ = model(shape)
     encoder = load_encoder(open_spec(folder))
@@ -175,7 +175,7 @@ def two_threads():
 
 
 def test_so_it_has_with_two_threads(model, batch, two_threads):
-    folder, _ = model((4, 64, 1))
+    folder, _ = model((3, 66, 1))
     encoder = load_encoder(open_spec(folder))
     some = batch[5:]
     alone, together, *_ = (encoded(encoder, some, parts) for parts in batchings(len(some)))
