@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
+from virnucpro.launch.results import (
+    FileResult,
+    FileStatus,
+    ResultQueue,
+    RunOver,
+    WorkerTrouble,
+    shown,
+)
 
 __all__ = ["SILENCE_S", "LoadBalancer"]
 
@@ -171,7 +178,7 @@ class LoadBalancer:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        (self._stream or sys.stderr).write(f"[virnucpro] {text}\n")
+        (self._stream or sys.stderr).write(f"[virnucpro] {shown(text)}\n")
 
     def _processing(self) -> float:
         return sum(one.seconds or 0.0 for one in self.results)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from virnucpro.errors import UsageError
-from virnucpro.launch.results import FileStatus
+from virnucpro.launch.results import FileStatus, shown
 from virnucpro.launch.summary import JSON_NAME, LOCK_NAME
 from virnucpro.runtime.folder_lock import is_held
 
@@ -47,7 +47,7 @@ class LaunchProgress:
         """Give it to a person."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
-        return "\n".join((*lines, *self.failures)).encode("utf-8", "backslashreplace").decode()
+        return "\n".join(map(shown, (*lines, *self.failures)))
 
 
 def is_launch(folder: Path) -> bool:

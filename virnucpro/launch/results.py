@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["FileResult", "FileStatus", "ResultQueue", "RunOver", "WorkerTrouble", "reason_of"]
+__all__ = [
+    "FileResult",
+    "FileStatus",
+    "ResultQueue",
+    "RunOver",
+    "WorkerTrouble",
+    "reason_of",
+    "shown",
+]
 
 
 class FileStatus(StrEnum):
@@ -79,6 +87,13 @@ class RunOver:
     """There will be no more results. `error` says why before all files were answered."""
 
     error: BaseException | None = None
+
+
+def shown(text: str) -> str:
+    """Give a text for a terminal: what is no letter there, such as a colour code, is spelt out."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 ResultQueue = queue.SimpleQueue[FileResult | WorkerTrouble | RunOver]

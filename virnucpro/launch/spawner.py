@@ -19,6 +19,7 @@ from virnucpro.launch.results import (
     RunOver,
     WorkerTrouble,
     reason_of,
+    shown,
 )
 from virnucpro.runtime.devices import Device
 
@@ -191,14 +192,14 @@ class ProcessSpawner:
             return dispatcher, dispatcher
         from virnucpro.dispatch.ui import RichDispatcher  # noqa: PLC0415 - an extra
 
-        shown = RichDispatcher(
+        table = RichDispatcher(
             worker,
             gpu_ids,
             len(gpu_ids),
-            describe=lambda task: Path(self._files[task]).name,
+            describe=lambda task: shown(Path(self._files[task]).name),
             **options,
         )
-        return shown.dispatcher, shown
+        return table.dispatcher, table
 
 
 class _Listener:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from virnucpro.durable import write_file
-from virnucpro.launch.results import FileResult
+from virnucpro.launch.results import FileResult, shown
 
 __all__ = [
     "JSON_NAME",
@@ -93,7 +93,7 @@ def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _shortened(text: str) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()  # a terminal refuses what is no UTF-8
+    text = shown(text)
     return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 

@@ -1,5 +1,6 @@
 """Which device a worker sees: masks for CUDA_VISIBLE_DEVICES. CUDA itself is never asked here."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from typing import Literal
 from virnucpro.errors import DeviceError, UsageError
 
 __all__ = [
+    "DRIVERS_ORDER",
     "MASK_VARIABLE",
+    "ORDER_VARIABLE",
     "Device",
     "Gpu",
     "devices_of_ranks",
@@ -19,6 +22,11 @@ __all__ = [
 ]
 
 MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
+
+DRIVERS_ORDER = "PCI_BUS_ID"
+"""The order of the driver, of nvidia-smi and of schedulers. CUDA's own puts the fastest first."""
 
 _MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 
@@ -44,8 +52,14 @@ class Device:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that make a process see this device alone."""
-        return {MASK_VARIABLE: self.mask or ""}
+        """Variables that make a process see this device alone.
+
+        Its number is the driver's, unless this process's environment has chosen another order.
+        """
+        if self.mask is None:
+            return {MASK_VARIABLE: ""}
+        order = os.environ.get(ORDER_VARIABLE, DRIVERS_ORDER)
+        return {MASK_VARIABLE: self.mask, ORDER_VARIABLE: order}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,8 @@ def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     Returns
     -------
     Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``: as for CUDA, the first
-    entry that names no device ends the list. None where the variable is not set: all devices are
-    visible.
+    entry that names no device ends the list, and a device that is named twice makes it empty. None
+    where the variable is not set: all devices are visible.
     """
     text = environ.get(MASK_VARIABLE)
     if text is None:
@@ -80,6 +94,8 @@ def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     for entry in (piece.strip() for piece in text.split(",")):
         if not _MASK_ENTRY.fullmatch(entry):
             break
+        if entry in entries:
+            return ()
         entries.append(entry)
     return tuple(entries)
 
@@ -180,14 +196,17 @@ def visible_gpus(
 
     Returns
     -------
-    Their mask entries and the UUIDs behind them, in CUDA's order.
+    Their mask entries and the UUIDs behind them, in CUDA's order. Where the environment asks for
+    another order than the driver's (CUDA_DEVICE_ORDER), and no mask is inherited, the entries are
+    UUIDs: those mean the same in every order.
 
     Raises
     ------
     DeviceError
         When the driver is there but fails.
     """
-    return _visible(inherited_mask(environ), (gpus or list_gpus)())
+    by_name = environ.get(ORDER_VARIABLE, DRIVERS_ORDER) != DRIVERS_ORDER
+    return _visible(inherited_mask(environ), (gpus or list_gpus)(), by_name=by_name)
 
 
 def list_gpus() -> list[Gpu]:
@@ -202,20 +221,26 @@ def list_gpus() -> list[Gpu]:
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
         return []
+    except pynvml.NVMLError as error:
+        raise _no_answer(error) from error
     try:
         handles = [
             pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
         return [Gpu(pynvml.nvmlDeviceGetUUID(handle), _partitions(handle)) for handle in handles]
     except pynvml.NVMLError as error:
-        raise DeviceError(
-            f"the NVIDIA driver does not answer for its GPUs: {error}. Look at nvidia-smi, name "
-            "the devices that work, or use --devices cpu."
-        ) from error
+        raise _no_answer(error) from error
     finally:
         pynvml.nvmlShutdown()
+
+
+def _no_answer(error: Exception) -> DeviceError:
+    return DeviceError(
+        f"the NVIDIA driver does not answer for its GPUs: {error}. Look at nvidia-smi, have the "
+        "driver mended, or use CPUs (cpu, or cpu:N for several)."
+    )
 
 
 def _partitions(handle: object) -> tuple[str, ...]:
@@ -238,10 +263,14 @@ def _partitions(handle: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu]) -> dict[str, str]:
+def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) -> dict[str, str]:
     """Map every usable entry of a mask to the UUID behind it, in CUDA's order."""
     if mask is None:
-        whole = {str(index): gpu.uuid for index, gpu in enumerate(gpus) if not gpu.partitions}
+        whole = {
+            gpu.uuid if by_name else str(index): gpu.uuid
+            for index, gpu in enumerate(gpus)
+            if not gpu.partitions
+        }
         return whole | {name: name for gpu in gpus for name in gpu.partitions}
     visible: dict[str, str] = {}
     for entry in mask:

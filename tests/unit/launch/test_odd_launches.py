@@ -92,6 +92,7 @@ def test_an_odd_result_costs_its_own_file_at_most(odd):
 def test_a_name_that_is_no_utf8_keeps_its_bytes_and_can_be_shown(odd):
     _, report, out = odd
     assert b"caf\xe9\t" in (out / "launch.tsv").read_bytes()
+    assert readable([["file"], ["\x1b[31mred"]]) == [["file"], ["\\x1b[31mred"]]
     for row in readable(report.rows):
         "\t".join(row).encode()
     read_launch(out).as_text().encode()

@@ -40,6 +40,8 @@ def parse(spec, mask=None, gpus=NODE):
         ("4,5", ("4", "5")),
         (" 4 ,5 ", ("4", "5")),
         ("2,-1,3", ("2",)),
+        ("0,0", ()),
+        ("1,0,1", ()),
         ("GPU-8932f937-d72c,MIG-GPU-8932f937/1/0", ("GPU-8932f937-d72c", "MIG-GPU-8932f937/1/0")),
     ],
 )
@@ -169,15 +171,46 @@ def test_a_driver_that_fails_is_an_error_with_a_way_out(driver, monkeypatch):
         raise pynvml.NVMLError_GpuIsLost
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
-    with pytest.raises(DeviceError, match="use --devices cpu"):
+    with pytest.raises(DeviceError, match="or use CPUs"):
         list_gpus()
-
-
-def test_a_device_sets_the_mask():
-    assert Device("cuda", "5").environment == {"CUDA_VISIBLE_DEVICES": "5"}
-    assert Device("cpu").environment == {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def test_listing_gpus_starts_no_cuda():
     assert all(gpu.uuid.startswith("GPU-") for gpu in list_gpus())
     assert "libcuda.so" not in Path("/proc/self/maps").read_text()
+
+
+def test_numbers_are_the_drivers_unless_the_user_chose_another_order(monkeypatch):
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    device = parse_devices("1", {}, lambda: NODE)[0]
+    assert device.environment == {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert Device("cpu").environment == {"CUDA_VISIBLE_DEVICES": ""}
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    fastest = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    device = parse_devices("1", fastest, lambda: NODE)[0]
+    assert device.environment == {"CUDA_VISIBLE_DEVICES": "GPU-bbbbbbbb", **fastest}
+    device = parse_devices("1", fastest | environ("3,2"), lambda: NODE)[0]
+    assert device.environment["CUDA_VISIBLE_DEVICES"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("code", "answers"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, True),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, False),
+        (pynvml.NVML_ERROR_UNKNOWN, False),
+    ],
+)
+def test_a_driver_that_fails_is_no_machine_without_gpus(monkeypatch, code, answers):
+    def fail():
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+    if answers:
+        assert list_gpus() == []
+        assert parse_devices("auto", {}) == [Device("cpu")]
+    else:
+        with pytest.raises(DeviceError, match="does not answer"):
+            parse_devices("auto", {})
+        assert parse_devices("cpu", {}) == [Device("cpu")]
