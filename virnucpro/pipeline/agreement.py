@@ -13,9 +13,25 @@ __all__ = ["ScoreAgreement", "VectorAgreement", "compare_scores", "compare_vecto
 FloatArray = npt.NDArray[np.float32]
 
 _LARGEST_ERROR: Final = 1e-5
-"""At fp32, by the largest number of all vectors."""
+"""At fp32, of a number; by the largest number of its channel where that is above 1."""
 
 _LEAST_COSINE: Final = {"fp16": 0.9999, "bf16": 0.999}
+_MOST_SHIFT: Final = {"fp16": 0.05, "bf16": 0.25}
+"""Of a vector; see `VectorAgreement`. Random ESM-2 8M: 0.0016 and 0.025."""
+
+_SCORES_APART: Final = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.05}
+"""Two scores of one class. `mini` moves by up to 0.0024 at bf16."""
+
+_QUIET_CHANNEL: Final = 1 / 8
+"""A channel counts as spread at least so far, by the size of a usual number."""
+
+_ROUNDING_QUANTILE: Final = 0.9
+_ROUNDING_REACH: Final = 3.0
+"""Rounding moves log odds by as much as nine items of ten are moved, and seldom by three times
+that: the largest move would let one broken item excuse all others."""
+
+_LEAST_SCORE: Final = 1e-7
+"""Scores nearer to 0 are rounded to it: their logarithm says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,11 @@ class VectorAgreement:
         Between each vector and its counterpart; 0 where none is finite.
     largest_error
         Largest difference of two numbers.
+    largest_shift
+        Largest error of a vector, by how far vectors are apart: the root mean square over its
+        channels of error by spread. The cosine sees little beside a few channels that are large in
+        every vector; here each channel counts the same, and what all vectors have in common not.
+        0 where there is one vector.
     scale
         Largest number of the vectors that they should be.
     tolerance
@@ -42,6 +63,7 @@ class VectorAgreement:
     least_cosine: float
     median_cosine: float
     largest_error: float
+    largest_shift: float
     scale: float
     tolerance: str
     agrees: bool
@@ -56,25 +78,28 @@ class ScoreAgreement:
     n, not_finite
         Items, and how many of them have a score that is not finite.
     largest_error
-        Largest difference of two scores; of items whose label stayed, where any did.
+        Largest difference of two scores.
+    tolerated
+        What it may be.
     flips
         Items that have another label.
     explained
-        Those of them that rounding explains: the two scores that the label should be read off lie
-        no further apart than `largest_error` moves them (which is twice itself: as one rises, the
-        other falls).
+        Those of them that rounding explains: the log odds that the label should be read off lie no
+        further from 0 than rounding moves those of items whose label stayed.
     """
 
     n: int
     not_finite: int
     largest_error: float
+    tolerated: float
     flips: int
     explained: int
 
     @property
     def agrees(self) -> bool:
-        """Every label is right, or almost anybody's."""
-        return self.flips == self.explained and not self.not_finite
+        """Every score is near, and every label is right, or almost anybody's."""
+        near = self.largest_error <= self.tolerated
+        return near and self.flips == self.explained and not self.not_finite
 
 
 def compare_vectors(
@@ -82,50 +107,75 @@ def compare_vectors(
 ) -> VectorAgreement:
     """Compare vectors, (n, dim) both and n at least 1, with what they should be.
 
-    At fp32 the largest error counts, in half precision the least cosine. A vector that is not
-    finite never agrees: a run would compute it again at fp32, but that is not this precision.
+    At fp32 every error counts, in half precision the least cosine and the largest shift. A vector
+    that is not finite never agrees: a run would compute it again at fp32, but that is not this
+    precision.
     """
     finite = _finite(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
     cosines = _cosines(ours, theirs) if len(ours) else np.zeros(1)
-    error = float(np.abs(ours - theirs).max(initial=0.0))
-    scale = float(np.abs(theirs).max(initial=0.0))
+    errors, scale = np.abs(ours - theirs), float(np.abs(theirs).max(initial=0.0))
+    shift = _largest_shift(ours, theirs)
     if precision == "fp32":
-        tolerance, within = f"error <= {_LARGEST_ERROR:g} of scale", error <= _LARGEST_ERROR * scale
+        bounds = _LARGEST_ERROR * np.maximum(1.0, np.abs(theirs).max(0, initial=0.0))
+        tolerance, within = f"error <= {_LARGEST_ERROR:g}", bool((errors <= bounds).all())
     else:
-        least = _LEAST_COSINE[precision]
-        tolerance, within = f"cosine >= {least}", bool(cosines.min() >= least)
+        least, most = _LEAST_COSINE[precision], _MOST_SHIFT[precision]
+        tolerance = f"cosine >= {least}, shift <= {most}"
+        within = bool(cosines.min() >= least) and shift <= most
     return VectorAgreement(
         encoder=encoder,
         n=len(finite),
         not_finite=int((~finite).sum()),
         least_cosine=float(cosines.min()),
         median_cosine=float(np.median(cosines)),
-        largest_error=error,
+        largest_error=float(errors.max(initial=0.0)),
+        largest_shift=shift,
         scale=scale,
         tolerance=tolerance,
         agrees=within and bool(finite.all()),
     )
 
 
-def compare_scores(found: FloatArray, wanted: FloatArray) -> ScoreAgreement:
+def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
     """Compare two scores an item, (n, 2) both and n at least 1, with what they should be.
 
-    Items whose label stayed say how large rounding is; a flip that needed more is no rounding.
+    Items whose label stayed say how large rounding is, in log odds: it moves those about equally,
+    and scores near 0 and 1 hardly. A flip that needed more is no rounding.
     """
     finite = _finite(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
-    errors = np.abs(ours - theirs).max(1)
     flipped = ours.argmax(1) != theirs.argmax(1)
-    largest = float(errors[~flipped].max(initial=0.0))
-    margins = np.abs(theirs[:, 1] - theirs[:, 0])
+    moved, margins = np.abs(_log_odds(ours) - _log_odds(theirs)), np.abs(_log_odds(theirs))
     return ScoreAgreement(
         n=len(finite),
         not_finite=int((~finite).sum()),
-        largest_error=largest,
+        largest_error=float(np.abs(ours - theirs).max(initial=0.0)),
+        tolerated=_SCORES_APART[precision],
         flips=int(flipped.sum()),
-        explained=int((flipped & (margins <= 2 * largest)).sum()),
+        explained=int((flipped & (margins <= _rounding(moved[~flipped]))).sum()),
     )
+
+
+def _rounding(moved: npt.NDArray[np.float64]) -> float:
+    if not len(moved):
+        return 0.0
+    return _ROUNDING_REACH * float(np.quantile(moved, _ROUNDING_QUANTILE, method="lower"))
+
+
+def _log_odds(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    logs = np.log(np.maximum(scores, _LEAST_SCORE))
+    odds: npt.NDArray[np.float64] = logs[:, 1] - logs[:, 0]
+    return odds
+
+
+def _largest_shift(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64]) -> float:
+    if len(theirs) < 2:
+        return 0.0
+    sizes = np.sqrt((theirs**2).mean(0))
+    usual = float(np.median(sizes)) or float(sizes.max()) or 1.0
+    spreads = np.maximum(theirs.std(0), _QUIET_CHANNEL * usual)
+    return float(np.sqrt((((ours - theirs) / spreads) ** 2).mean(1)).max())
 
 
 def _finite(rows: FloatArray) -> npt.NDArray[np.bool_]:

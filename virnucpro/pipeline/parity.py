@@ -33,7 +33,13 @@ from virnucpro.sequences.spec import IndexSpec
 __all__ = ["Parity", "parity_of_bundle", "parity_of_encoder"]
 
 _LENGTHS: Final = "1-400"
-"""Residues of the items that are made up."""
+"""Residues of most items that are made up: those of the frames of a window."""
+
+_LONG_LENGTHS: Final = "401-1022"
+"""Residues of the others, up to what ESM-2 was trained on."""
+
+_LONG_SHARE: Final = 8
+"""One item of so many is long."""
 
 FloatArray = npt.NDArray[np.float32]
 Texts = Mapping[View, Sequence[bytes]]
@@ -89,7 +95,7 @@ def parity_of_bundle(
     device, precision
         As `load_encoder` takes them, or ``auto``.
     fasta
-        Bases, cut and translated as a run does it; None for made-up items of 1 to 400 residues.
+        Bases, cut and translated as a run does it; None for made-up items of 1 to 1,022 residues.
     n_sequences
         How many items, of those in `fasta` some of every length.
     threads
@@ -114,7 +120,7 @@ def parity_of_bundle(
             compare_vectors(spec.name, found, wanted, precise)
             for spec, (found, wanted) in zip(bundle.encoders, pairs, strict=True)
         ),
-        None if bundle.head is None else _scores(bundle.head, pairs, place),
+        None if bundle.head is None else _scores(bundle.head, pairs, place, precise),
     )
 
 
@@ -159,8 +165,7 @@ def _frames_of(bundle: Bundle) -> IndexSpec:
 def _texts(fasta: str | None, spec: IndexSpec, n: int) -> Texts:
     """Find `n` items of all lengths, as each kind of encoder reads them."""
     if fasta is None:
-        items = made_up(n, _LENGTHS)
-        return {"nucleotide": items.bases, "protein": items.residues}
+        return _of_all_lengths(n)
     with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
         index = build_index(Path(folder) / "index", [fasta], spec)
         if not index.n_rows:
@@ -170,6 +175,15 @@ def _texts(fasta: str | None, spec: IndexSpec, n: int) -> Texts:
             )
         rows = np.unique(np.linspace(0, index.n_rows - 1, n).astype(np.int64))
         return _views(index, rows)
+
+
+def _of_all_lengths(n: int) -> Texts:
+    n_long = -(-n // _LONG_SHARE)
+    both = made_up(n - n_long, _LENGTHS), made_up(n_long, _LONG_LENGTHS)
+    return {
+        "nucleotide": [text for one in both for text in one.bases],
+        "protein": [text for one in both for text in one.residues],
+    }
 
 
 def _views(index: SequenceIndex, rows: npt.NDArray[np.int64]) -> Texts:
@@ -211,7 +225,10 @@ def _one_by_one(encoder: Encoder, texts: Sequence[bytes]) -> FloatArray:
 
 
 def _scores(
-    head: Path, pairs: Sequence[tuple[FloatArray, FloatArray]], device: str
+    head: Path,
+    pairs: Sequence[tuple[FloatArray, FloatArray]],
+    device: str,
+    precision: Precision,
 ) -> ScoreAgreement:
     found, wanted = (
         load_head(head, place)
@@ -220,4 +237,4 @@ def _scores(
         .numpy()
         for vectors, place in zip(zip(*pairs, strict=True), (device, "cpu"), strict=True)
     )
-    return compare_scores(found, wanted)
+    return compare_scores(found, wanted, precision)
