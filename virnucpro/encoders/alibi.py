@@ -164,10 +164,9 @@ class AlignedBias:
 
 def _mirrored(heads: torch.Tensor) -> torch.Tensor:
     """Put the tokens of (n, heads, length, head_dim) in reverse order, each on a cache line."""
-    n, _, length, _ = heads.shape
-    tokens = heads.transpose(1, 2).flip(1)
-    rows = on_cache_lines(tokens.reshape(n * length, -1))
-    return rows.unflatten(1, tokens.shape[2:]).unflatten(0, (n, length)).transpose(1, 2)
+    n, count, length, _ = heads.shape
+    rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
+    return rows.view(n, length, count, -1).transpose(1, 2)
 
 
 def _by_runs(

@@ -62,7 +62,7 @@ def _all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 def _by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     mixed = heads.new_empty(packed.total, *heads.shape[2:])
-    heads = on_cache_lines(heads.flatten(1)).unflatten(1, heads.shape[1:])
+    heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
     by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
     for run in packed.runs:
         q, k, v = run.of(heads).permute(2, 0, 3, 1, 4)

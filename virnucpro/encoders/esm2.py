@@ -1,5 +1,6 @@
 """ESM-2: residues to a vector, from fair-esm's checkpoints or from a bundle's safetensors."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import torch
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.esm2_checkpoint import read_checkpoint
+from virnucpro.encoders.esm2_checkpoint import read_checkpoint, require_intact
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.module_encoder import ModuleEncoder
@@ -15,7 +16,7 @@ from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.room import device_bytes, require_room, weight_bytes
 from virnucpro.encoders.rotary import inverse_frequencies
-from virnucpro.encoders.weights import check, read_safetensors, without
+from virnucpro.encoders.weights import check, check_layout, read_safetensors, without
 from virnucpro.errors import BundleError
 
 __all__ = ["Esm2Config", "load", "recognise"]
@@ -62,14 +63,18 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 def recognise(path: Path) -> EncoderSpec | None:
     """Describe the fair-esm ESM-2 checkpoint at `path`; none where no ``.pt`` file is.
 
+    All of the file is read, so that damage is told once, before anybody begins to load it.
+
     Raises
     ------
     BundleError
-        When a ``.pt`` file is there that is no ESM-2 checkpoint.
+        When a ``.pt`` file is there that is no ESM-2 checkpoint, whole and of the size it says.
     """
     if path.suffix != ".pt" or not path.is_file():
         return None
-    config, _ = read_checkpoint(path)
+    require_intact(path)
+    config, tensors = read_checkpoint(path)
+    check_layout(tensor_shapes(config), _with_angles(tensors, config), path)
     files = {"weights": path.name}
     return EncoderSpec(
         path.stem, "esm2", "protein", config.embed_dim, path.parent, files, asdict(config)
@@ -77,7 +82,7 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
-    """Read what `Esm2` needs; the angles are constants that a file may leave out."""
+    """Read what `Esm2` needs."""
     if path.suffix == ".safetensors":
         tensors = read_safetensors(path)
     else:
@@ -87,6 +92,13 @@ def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
                 f"{path}: the checkpoint is of {own}, and the encoder's settings say {config}. "
                 "Take settings and weights from the same model."
             )
+    return _with_angles(tensors, config)
+
+
+def _with_angles(
+    tensors: Mapping[str, torch.Tensor], config: Esm2Config
+) -> dict[str, torch.Tensor]:
+    """Leave out what no embedding needs, and add the angles where a file does without them."""
     angles = inverse_frequencies(config.embed_dim // config.attention_heads)
     names = [name for name in tensor_shapes(config) if name.endswith(".inv_freq")]
     return dict.fromkeys(names, angles) | without(tensors, _UNUSED)

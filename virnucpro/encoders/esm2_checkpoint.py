@@ -1,15 +1,18 @@
 """Checkpoints of ESM-2 as fair-esm publishes them, read without running anything of them."""
 
+import zlib
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.errors import BundleError
 
-__all__ = ["read_checkpoint"]
+__all__ = ["read_checkpoint", "require_intact"]
 
 
 def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
@@ -32,11 +35,64 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
         ) from error
     match content:
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as tensors}:
-            return _config_of(settings, path), {_bare(name): t for name, t in tensors.items()}
+            config, bare = _config_of(settings, path), _by_bare_name(tensors, path)
+            if config.num_layers > len(bare):
+                raise BundleError(
+                    f"{path}: is said to have {config.num_layers:,} layers and has {len(bare)} "
+                    "tensors in all. Get the file again."
+                )
+            return config, bare
     raise BundleError(
         f"{path}: is no ESM-2 checkpoint of fair-esm, which holds 'cfg' and 'model'. "
         "Give an esm2_*.pt file (ESM-1 and ESM-1b have another format)."
     )
+
+
+def require_intact(path: Path) -> None:
+    """Hold every part of a checkpoint against its checksum, which torch's own reader does not.
+
+    It reads all of the file: to be done once, where a job is made.
+
+    Raises
+    ------
+    BundleError
+        When the file was changed after it was written, or is no zip archive.
+    """
+    try:
+        with ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (OSError, RuntimeError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise BundleError(
+            f"{path}: cannot be read as a fair-esm checkpoint ({error}). Get the file again."
+        ) from error
+    if damaged is not None:
+        raise BundleError(
+            f"{path}: is damaged: {damaged} in it is not what its checksum says. Get the file "
+            "again."
+        )
+
+
+def _by_bare_name(content: Mapping[object, object], path: Path) -> dict[str, torch.Tensor]:
+    """Name tensors as the model does; refuse what is no tensor, and what has a name twice."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in content.items():
+        if not isinstance(name, str):
+            raise BundleError(
+                f"{path}: among the names of its tensors is {name!r}, no text. Get the file again."
+            )
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            kind = value.layout if isinstance(value, torch.Tensor) else type(value).__name__
+            raise BundleError(
+                f"{path}: {name!r} is no plain tensor ({kind}). Get the file again, in the format "
+                "that fair-esm publishes."
+            )
+        if _bare(name) in tensors:
+            raise BundleError(
+                f"{path}: holds two tensors for {_bare(name)!r}, one of them as {name!r}. "
+                "Get the file again."
+            )
+        tensors[_bare(name)] = value
+    return tensors
 
 
 def _config_of(settings: Namespace, path: Path) -> Esm2Config:

@@ -10,7 +10,7 @@ from torch import nn
 
 from virnucpro.errors import BundleError
 
-__all__ = ["check", "fill", "read_safetensors", "without"]
+__all__ = ["check", "check_layout", "fill", "read_safetensors", "without"]
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -36,10 +36,10 @@ def without(
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
-def check(
+def check_layout(
     shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
 ) -> None:
-    """Make sure that tensors out of `source` are those of a model, by name and by shape.
+    """Make sure that tensors out of `source` are those of a model, by name, shape and type.
 
     Raises
     ------
@@ -49,6 +49,26 @@ def check(
     """
     _check_names(shapes.keys(), tensors.keys(), source)
     _check_shapes(shapes, tensors, source)
+
+
+def check(
+    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
+) -> None:
+    """Make sure of the same, and that every number is finite: one that is not spoils all vectors.
+
+    Raises
+    ------
+    BundleError
+        As `check_layout`, and when a number is infinite or none.
+    """
+    check_layout(shapes, tensors, source)
+    for name, tensor in tensors.items():
+        # both ends are infinite or none if any number is; in a thirtieth of isfinite's time
+        if tensor.numel() and not torch.stack(torch.aminmax(tensor)).isfinite().all():
+            raise BundleError(
+                f"{source}: tensor {name!r} holds numbers that are infinite or none (NaN): nothing "
+                "can be computed with these weights. Get the file again."
+            )
 
 
 def fill(
@@ -66,8 +86,7 @@ def fill(
     Raises
     ------
     BundleError
-        When a tensor is missing, is one too many, has another shape, or holds no floating-point
-        numbers.
+        As `check`.
     """
     check({name: tuple(t.shape) for name, t in module.state_dict().items()}, tensors, source)
     linear = {
@@ -109,7 +128,7 @@ def _check_shapes(
                 f"ask for {shapes[name]}. Settings and weights are "
                 "of different models."
             )
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or tensor.itemsize == 1:
             raise BundleError(
                 f"{source}: tensor {name!r} holds {tensor.dtype}, no floating-point numbers. "
                 "Get the file again, in a format that is not quantised."

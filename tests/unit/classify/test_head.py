@@ -106,3 +106,12 @@ def test_a_torn_file_is_refused(tmp_path):
 
 def test_layer_sizes_are_read_off_the_tensors(tmp_path):
     assert layer_sizes(Head((6, 5, 4, 2)).state_dict(), tmp_path) == (6, 5, 4, 2)
+
+
+@pytest.mark.parametrize("name", ["output.bias", "hidden.0.norm.running_var"])
+def test_a_weight_that_is_no_number_is_named(tmp_path, name):
+    head = trained_head((8, 4, 2))
+    head.state_dict()[name][1] = torch.nan
+    path = write_head(head, tmp_path / "head.safetensors")
+    with pytest.raises(BundleError, match=rf"head\.safetensors.*'{name}'.*NaN"):
+        load_head(path)

@@ -131,3 +131,12 @@ def test_a_damaged_config_is_refused_by_name(dnabert, content):
     (folder / "config.json").write_text(content)
     with pytest.raises(BundleError, match=r"config\.json"):
         open_spec(folder)
+
+
+def test_a_weight_that_is_no_number_is_named(dnabert):
+    folder, module = dnabert()
+    name = "encoder.layer.1.mlp.wo.weight"
+    module.state_dict()[name][3, 4] = -torch.inf
+    save_file(module.state_dict(), folder / "model.safetensors")
+    with pytest.raises(BundleError, match=rf"model\.safetensors.*'{name}'.*infinite"):
+        load_encoder(open_spec(folder))

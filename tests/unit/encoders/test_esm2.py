@@ -1,6 +1,7 @@
 import dataclasses
 import io
 import os
+import zipfile
 from argparse import Namespace
 
 import numpy as np
@@ -256,6 +257,63 @@ def test_wrong_tensors_are_named_with_their_file(fair_esm, damage, message):
     with pytest.raises(BundleError, match=message) as caught:
         load_encoder(open_spec(path))
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda model: model.update({3: torch.zeros(1)}), "names of its tensors is 3, no text"),
+        (lambda model: model.update({NORM: "x"}), f"'{NORM}' is no plain tensor .str."),
+        (lambda model: model.update({NORM: torch.ones(32).to_sparse()}), "torch.sparse_coo"),
+        (
+            lambda model: model.update({"emb_layer_norm_after.weight": torch.zeros(32)}),
+            "two tensors for 'emb_layer_norm_after.weight'",
+        ),
+        (lambda model: model.update({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
+        (lambda model: model.pop(NORM), "missing: 'emb_layer_norm_after.weight'"),
+    ],
+    ids=["key", "value", "sparse", "twice", "tiny numbers", "missing"],
+)
+def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, damage, message):
+    path, _ = fair_esm()
+    content = torch.load(path, weights_only=False)
+    damage(content["model"])
+    torch.save(content, path)
+    with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{message}.*") as caught:
+        open_spec(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_layers_that_are_not_there_are_not_counted_out(fair_esm):
+    path, _ = fair_esm()
+    content = torch.load(path, weights_only=False)
+    content["cfg"]["model"].encoder_layers = 10**9
+    torch.save(content, path)
+    with pytest.raises(BundleError, match=r"1,000,000,000 layers"):
+        open_spec(path)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_a_weight_that_is_no_number_is_named(fair_esm, number):
+    path, model = fair_esm()
+    change(path, model, lambda tensors: tensors[NORM].__setitem__(3, number))
+    with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*'emb_layer_norm_after.weight'.*NaN"):
+        load_encoder(open_spec(path))
+
+
+def test_a_flipped_bit_anywhere_is_told_by_the_files_own_checksums(fair_esm):
+    path, _ = fair_esm()
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        part = max(archive.infolist(), key=lambda info: info.file_size)
+    for place in (part.header_offset + 200, part.header_offset + part.file_size):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{part.filename}.*checksum"):
+            open_spec(path)
+    path.write_bytes(whole)
+    open_spec(path)
 
 
 @pytest.mark.parametrize("change", [{"attention_heads": 2}, {"token_dropout": False}])
