@@ -1,8 +1,10 @@
 """Token ids of bases, by the byte-pair encoding of a tokenizer.json."""
 
 import os
+import string
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -11,6 +13,19 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.errors import BundleError
 
 __all__ = ["BaseTokeniser"]
+
+_ANY_BASE: Final = ord("N")
+
+
+def _letters() -> bytes:
+    table = bytearray([_ANY_BASE]) * 256
+    for letter in string.ascii_uppercase.encode():
+        table[letter] = table[letter | 0x20] = letter
+    return bytes(table)
+
+
+_LETTERS: Final = _letters()
+"""Upper case of a letter; N for any other byte, so that none can spell a special token."""
 
 
 class BaseTokeniser:
@@ -55,9 +70,10 @@ class BaseTokeniser:
     def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
         """Turn bases into token ids between [CLS] and [SEP].
 
-        Lower case counts as upper case (the vocabulary has none). A letter that is not in the
-        vocabulary, N among them, becomes [UNK], one for each.
+        One byte is one letter. Lower case counts as upper case (the vocabulary has none), and what
+        is no letter as N. A letter that is not in the vocabulary, N among them, becomes [UNK], one
+        for each. No sequence can spell a special token: ``[SEP]`` is read as five letters.
         """
-        texts = [sequence.upper().decode("latin-1") for sequence in sequences]
+        texts = [sequence.translate(_LETTERS).decode("ascii") for sequence in sequences]
         encodings = self._tokenizer.encode_batch_fast(texts)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

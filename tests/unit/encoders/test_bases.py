@@ -1,4 +1,6 @@
 import os
+import re
+import string
 import subprocess
 import sys
 
@@ -31,11 +33,12 @@ def one_by_one(tokenizer_json):
     plain.no_truncation()
     plain.no_padding()
     return lambda sequences: [
-        plain.encode("".join(chr(b - 32 if 97 <= b <= 122 else b) for b in sequence)).ids
+        plain.encode("".join(chr(b).upper() if chr(b) in LETTERS else "N" for b in sequence)).ids
         for sequence in sequences
     ]
 
 
+LETTERS = string.ascii_letters
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 BASES = st.text("ACGTNacgtn", max_size=300).map(str.encode)
 BYTES = st.binary(max_size=60)
@@ -72,6 +75,16 @@ def test_lower_case_counts_as_upper_case(tokeniser, bases):
 def test_unknown_letters_become_unk_one_by_one(tokeniser):
     ids = tokeniser([b"NNN", b"\xe4"])
     assert [list(i) for i in ids] == [[1, 0, 0, 0, 2], [1, 0, 2]]
+
+
+@pytest.mark.parametrize("text", [b"[SEP]", b"[MASK]", b"[CLS][PAD]", b" A\tC\n", b"<s>"])
+def test_no_sequence_spells_a_special_token_and_no_byte_is_lost(tokeniser, text):
+    within, expected = tokeniser(
+        [b"ACGT" + text + b"ACGT", b"ACGT" + re.sub(rb"[^A-Z]", b"N", text.upper()) + b"ACGT"]
+    )
+    assert within.tolist() == expected.tolist()
+    assert (within[1:-1] == 0).sum() >= len(re.sub(rb"[ACGT]", b"", text.upper()))
+    assert not {1, 2, 3, 4} & set(within[1:-1].tolist())
 
 
 def test_ids_decode_to_the_sequence(tokeniser, bases, small_tokenizer):
