@@ -9,6 +9,7 @@ worker; the rates are medians, and that time is taken off, so that the start doe
 """
 
 import argparse
+import math
 import os
 import resource
 import signal
@@ -219,8 +220,12 @@ class Watch:
             time.sleep(self._pause)
 
     def rate(self, start: float) -> float:
-        """Results a second, once `start` seconds are taken off."""
-        return self.count / (self.last - start)
+        """Results a second, once `start` seconds are taken off; NaN where nothing is left then.
+
+        With few tasks the start is all there is, and it takes a little longer or shorter each time.
+        """
+        left = self.last - start
+        return self.count / left if left > start / 10 else math.nan
 
 
 def measure(engine: Engine, name: str, count: int, workers: int, pause: float = 0.0) -> Watch:

@@ -83,3 +83,20 @@ def test_a_worker_of_the_program_itself(program):
     output, errors = program("of_main").communicate(timeout=20)
     assert output.split() == ["0", "7", "14"]
     assert errors == ""
+
+
+def test_a_script_of_the_public_dispatchers_users_runs_as_it_is():
+    script = PROGRAM.with_name("inference_script.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said.count("[GPU 1] resnet is loaded") == 1  # the table's workers are silent
+    assert {"[GPU 0] put away", "[GPU 1] put away"} <= set(said)
+    assert said[-4:] == [
+        "58 completed, 1 failed, 1 late",
+        "38 completed, 1 failed, 1 late",
+        "GPU 0: finished",
+        "GPU 1: finished",
+    ]

@@ -1,6 +1,26 @@
 """A stream of tasks over workers that stay: each task gets exactly one answer, whatever happens."""
 
 from virnucpro.dispatch.dispatcher import Dispatcher
+from virnucpro.dispatch.protocol import (
+    CleanupFailed,
+    SetupFailed,
+    TaskError,
+    TaskStarted,
+    TaskSuccess,
+    TaskTimeout,
+    WorkerDied,
+)
 from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable
 
-__all__ = ["BaseWorker", "Dispatcher", "WorkerUnusable"]
+__all__ = [
+    "BaseWorker",
+    "CleanupFailed",
+    "Dispatcher",
+    "SetupFailed",
+    "TaskError",
+    "TaskStarted",
+    "TaskSuccess",
+    "TaskTimeout",
+    "WorkerDied",
+    "WorkerUnusable",
+]

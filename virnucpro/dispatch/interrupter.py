@@ -1,11 +1,10 @@
 """In a worker: ends a task from within, for its time limit or because the run stops."""
 
-import signal
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from virnucpro.dispatch.packing import TIMED_OUT
+from virnucpro.runtime.signals import call_on_alarm, call_on_stop, set_alarm
 
 __all__ = ["Interrupter", "TaskInterrupted"]
 
@@ -15,7 +14,7 @@ class TaskInterrupted(BaseException):
 
 
 class Interrupter:
-    """Owns SIGALRM (the time limit) and SIGTERM (the run stops) while tasks are done.
+    """Owns the alarm (the time limit) and the request to end (the run stops) while tasks are done.
 
     Parameters
     ----------
@@ -36,8 +35,8 @@ class Interrupter:
         self._timed_out = False
         self.stopping = False
         self.interruptible = False
-        signal.signal(signal.SIGALRM, self._on_alarm)
-        signal.signal(signal.SIGTERM, self._on_stop)
+        call_on_alarm(self._on_alarm)
+        call_on_stop(self._on_stop)
 
     def limited(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Give `process` the time limit: it then returns `TIMED_OUT` for what takes longer.
@@ -75,20 +74,20 @@ class Interrupter:
         assert self._limit is not None
         self._inside = True
         try:
-            signal.setitimer(signal.ITIMER_REAL, self._limit)
+            set_alarm(self._limit)
             return process(data)
         finally:
             # Race: the alarm may strike in this very block; it is spent then.
             self._inside = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            set_alarm(0)
 
-    def _on_alarm(self, _signum: int, _frame: FrameType | None) -> None:
+    def _on_alarm(self) -> None:
         if self._inside:
             self._inside = False
             self._timed_out = True
             raise TaskInterrupted("the task took longer than its time limit")
 
-    def _on_stop(self, _signum: int, _frame: FrameType | None) -> None:
+    def _on_stop(self) -> None:
         first, self.stopping = not self.stopping, True
         if first and self.interruptible:
             raise TaskInterrupted("the run is being stopped")

@@ -1,7 +1,6 @@
 """What runs in a worker's process: set up, do tasks until the feed ends, put away."""
 
 import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from virnucpro.dispatch.worker_file import class_of_file, file_of
 from virnucpro.runtime.feed import frames
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.shared import SharedMemory
+from virnucpro.runtime.signals import ignore_stops
 
 __all__ = ["RUNNING", "STARTED", "Assignment", "serve"]
 
@@ -72,7 +72,7 @@ def serve(
     post.stopping = lambda: interrupter.stopping
     post.tell(Tag.READY)
     _Desk(worker, memory, post, interrupter).work(feed)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ignore_stops()
     try:
         worker.cleanup()
     except BaseException:  # noqa: BLE001 - SystemExit, too

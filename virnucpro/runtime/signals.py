@@ -1,13 +1,21 @@
-"""Signals as a scoped context: installed on entry, put back on exit."""
+"""Signals: as a scoped context of a program, and what a worker does about its own."""
 
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["ECHO_S", "StopRequested", "stop_on_signals"]
+__all__ = [
+    "ECHO_S",
+    "StopRequested",
+    "call_on_alarm",
+    "call_on_stop",
+    "ignore_stops",
+    "set_alarm",
+    "stop_on_signals",
+]
 
 ECHO_S = 0.3
 """Seconds within which the same signal again means the same request."""
@@ -52,3 +60,23 @@ def stop_on_signals() -> Iterator[None]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def call_on_alarm(function: Callable[[], None]) -> None:
+    """In a worker: call a function in its main thread, between two bytecodes, at each alarm."""
+    signal.signal(signal.SIGALRM, lambda _signum, _frame: function())
+
+
+def set_alarm(seconds: float) -> None:
+    """Have the alarm come in so many seconds, once; 0 for never."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def call_on_stop(function: Callable[[], None]) -> None:
+    """In a worker: call a function in its main thread when the parent asks it to end."""
+    signal.signal(signal.SIGTERM, lambda _signum, _frame: function())
+
+
+def ignore_stops() -> None:
+    """In a worker: be asked to end and go on, while putting away."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
