@@ -511,7 +511,7 @@ def test_the_command_line_says_what_went_wrong(recipe, data, server, capsys):
     told = capsys.readouterr().err
     assert f"virnucpro: error: {server.url}/esm2_tiny.pt: the server, or a proxy" in told
     assert "--resume" not in told
-    assert main(["bundle", "fetch", "no-such-bundle"]) == 1
+    assert main(["bundle", "fetch", "no-such-bundle"]) == 64
     assert "Choose one of virnucpro-500" in capsys.readouterr().err
-    assert main(["predict", "x.fa", "-o", "out", "--bundle", "virnucpro-500"]) == 1
+    assert main(["predict", "x.fa", "-o", "out", "--bundle", "virnucpro-500"]) == 64
     assert "virnucpro bundle fetch virnucpro-500" in capsys.readouterr().err

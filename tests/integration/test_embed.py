@@ -85,7 +85,7 @@ def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virn
         ("protein", 64, "BUNDLE/VIEW"),
         ("", 64, "BUNDLE/VIEW"),
         ("mini/sound", 64, "mini/protein"),
-        ("none/protein", 1, "no such bundle"),
+        ("none/protein", 64, "no such bundle"),
     ],
 )
 def test_an_unknown_encoder_says_what_there_is(encoder, code, said, proteins, tmp_path, capsys):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from safetensors import SafetensorError, safe_open
 
@@ -16,7 +16,7 @@ from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import Tiling
 
 __all__ = [
@@ -28,6 +28,9 @@ __all__ = [
     "open_bundle",
     "write_manifest",
 ]
+
+_LAYERS: Final = ("num_layers", "num_hidden_layers")
+"""What encoders call the number of their layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,10 @@ def open_bundle(name_or_path: str) -> Bundle:
 
     Raises
     ------
+    UsageError
+        When there is no such bundle.
     BundleError
-        When there is no such bundle, when its manifest is malformed, of a newer schema or asks for
+        When its manifest is malformed, of a newer schema or asks for
         what this version lacks, when a file is missing or damaged, or when the head does not fit
         the encoders.
     """
@@ -95,13 +100,15 @@ def open_bundle(name_or_path: str) -> Bundle:
         fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
             name_or_path in published_names()
         )
-        raise BundleError(
+        raise UsageError(
             f"{name_or_path}: there is no such bundle.{fetch} Give one that is installed "
             f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
         )
     manifest = read_manifest(folder)
     for name, wanted in manifest.files.items():
         verify_file(folder, name, wanted)
+    for entry in manifest.encoders:
+        _check_layers(folder / entry.files.get("weights", ""), entry)
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     return _bundle(folder, manifest)
@@ -188,8 +195,13 @@ def describe_bundle(bundle: Bundle) -> str:
     ]
     card = bundle.path / "CARD.md"
     if card.is_file():
-        lines += ["", card.read_text(encoding="utf-8")]
+        text = card.read_text(encoding="utf-8", errors="replace")
+        lines += ["", *map(_printable, text.splitlines())]
     return "\n".join(lines)
+
+
+def _printable(line: str) -> str:
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def _classification(bundle: Bundle) -> list[str]:
@@ -263,6 +275,25 @@ def _fingerprint(manifest: Manifest) -> str:
     }
     canonical = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_layers(path: Path, entry: EncoderEntry) -> None:
+    """Hold the number of layers against the weights' header: a model is built of so many parts.
+
+    What tensors there must be, the encoder itself says when it is loaded.
+    """
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            found = len(list(tensors.keys()))
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path}: holds no weights ({error}). Get the bundle again.") from error
+    layers = [entry.config.get(name) for name in _LAYERS]
+    said = max((one for one in layers if isinstance(one, int)), default=0)
+    if said > found:
+        raise BundleError(
+            f"{path}: the encoder {entry.name!r} is said to have {said:,} layers, and its weights "
+            f"are {found:,} tensors in all. Get the bundle again."
+        )
 
 
 def _check_head(path: Path, dim: int) -> None:

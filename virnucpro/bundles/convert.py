@@ -66,7 +66,7 @@ def convert_dnabert_s(
     """
     try:
         settings = json.loads(config.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{config}: is no JSON ({error}). Get the file again.") from None
     if not isinstance(settings, dict):
         raise BundleError(f"{config}: holds no settings by name. Get the file again.")

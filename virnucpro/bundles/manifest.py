@@ -1,6 +1,7 @@
 """bundle.json: its schema, and the reading of it with every field checked."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,8 +115,9 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
     """
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: is no JSON ({error}). Get the bundle again.") from error
+    _refuse_control(path, content)
     reader = _Reader(path, content)
     version = reader.take("schema_version", int)
     if version != SCHEMA_VERSION:
@@ -124,6 +126,35 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             f"schema {SCHEMA_VERSION}. Use a version of virnucpro that knows schema {version}."
         )
     return _parse(reader)
+
+
+def _refuse_control(path: Path, content: object) -> None:
+    """Refuse text that would print as something else than it is, or not at all.
+
+    Escape codes and line ends would show a user lines that this program never said; lone surrogates
+    cannot be printed.
+    """
+    rest = [content]
+    while rest:
+        match rest.pop():
+            case str(text) if any(_controls(letter) for letter in text):
+                raise BundleError(
+                    f"{path}: the manifest holds {_shortened(text)}, with control characters in "
+                    "it. Get the bundle again."
+                )
+            case dict(fields):
+                rest += [*fields, *fields.values()]
+            case list(entries):
+                rest += entries
+
+
+def _controls(letter: str) -> bool:
+    category = unicodedata.category(letter)
+    return category.startswith("C") or category in {"Zl", "Zp"}
+
+
+def _shortened(text: str) -> str:
+    return ascii(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 class _Reader:

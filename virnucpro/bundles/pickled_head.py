@@ -9,13 +9,15 @@ the function of that name: each leads to a plain stand-in that keeps what it is 
 import io
 import math
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from virnucpro.errors import BundleError
@@ -28,6 +30,22 @@ _CLASSES: Final = 2
 """Others, virus."""
 _MOST_PICKLE_BYTES: Final = 1 << 20
 _MOST_STORAGE_BYTES: Final = 1 << 30
+"""Of all tensors together."""
+_MOST_SHARED_TUPLES: Final = 16
+"""A pickle of a hundred bytes can nest a tuple of two and twice itself forty times: to hash or to
+print it would take for ever. A classifier's uses no tuple twice."""
+_MEMOIZED: Final = -1
+"""Of tuples that pickles of protocol 4 number themselves; torch.save writes protocol 2."""
+_NO_TUPLES: Final = frozenset(
+    {
+        "BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "GLOBAL", "STACK_GLOBAL", "EMPTY_DICT",
+        "EMPTY_LIST", "EMPTY_SET", "REDUCE", "BINPERSID", "NEWOBJ",
+    }
+)  # fmt: skip
+"""Opcodes that leave something else than a tuple on the stack, whatever they find there."""
+
+
+Storage: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
 class _Part:
@@ -107,8 +125,12 @@ class _Reader(pickle.Unpickler):
         pickles = [name for name in names if name.endswith("/data.pkl")]
         if len(pickles) != 1 or archive.getinfo(pickles[0]).file_size > _MOST_PICKLE_BYTES:
             raise _NotAdmittedError("is no archive of torch.save with one small data.pkl")
-        super().__init__(io.BytesIO(archive.read(pickles[0])))
+        pickled = archive.read(pickles[0])
+        _refuse_nested_tuples(pickled)
+        super().__init__(io.BytesIO(pickled))
         self._archive = archive
+        self._storages: dict[str, tuple[_StorageKind, Storage]] = {}
+        self._bytes_left = _MOST_STORAGE_BYTES
         self._root = pickles[0].removesuffix("/data.pkl")
 
     def find_class(self, module: str, name: str) -> object:
@@ -116,17 +138,55 @@ class _Reader(pickle.Unpickler):
             return _ADMITTED[f"{module}.{name}"]
         except KeyError:
             raise _NotAdmittedError(
-                f"names {module}.{name}, which is no part of a published classifier"
+                f"names {f'{module}.{name}':.100}, which is no part of a published classifier"
             ) from None
 
     def persistent_load(self, pid: object) -> object:
         match pid:
             case ("storage", _StorageKind() as kind, str(key), str(), int()) if key.isalnum():
-                member = self._archive.getinfo(f"{self._root}/data/{key}")
-                if member.file_size > _MOST_STORAGE_BYTES:
-                    raise _NotAdmittedError("holds a tensor of more than 1 GB")
-                return np.frombuffer(self._archive.read(member), kind.dtype)
-        raise _NotAdmittedError(f"refers to {pid!r}, which is no storage of a tensor")
+                if key not in self._storages:
+                    self._storages[key] = kind, self._read(key, kind)
+                known, storage = self._storages[key]
+                if known != kind:
+                    raise _NotAdmittedError("reads the same numbers as two types of number")
+                return storage
+        raise _NotAdmittedError("refers to something that is no storage of a tensor")
+
+    def _read(self, key: str, kind: _StorageKind) -> "Storage":
+        """Read one member, once; torch.save never compresses, so no small file holds much."""
+        member = self._archive.getinfo(f"{self._root}/data/{key}")
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise _NotAdmittedError("holds compressed numbers, which torch.save does not write")
+        self._bytes_left -= member.file_size
+        if self._bytes_left < 0:
+            raise _NotAdmittedError("holds tensors of more than 1 GB")
+        return np.frombuffer(self._archive.read(member), kind.dtype)
+
+
+def _refuse_nested_tuples(pickled: bytes) -> None:
+    """Refuse tuples that are used again and again, before anything is made of them.
+
+    Raises
+    ------
+    ValueError
+        When it is no pickle.
+    """
+    memo: set[int] = set()
+    last, shared = "", 0
+    for opcode, argument, _ in pickletools.genops(pickled):
+        match opcode.name:
+            case "PUT" | "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
+                number = argument if isinstance(argument, int) else _MEMOIZED
+                if last not in _NO_TUPLES:
+                    memo.add(number)
+                continue
+            case "GET" | "BINGET" | "LONG_BINGET":
+                shared += argument in memo or _MEMOIZED in memo
+            case "DUP":
+                shared += 1
+        last = opcode.name
+        if shared > _MOST_SHARED_TUPLES:
+            raise _NotAdmittedError("uses the same tuples again and again")
 
 
 def _rebuild_tensor(
@@ -154,8 +214,10 @@ def _new_mapping() -> dict[object, object]:
     return {}
 
 
-def _new_set(names: list[object]) -> list[object]:
+def _new_set(names: object) -> list[object]:
     """Stand for set: of a module's buffers that are not saved."""
+    if not isinstance(names, list):
+        raise _NotAdmittedError("makes a set of something that is no list")
     return names
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from virnucpro.bundles.checksums import Checksum
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 
 __all__ = [
     "HOMES",
@@ -189,11 +189,11 @@ def recipe_of(name: str) -> Recipe:
 
     Raises
     ------
-    BundleError
+    UsageError
         When nothing of that name has been published.
     """
     if name not in _RECIPES:
-        raise BundleError(
+        raise UsageError(
             f"{name}: no such bundle can be fetched. Choose one of {', '.join(_RECIPES)}."
         )
     return _RECIPES[name]

@@ -100,4 +100,11 @@ def _complain(error: Exception, advice: str | None = None) -> None:
     lines = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
     if advice is not None:
         lines.append(advice)
+    lines = [_visible(line) for line in lines]
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)
+
+
+def _visible(text: str) -> str:
+    """Show control characters, which servers and files may have put into a message, as such."""
+    shown = "\n\t"
+    return "".join(one if one.isprintable() or one in shown else ascii(one)[1:-1] for one in text)

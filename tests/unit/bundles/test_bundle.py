@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from virnucpro.bundles.bundle import describe_bundle, list_bundles, open_bundle
 from virnucpro.classify.head import Head
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 
 
 def digest_anew(folder, name):
@@ -75,7 +75,7 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path):
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():
-    with pytest.raises(BundleError, match=r"no-such-bundle: there is no such bundle.*mini"):
+    with pytest.raises(UsageError, match=r"no-such-bundle: there is no such bundle.*mini"):
         open_bundle("no-such-bundle")
 
 
@@ -83,6 +83,25 @@ def test_a_manifest_that_is_no_json_is_refused(bundle_folder):
     (bundle_folder / "bundle.json").write_text("{")
     with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):
         open_bundle(str(bundle_folder))
+
+
+def test_a_manifest_of_brackets_is_refused(bundle_folder):
+    (bundle_folder / "bundle.json").write_text("[" * 200_000)
+    with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):
+        open_bundle(str(bundle_folder))
+
+
+@pytest.mark.parametrize(("encoder", "name"), [(0, "num_hidden_layers"), (1, "num_layers")])
+def test_more_layers_than_tensors_are_refused_before_a_model_is_built(edit, encoder, name):
+    path = edit(lambda m: m["encoders"][encoder]["config"].update({name: 10**8}))
+    with pytest.raises(BundleError, match=r"100,000,000 layers, and its weights are 1 tensors"):
+        open_bundle(path)
+
+
+def test_a_card_prints_nothing_but_its_letters(bundle_folder):
+    (bundle_folder / "CARD.md").write_bytes(b"# card\x1b[2J\n\xff\n")
+    text = describe_bundle(open_bundle(str(bundle_folder)))
+    assert "# card\\x1b[2J\n\ufffd" in text
 
 
 def test_a_newer_schema_says_what_to_do(edit):
@@ -144,6 +163,11 @@ def test_a_file_outside_the_bundle_is_never_read(edit, name):
         (lambda m: m["thresholds"].update(viral=float("nan")), "0 <= non_viral <= viral <= 1"),
         (lambda m: m["thresholds"].pop("non_viral"), "field 'non_viral'"),
         (lambda m: m.pop("name"), "field 'name'"),
+        (lambda m: m.update(version="\ud800"), "control characters"),
+        (lambda m: m.update(description="\x1b[2J"), "control characters"),
+        (lambda m: m.update(version="1\nevil\t9"), "control characters"),
+        (lambda m: m["encoders"][0].update(name="a\u202eb"), "control characters"),
+        (lambda m: m["metrics"].update({"x\x9b": [["\x7f"]]}), "control characters"),
         (lambda m: m["files"].update({"tokenizer.json": {"bytes": 2}}), "field 'sha256'"),
     ],
 )

@@ -168,3 +168,59 @@ def test_the_format_before_archives_is_refused_in_words(tmp_path, stand_ins):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BundleError, match=r"none\.pth: cannot be read"):
         read_pickled_head(tmp_path / "none.pth")
+
+
+STORAGE = (
+    b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
+)
+
+
+def nested_tuple(depth):
+    """A tuple of a letter, and tuples of the one before, twice."""
+    pickled = b"\x80\x02X\x01\x00\x00\x00a\x85q\x00"
+    for number in range(depth):
+        pickled += b"h%ch%c\x86q%c" % (number, number, number + 1)
+    return pickled
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        nested_tuple(40) + b"Q.",
+        b"\x80\x02}" + nested_tuple(40)[2:] + b"K\x01s.",
+        b"\x80\x02}" + nested_tuple(0)[2:] + b"2\x86" * 40 + b"K\x01s.",
+        nested_tuple(40).replace(b"\x86q", b"\x86N0q") + b"Q.",
+        nested_tuple(40) + b"c__builtin__\nset\nh\x28\x85R.",
+    ],
+    ids=["printed", "hashed", "duplicated", "hidden", "as a set"],
+)
+def test_a_small_pickle_of_a_large_tuple_is_refused_at_once(tmp_path, opcodes):
+    with pytest.raises(BundleError, match="same tuples again"):
+        read_pickled_head(archive_of(tmp_path / "nested.pth", opcodes))
+
+
+def test_a_storage_is_read_once(tmp_path, monkeypatch):
+    read, reads = zipfile.ZipFile.read, []
+    monkeypatch.setattr(
+        zipfile.ZipFile, "read", lambda self, name: reads.append(name) or read(self, name)
+    )
+    path = tmp_path / "many.pth"
+    archive_of(path, b"\x80\x02](" + STORAGE * 12 + b"e.", [("archive/data/0", bytes(4_000))])
+    with pytest.raises(BundleError, match="holds no MLPClassifier"):
+        read_pickled_head(path)
+    assert len(reads) == 2
+
+
+def test_storages_are_small_together_and_not_compressed(tmp_path, monkeypatch):
+    monkeypatch.setattr("virnucpro.bundles.pickled_head._MOST_STORAGE_BYTES", 6_000)
+    path = tmp_path / "large.pth"
+    two = STORAGE + STORAGE.replace(b"\x01\x00\x00\x000", b"\x01\x00\x00\x001")
+    members = [("archive/data/0", bytes(4_000)), ("archive/data/1", bytes(4_000))]
+    archive_of(path, b"\x80\x02](" + two + b"e.", members)
+    with pytest.raises(BundleError, match="more than 1 GB"):
+        read_pickled_head(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02](" + STORAGE + b"e.")
+        archive.writestr("archive/data/0", bytes(4_000))
+    with pytest.raises(BundleError, match="compressed"):
+        read_pickled_head(path)

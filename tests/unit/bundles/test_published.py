@@ -5,7 +5,7 @@ import pytest
 
 from virnucpro.bundles.checksums import Checksum, git_blob_id, require_content
 from virnucpro.bundles.published import HOMES, published_names, recipe_of
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 
 LENGTHS = {"sha256": 64, "md5": 32, "git-blob": 40}
 
@@ -59,7 +59,7 @@ def test_a_mirror_is_an_address_of_the_web(mirror):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(BundleError, match=r"esm3: no such bundle .*virnucpro-500, virnucpro-300"):
+    with pytest.raises(UsageError, match=r"esm3: no such bundle .*virnucpro-500, virnucpro-300"):
         recipe_of("esm3")
 
 
