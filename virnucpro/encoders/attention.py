@@ -1,7 +1,7 @@
 """Softmax attention within each sequence of a packed batch."""
 
 import math
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -9,9 +9,13 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from virnucpro.encoders.alignment import on_cache_lines
 from virnucpro.encoders.packed import Packed
 
-__all__ = ["attend"]
+__all__ = ["Attention", "all_at_once", "attention_on", "by_runs", "has_varlen"]
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
+_AMPERE: Final = (8, 0)
+_WIDEST_HEAD: Final = 256
+"""What flash attention takes. Source: torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
+"""
 
 _SCORES_AT_ONCE: Final = 1 << 20
 _MOST_SCORES: Final = 1 << 24
@@ -20,47 +24,68 @@ goes through torch's fused attention, which keeps no scores.
 """
 
 
-def attend(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Attend from every token to every token of its sequence, scaled by 1 / sqrt(head_dim).
+class Attention(Protocol):
+    """Softmax attention from every token to every token of its sequence.
 
-    On a GPU in half precision it is one kernel for the whole batch, else one for each run: nowhere
-    is there a mask, nor a token that does not count. On a CPU, bfloat16 goes by plain products,
-    which processors multiply faster than torch's fused attention does, and no less exactly.
+    Nowhere is there a mask, nor a token that does not count.
+    """
+
+    def __call__(self, heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+        """Attend, scaled by 1 / sqrt(head_dim).
+
+        Parameters
+        ----------
+        heads
+            (rows, 3, n_heads, head_dim): queries, keys and values of each token.
+        packed
+            The batch that they are of.
+
+        Returns
+        -------
+        (rows, n_heads * head_dim)
+            Zeros where no sequence is.
+        """
+
+
+def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
+    """Choose how a model attends, once, where it is loaded; see `has_varlen` and `by_runs`."""
+    cuda = device.type == "cuda"
+    capability = torch.cuda.get_device_capability(device) if cuda else None
+    return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
+
+
+def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
+    """Tell whether torch's attention over offsets runs: flash attention, thus from Ampere on.
 
     Parameters
     ----------
-    heads
-        (rows, 3, n_heads, head_dim): queries, keys and values of each token.
-    packed
-        The batch that they are of.
-
-    Returns
-    -------
-    (rows, n_heads * head_dim)
-        Zeros where no sequence is.
+    capability
+        Of the GPU, as CUDA counts it; None where there is none.
+    dtype, head_dim
+        Of queries, keys and values.
     """
-    if heads.is_cuda and heads.dtype in _HALVES and heads.shape[-1] % 8 == 0:
-        mixed = _all_at_once(heads[: packed.total], packed)
-    else:
-        mixed = _by_runs(heads, packed)
-    filler = len(heads) - packed.total
-    joined = mixed.flatten(1)
-    return pad(joined, (0, 0, 0, filler)) if filler else joined
+    flash = dtype in _HALVES and head_dim % 8 == 0 and head_dim <= _WIDEST_HEAD
+    return flash and capability is not None and capability >= _AMPERE
 
 
-def _all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Use torch's flash attention over offsets, which wants heads of a multiple of 8 channels."""
+def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+    """Attend by one kernel for the whole batch; see `Attention` and `has_varlen`."""
     # It brings torch's compiler along, as long to import as torch itself: a CPU does without.
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
-    q, k, v = heads.unbind(1)
+    q, k, v = heads[: packed.total].unbind(1)
     longest = packed.longest
     mixed = varlen_attn(q, k, v, packed.offsets, packed.offsets, longest, longest)
     assert isinstance(mixed, torch.Tensor)  # a pair where auxiliary results are asked for
-    return mixed
+    return _filled(mixed, heads)
 
 
-def _by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+    """Attend run by run; see `Attention`.
+
+    On a CPU, bfloat16 goes by plain products, which processors multiply faster than torch's fused
+    attention does, and no less exactly.
+    """
     mixed = heads.new_empty(packed.total, *heads.shape[2:])
     heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
     by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
@@ -71,7 +96,14 @@ def _by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
             _attend_by_products(q, k, v, run.of(mixed), max(1, _SCORES_AT_ONCE // scores))
         else:
             run.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
-    return mixed
+    return _filled(mixed, heads)
+
+
+def _filled(mixed: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+    """Join the heads, and add the rows that belong to no sequence."""
+    filler = len(heads) - len(mixed)
+    joined = mixed.flatten(1)
+    return pad(joined, (0, 0, 0, filler)) if filler else joined
 
 
 def _attend_by_products(

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.nn.functional import layer_norm, linear
 
-from virnucpro.encoders.attention import attend
+from virnucpro.encoders.attention import attention_on
 from virnucpro.encoders.dense import Product, has_kernels
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.packed import Packed, mean_of_runs
@@ -70,7 +70,9 @@ class Esm2:
             source.layer(f"layers.{number}", self._heads) for number in range(config.num_layers)
         ]
         self._last_norm = source.norm("emb_layer_norm_after")
-        self._rotation = Rotation(config.embed_dim // self._heads, device)
+        head_dim = config.embed_dim // self._heads
+        self._rotation = Rotation(head_dim, device)
+        self._mix = attention_on(device, dtype, head_dim)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
         """Give the mean over residues, <cls> and <eos> left out: (n, dim) float32.
@@ -85,19 +87,19 @@ class Esm2:
     def hidden(self, packed: Packed) -> torch.Tensor:
         """Give the last layer's representation after the final norm: (rows, dim) float32."""
         stream = self._embedding[packed.tokens]
-        table = self._rotation.table(packed.longest)
+        factors = self._rotation.factors(packed)
         for layer in self._layers:
-            self._attend(layer, stream, packed, table)
+            self._attend(layer, stream, packed, factors)
             self._widen(layer, stream)
         return self._last_norm(stream)
 
     def _attend(
-        self, layer: _Layer, stream: torch.Tensor, packed: Packed, table: torch.Tensor
+        self, layer: _Layer, stream: torch.Tensor, packed: Packed, factors: torch.Tensor
     ) -> None:
         normed = layer.before_attention(stream).to(self.dtype)
         joined = layer.queries_keys_values(normed).view(len(stream), 3, self._heads, -1)
-        turn(joined[:, :2].flatten(1, 2), packed, table)
-        stream += layer.out(attend(joined, packed))
+        turn(joined[:, :2].flatten(1, 2), factors)
+        stream += layer.out(self._mix(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
         for stripe in stream.tensor_split(max(1, len(stream) // _STRIPE)):

@@ -14,7 +14,15 @@ import torch
 
 from virnucpro.encoders.base import IntArray
 
-__all__ = ["LEAST_ROWS", "Packed", "Run", "mean_of_runs", "pack"]
+__all__ = [
+    "LEAST_ROWS",
+    "Packed",
+    "Run",
+    "mean_of_runs",
+    "means_by_runs",
+    "means_by_segments",
+    "pack",
+]
 
 LEAST_ROWS: Final = 32
 """Rows of the smallest matrix. Of fewer rows matrix products come from other kernels, with other
@@ -63,6 +71,8 @@ class Packed:
         The sequences by length, descending; together the first `total` rows, without a gap.
     offsets
         (n + 1,) int32: sequence i has the rows ``offsets[i]`` to ``offsets[i + 1] - 1``.
+    positions
+        (rows,) int64: each token's place in its sequence, from 0; 0 where there is no sequence.
     places
         (n,) int64: where each sequence of the batch stands here, in the order of the batch.
     """
@@ -70,6 +80,7 @@ class Packed:
     tokens: torch.Tensor
     runs: tuple[Run, ...]
     offsets: torch.Tensor
+    positions: torch.Tensor
     places: torch.Tensor
 
     def __len__(self) -> int:
@@ -97,7 +108,11 @@ class Packed:
 
     def _moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "Packed":
         return replace(
-            self, tokens=move(self.tokens), offsets=move(self.offsets), places=move(self.places)
+            self,
+            tokens=move(self.tokens),
+            offsets=move(self.offsets),
+            positions=move(self.positions),
+            places=move(self.places),
         )
 
 
@@ -118,13 +133,15 @@ def pack(batch: Sequence[IntArray]) -> Packed:
     order = np.argsort(-lengths, kind="stable")
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
-    offsets = np.concatenate([[0], np.cumsum(lengths[order])]).astype(np.int32)
-    filler = np.zeros(max(0, LEAST_ROWS - int(lengths.sum())), dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths[order])])
+    filler = np.zeros(max(0, LEAST_ROWS - int(offsets[-1])), dtype=np.int64)
     tokens = np.concatenate([*(batch[i] for i in order), filler])
+    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths[order])
     return Packed(
         torch.from_numpy(tokens),
         _runs(lengths[order]),
-        torch.from_numpy(offsets),
+        torch.from_numpy(offsets.astype(np.int32)),
+        torch.from_numpy(np.concatenate([positions, filler])),
         torch.from_numpy(places),
     )
 
@@ -149,11 +166,35 @@ def mean_of_runs(
     (n, dim) float32
         In the order of the batch that was packed.
     """
-    means = [
-        run.of(hidden)[:, first : run.length - last].mean(1, dtype=torch.float32)
-        for run in packed.runs
-    ]
-    return torch.cat(means)[packed.places]
+    reduce = means_by_segments if hidden.is_cuda else means_by_runs
+    return reduce(hidden, packed, first, last)[packed.places]
+
+
+def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
+    """Take means run by run: (n, dim) float32 in the order of the rows; see `mean_of_runs`.
+
+    It is several times as fast as by segments on a CPU, and sums more exactly.
+    """
+    return torch.cat(
+        [
+            run.of(hidden)[:, first : run.length - last].mean(1, dtype=torch.float32)
+            for run in packed.runs
+        ]
+    )
+
+
+def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
+    """Take the same means by one kernel for all runs, each summed in the order of its rows.
+
+    A sequence is three segments, of which the middle one counts.
+    """
+    starts, stops = packed.offsets[:-1], packed.offsets[1:]
+    middles = torch.stack([starts, starts + first, stops - last], 1).flatten()
+    segments = torch.cat([middles, stops[-1:]])
+    means: torch.Tensor = torch.segment_reduce(
+        hidden.float(), "mean", offsets=segments, axis=0, unsafe=True
+    )
+    return means[1::3]
 
 
 def _runs(lengths: IntArray) -> tuple[Run, ...]:

@@ -66,13 +66,20 @@ class Rotation:
             self._kept = table
         return table
 
+    def factors(self, packed: Packed) -> torch.Tensor:
+        """Give the factors of each token, by its position: (rows, head_dim / 2) complex64.
+
+        They are the same in all layers, and with them one kernel turns a whole batch.
+        """
+        return self.table(max(1, packed.longest))[packed.positions]
+
     def _angles(self, positions: int) -> torch.Tensor:
         place = torch.arange(positions, dtype=torch.float32, device=self._frequencies.device)
         angles = torch.outer(place, self._frequencies)
         return torch.complex(angles.cos(), angles.sin())
 
 
-def turn(heads: torch.Tensor, packed: Packed, table: torch.Tensor) -> None:
+def turn(heads: torch.Tensor, factors: torch.Tensor) -> None:
     """Turn the heads of queries and keys in place, each token's by its position.
 
     Parameters
@@ -80,14 +87,10 @@ def turn(heads: torch.Tensor, packed: Packed, table: torch.Tensor) -> None:
     heads
         (rows, n_heads, head_dim) of any floating-point type, pairs side by side; a view of the
         joined projections will do.
-    packed
-        The batch that they are of.
-    table
-        Of at least the longest sequence, from `Rotation.table`.
+    factors
+        (rows, head_dim / 2), from `Rotation.factors`.
     """
     exact = heads.float()  # float32 is turned where it stands
-    pairs = torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2))
-    for run in packed.runs:
-        run.of(pairs).mul_(table[: run.length, None])
+    torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2)).mul_(factors[:, None])
     if exact is not heads:
         heads.copy_(exact)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from virnucpro.encoders import attention
-from virnucpro.encoders.attention import attend
+from virnucpro.encoders.attention import all_at_once, attention_on, by_runs, has_varlen
 from virnucpro.encoders.packed import pack
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
@@ -38,7 +38,7 @@ def test_every_token_attends_to_its_sequence_and_to_no_other(dtype, lengths):
     heads, packed = joined(lengths, dtype)
     expected = straight_line(heads, packed)
     torch.testing.assert_close(
-        attend(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
+        by_runs(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
     )
 
 
@@ -48,7 +48,7 @@ def test_bfloat16_is_the_same_rule_however_it_is_cut(monkeypatch, at_once, most)
     monkeypatch.setattr(attention, "_SCORES_AT_ONCE", at_once)
     monkeypatch.setattr(attention, "_MOST_SCORES", most)
     expected = straight_line(heads, packed)
-    torch.testing.assert_close(attend(heads, packed).double(), expected, rtol=0, atol=2e-2)
+    torch.testing.assert_close(by_runs(heads, packed).double(), expected, rtol=0, atol=2e-2)
 
 
 @pytest.mark.gpu
@@ -58,5 +58,31 @@ def test_a_gpus_kernel_over_offsets_is_the_same_rule(dtype):
         pytest.skip("needs a CUDA device")
     heads, packed = joined(LENGTHS, dtype)
     device = torch.device("cuda")
-    mixed = attend(heads.to(device), packed.to(device)).cpu().double()
+    mixed = all_at_once(heads.to(device), packed.to(device)).cpu().double()
     torch.testing.assert_close(mixed, straight_line(heads, packed), rtol=0, atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "head_dim", "has"),
+    [
+        ((8, 0), torch.float16, 64, True),
+        ((8, 9), torch.bfloat16, 24, True),
+        ((12, 0), torch.bfloat16, 128, True),
+        ((9, 0), torch.float16, 256, True),
+        ((7, 5), torch.float16, 64, False),
+        ((7, 0), torch.bfloat16, 64, False),
+        ((9, 0), torch.float32, 64, False),
+        ((9, 0), torch.float16, 20, False),
+        ((9, 0), torch.float16, 264, False),
+        (None, torch.bfloat16, 64, False),
+    ],
+)
+def test_attention_over_offsets_is_for_halves_from_ampere_on(capability, dtype, head_dim, has):
+    assert has_varlen(capability, dtype, head_dim) is has
+
+
+@pytest.mark.parametrize(("capability", "way"), [((7, 5), by_runs), ((8, 6), all_at_once)])
+def test_the_devices_own_capability_decides(monkeypatch, capability, way):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    assert attention_on(torch.device("cuda"), torch.float16, 64) is way
+    assert attention_on(torch.device("cpu"), torch.float16, 64) is by_runs

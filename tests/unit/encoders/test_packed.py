@@ -4,7 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.packed import LEAST_ROWS, Run, mean_of_runs, pack
+from virnucpro.encoders.packed import (
+    LEAST_ROWS,
+    Run,
+    mean_of_runs,
+    means_by_runs,
+    means_by_segments,
+    pack,
+)
 
 LENGTHS = st.lists(st.integers(1, 12), max_size=30)
 
@@ -21,7 +28,11 @@ def test_every_sequence_lies_whole_where_its_offsets_say(lengths):
     offsets = packed.offsets.tolist()
     for ids, place in zip(batch, packed.places.tolist(), strict=True):
         assert packed.tokens[offsets[place] : offsets[place + 1]].tolist() == ids.tolist()
+        positions = packed.positions[offsets[place] : offsets[place + 1]]
+        assert positions.tolist() == list(range(len(ids)))
     assert packed.total == sum(lengths) == offsets[-1]
+    assert len(packed.positions) == len(packed.tokens)
+    assert not packed.positions[packed.total :].any()
     assert len(packed) == len(lengths)
     assert packed.longest == max(lengths, default=0)
     assert (packed.tokens.dtype, packed.offsets.dtype) == (torch.int64, torch.int32)
@@ -67,6 +78,15 @@ def test_means_are_those_of_each_sequence_in_the_order_of_the_batch(lengths, fir
     np.testing.assert_allclose(means[:, 1].numpy(), 2 * np.array(expected), rtol=1e-6)
 
 
+@given(LENGTHS.filter(bool), st.integers(0, 1), st.integers(0, 1))
+def test_means_by_segments_are_those_by_runs(lengths, first, last):
+    packed = pack(ragged([length + 2 for length in lengths]))
+    hidden = torch.randn(len(packed.tokens), 3)
+    hidden[packed.total :] = torch.nan
+    one, other = (way(hidden, packed, first, last) for way in (means_by_runs, means_by_segments))
+    torch.testing.assert_close(other, one)
+
+
 def test_what_is_left_out_or_belongs_to_no_sequence_has_no_influence():
     packed = pack([np.arange(4)])
     hidden = torch.full((LEAST_ROWS, 1), torch.nan)
@@ -92,5 +112,6 @@ def test_moving_keeps_all_of_it():
     packed = pack(ragged([3, 5]))
     moved = packed.to(torch.device("cpu"))
     assert torch.equal(moved.tokens, packed.tokens)
+    assert torch.equal(moved.positions, packed.positions)
     assert moved.runs == packed.runs
     assert packed.to(torch.device("meta")).places.device.type == "meta"

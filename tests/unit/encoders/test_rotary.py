@@ -16,7 +16,7 @@ def test_products_of_queries_and_keys_are_those_after_fair_esms_rotation():
     arranged = torch.stack(
         [side_by_side(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
     )
-    turn(arranged, packed, Rotation(WIDTH, torch.device("cpu")).table(9))
+    turn(arranged, Rotation(WIDTH, torch.device("cpu")).factors(packed))
     for run in packed.runs:
         q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
         expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
@@ -34,11 +34,11 @@ def test_pairs_stand_side_by_side_in_each_head():
 
 def test_halves_are_turned_in_fp32_and_rounded_once():
     packed = pack([np.zeros(3000, np.int64)])
-    table = Rotation(WIDTH, torch.device("cpu")).table(3000)
+    factors = Rotation(WIDTH, torch.device("cpu")).factors(packed)
     exact = torch.randn(3000, HEADS, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
     half, whole = exact.clone(), exact.float()
-    turn(half, packed, table)
-    turn(whole, packed, table)
+    turn(half, factors)
+    turn(whole, factors)
     assert torch.equal(half, whole.bfloat16())
 
 
