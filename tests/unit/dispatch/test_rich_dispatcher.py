@@ -1,6 +1,7 @@
 """The dispatcher that shows what it does."""
 
 import io
+import re
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from virnucpro.dispatch.ui import RichDispatcher
+from virnucpro.dispatch.ui.board import draw
 from virnucpro.dispatch.ui.figures import Figures, clock, duration
 
 pytestmark = pytest.mark.timeout(60)
@@ -55,6 +57,25 @@ def test_the_table_shows_tasks_workers_and_troubles(workers, screen):
     assert "task 20: ValueError: [bold]no" in last
     assert "task 21: took longer than 0.3 s" in last
     assert "was killed by SIGKILL" in last
+
+
+def test_each_worker_has_a_bar_of_its_share(screen):
+    one = {
+        **dict.fromkeys(("current_task", "task_start_time", "last_duration")),
+        **dict.fromkeys(("failed", "timeouts", "deaths"), 0),
+        "status": "idle",
+    }
+    workers = {0: {**one, "completed": 25}, 1: {**one, "completed": 50}, 2: {**one, "completed": 0}}
+    for figures, shares in (
+        (Figures(75, 0, 0, 100, 1.0), [3, 6, 0]),
+        (Figures(75, 0, 0, None, 1.0), [4, 8, 0]),
+    ):
+        screen.print(draw({"workers": workers, "recent": []}, figures))
+        lines = screen.export_text(styles=True).splitlines()
+        bars = [line for line in lines if "idle" in line]
+        done = [sum(map(len, re.findall(r"\x1b\[36m(━+)", line))) for line in bars]
+        assert done == shares
+        assert all(len(re.findall("[━╸╺]", line)) == 12 for line in bars)
 
 
 def test_a_failing_gpu_is_shown_while_the_other_works(workers, screen):

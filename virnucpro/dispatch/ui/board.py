@@ -1,4 +1,4 @@
-"""The dashboard: one table for the workers, one for the whole, and the last troubles."""
+"""The dashboard: the whole, a table of the workers with a bar for each, and the last troubles."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -6,12 +6,16 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from virnucpro.dispatch.ui.figures import Figures, clock, duration
 
 __all__ = ["draw"]
+
+_BAR_WIDTH = 12
+"""Characters."""
 
 _STYLES = {
     "initializing": "cyan",
@@ -27,7 +31,7 @@ def draw(
     stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
 ) -> Group:
     """Make the dashboard of a dispatcher's stats; `describe` names a task."""
-    parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], describe)]
+    parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], figures, describe)]
     if stats["recent"]:
         # Text, not markup: what tasks raise may hold brackets.
         troubles = Text("\n".join(stats["recent"]), overflow="ellipsis", no_wrap=True)
@@ -50,10 +54,13 @@ def _overall(figures: Figures) -> Panel:
     return Panel(text, title="Tasks", border_style="cyan", title_align="left")
 
 
-def _workers(workers: Mapping[int, Mapping[str, Any]], describe: Callable[[int], str]) -> Table:
+def _workers(
+    workers: Mapping[int, Mapping[str, Any]], figures: Figures, describe: Callable[[int], str]
+) -> Table:
     table = Table(expand=True)
     table.add_column("GPU", justify="right")
     table.add_column("Status")
+    table.add_column("Share")
     for name in ("Task", "For", "Last took", "Done", "Failed", "Timed out", "Deaths"):
         table.add_column(name, justify="right")
     now = time.monotonic()
@@ -62,6 +69,7 @@ def _workers(workers: Mapping[int, Mapping[str, Any]], describe: Callable[[int],
         table.add_row(
             "none" if worker_id < 0 else str(worker_id),
             Text(one["status"], style=_STYLES[one["status"]]),
+            _bar(one["completed"] + one["failed"] + one["timeouts"], figures.whole),
             Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),
             duration(None if since is None else max(0.0, now - since)),
             duration(one["last_duration"]),
@@ -71,3 +79,14 @@ def _workers(workers: Mapping[int, Mapping[str, Any]], describe: Callable[[int],
             f"{one['deaths']:,}",
         )
     return table
+
+
+def _bar(answered: int, whole: int) -> ProgressBar:
+    """Draw how much of the whole a worker has done: of n equal ones each ends at the n-th part."""
+    return ProgressBar(
+        total=max(1, whole),
+        completed=answered,
+        width=_BAR_WIDTH,
+        complete_style="cyan",
+        finished_style="cyan",
+    )

@@ -38,6 +38,11 @@ class Figures:
         return self.completed + self.failed + self.timeouts
 
     @property
+    def whole(self) -> int:
+        """How many tasks there are, as far as anybody knows."""
+        return self.total if self.expected is None else max(self.expected, self.total)
+
+    @property
     def rate(self) -> float:
         """Tasks answered a second."""
         return self.total / self.elapsed if self.elapsed > 0 else 0.0
