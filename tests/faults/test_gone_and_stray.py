@@ -160,3 +160,14 @@ def test_a_commit_that_was_cut_leaves_nothing_in_the_finished_run(
     assert fired.exists()
     assert difference_of(undisturbed, folder) == []
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_torn_run_json_is_no_reason_to_throw_the_work_away(copy_of_run, few_fasta, capsys):
+    run = RunDirectory(copy_of_run)
+    text = run.run_json.read_text()
+    run.run_json.write_text(text[: len(text) // 2])
+    assert main(["predict", str(few_fasta), "-o", str(run.root), "--resume"]) == 1
+    told = capsys.readouterr().err
+    assert "run.json is damaged" in told
+    assert "empty this one" not in told
+    assert run.run_json.read_text() == text[: len(text) // 2]

@@ -10,7 +10,7 @@ from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import Checksum
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.bundles.published import published_names, recipe_of
+from virnucpro.bundles.published import published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
 from virnucpro.errors import BundleError, UsageError
 
@@ -153,4 +153,4 @@ def _convert_own(files: OwnFiles, parts: Parts, folder: Path) -> None:
 
 
 def _sources(*paths: Path) -> dict[str, str]:
-    return {path.name: f"sha256 {Checksum('sha256', '').of(path)}" for path in paths}
+    return {path.name: published_digest(path) for path in paths}

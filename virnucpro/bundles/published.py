@@ -7,6 +7,7 @@ DNABERT-S's files at the pinned revision of its hub; git blob ids of the classif
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ __all__ = [
     "Home",
     "PublishedFile",
     "Recipe",
+    "published_digest",
     "published_names",
     "recipe_of",
 ]
@@ -182,6 +184,30 @@ _RECIPES: Final[dict[str, Recipe]] = {
 def published_names() -> tuple[str, ...]:
     """List the bundles that can be fetched."""
     return tuple(_RECIPES)
+
+
+def published_digest(path: Path) -> str:
+    """Identify a file as its publisher does where it is a published one, else by its SHA-256.
+
+    Returns
+    -------
+    str
+        Kind and value, as a bundle's provenance holds them.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read.
+    """
+    known = {
+        file.checksum
+        for recipe in _RECIPES.values()
+        for file in recipe.files
+        if path.stat().st_size <= file.most_bytes
+    }
+    own = [Checksum(kind, Checksum(kind, "").of(path)) for kind in ("sha256", "md5", "git-blob")]
+    found = next((one for one in own if one in known), own[0])
+    return f"{found.kind} {found.value}"
 
 
 def recipe_of(name: str) -> Recipe:

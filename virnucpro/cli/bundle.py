@@ -2,12 +2,17 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import positive
+from virnucpro.cli.options import add_device_options, positive
 from virnucpro.cli.transfer import TransferReporter
+
+if TYPE_CHECKING:
+    from virnucpro.bundles.bundle import Bundle
+    from virnucpro.pipeline.golden import GoldenRow
 
 __all__ = ["add_parser"]
 
@@ -99,10 +104,8 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
     )
     parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
     parser.add_argument("--golden", action="store_true", help="also compute reference vectors")
-    parser.add_argument("--device", default="cpu", help="torch's name of it; default: %(default)s")
-    parser.add_argument(
-        "--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="default: %(default)s"
-    )
+    add_device_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
     parser.set_defaults(run=_verify)
 
 
@@ -188,17 +191,29 @@ def _verify(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.bundle import open_bundle
 
     bundle = open_bundle(arguments.bundle)
-    print(f"{bundle.name} {bundle.version}: every file is as its manifest says ({bundle.path})")
-    if not arguments.golden:
-        return ExitCode.OK
+    if not arguments.json:
+        print(f"{bundle.name} {bundle.version}: every file is as its manifest says ({bundle.path})")
+    rows = _golden_rows(bundle, arguments) if arguments.golden else []
+    if arguments.json:
+        named = {name: getattr(bundle, name) for name in ("name", "version", "fingerprint")}
+        content = {**named, "path": str(bundle.path), "golden": [asdict(row) for row in rows]}
+        print(json.dumps(content, indent=2))
+    elif rows:
+        _print_rows(rows)
+    return ExitCode.OK if all(row.agrees for row in rows) else ExitCode.FAILED
+
+
+def _golden_rows(bundle: "Bundle", arguments: argparse.Namespace) -> "list[GoldenRow]":
     from virnucpro.pipeline.golden import compare_golden
 
-    rows = compare_golden(bundle, arguments.device, arguments.precision)
+    return compare_golden(bundle, arguments.device, arguments.precision, arguments.threads)
+
+
+def _print_rows(rows: "list[GoldenRow]") -> None:
     print("what\titem\tcosine or score\tat least\tverdict")
     for row in rows:
         verdict = "agrees" if row.agrees else "DIFFERS"
         print(f"{row.what}\t{row.item}\t{row.found:.6f}\t{row.wanted}\t{verdict}")
-    return ExitCode.OK if all(row.agrees for row in rows) else ExitCode.FAILED
 
 
 def _pack(arguments: argparse.Namespace) -> int:

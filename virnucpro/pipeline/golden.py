@@ -14,11 +14,15 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import Bundle
+from virnucpro.bundles.fetch import sources_of
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, SCORES
+from virnucpro.bundles.published import published_names, recipe_of
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import BundleError
+from virnucpro.pipeline.own_device import device_of, kind_of
+from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
 from virnucpro.sequences.translation import genetic_code, peptide, reverse_complement
 
 __all__ = ["GoldenRow", "compare_golden", "golden_items", "golden_vectors", "project"]
@@ -79,7 +83,7 @@ def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
 
 
 def compare_golden(
-    bundle: Bundle, device: str = "cpu", precision: Precision = "fp32"
+    bundle: Bundle, device: str = "auto", precision: PrecisionChoice = "auto", threads: int = 1
 ) -> list[GoldenRow]:
     """Compute a bundle's reference vectors and scores, and compare them with the record.
 
@@ -88,29 +92,61 @@ def compare_golden(
     bundle
         Whose encoders' figures are recorded.
     device, precision
-        What to compute with.
+        As `load_encoder` takes them, or ``auto``.
+    threads
+        Of the CPU.
 
     Raises
     ------
     BundleError
         When no figures are recorded of one of its encoders; as `load_encoder`.
-    DeviceError
+    DeviceError, UsageError
         When there is no such device.
     """
-    for spec in bundle.encoders:
-        _figures(spec)
-    vectors = [golden_vectors(spec, device, precision) for spec in bundle.encoders]
+    torch.set_num_threads(threads)
+    figures = [_figures(spec, _published_name(bundle, spec)) for spec in bundle.encoders]
+    place = device_of(device)
+    precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
+    vectors = [golden_vectors(spec, place, precise) for spec in bundle.encoders]
     rows = []
-    for spec, found in zip(bundle.encoders, vectors, strict=True):
-        rows += _cosines(spec, found, precision)
-    if bundle.head is not None and bundle.name in SCORES:
-        scores = load_head(bundle.head, device).scores(torch.cat(vectors, dim=1))[:, 1]
-        rows += _scores(scores.tolist(), SCORES[bundle.name], precision)
+    for spec, found, wanted in zip(bundle.encoders, vectors, figures, strict=True):
+        rows += _cosines(spec, found, wanted, precise)
+    known = SCORES.get(_published_head(bundle))
+    if bundle.head is not None and known is not None:
+        scores = load_head(bundle.head, place).scores(torch.cat(vectors, dim=1))[:, 1]
+        rows += _scores(scores.tolist(), known, precise)
     return rows
 
 
-def _figures(spec: EncoderSpec) -> FloatArray:
-    key = (spec.name, spec.dim)
+def _published_name(bundle: Bundle, spec: EncoderSpec) -> str:
+    """Recognise an encoder by what it was made from, whatever it is called here."""
+    digests = _sources(bundle, spec.name)
+    for name in published_names():
+        for encoder in recipe_of(name).encoders:
+            if digests == set(sources_of(encoder.files).values()):
+                return encoder.name
+    return spec.name
+
+
+def _published_head(bundle: Bundle) -> str:
+    digests = _sources(bundle, "head")
+    for name in published_names():
+        head = recipe_of(name).head
+        if head is not None and digests == set(sources_of((head,)).values()):
+            return name
+    return bundle.name
+
+
+def _sources(bundle: Bundle, part: str) -> set[object]:
+    """Read what a part was made from out of the provenance, which is free in its form."""
+    match bundle.provenance.get("sources"):
+        case dict(parts) if isinstance(parts.get(part), dict):
+            return {value for value in parts[part].values() if isinstance(value, str)}
+    return set()
+
+
+def _figures(spec: EncoderSpec, published: str) -> FloatArray:
+    key = (published, spec.dim)
     if key not in PROJECTIONS:
         known = ", ".join(sorted(name for name, _ in PROJECTIONS))
         raise BundleError(
@@ -120,9 +156,10 @@ def _figures(spec: EncoderSpec) -> FloatArray:
     return np.array(PROJECTIONS[key].split(), dtype=np.float64).reshape(-1, DIRECTIONS)
 
 
-def _cosines(spec: EncoderSpec, vectors: torch.Tensor, precision: Precision) -> list[GoldenRow]:
-    least = _LEAST_COSINE[precision]
-    found, wanted = project(vectors.float().cpu().numpy()), _figures(spec)
+def _cosines(
+    spec: EncoderSpec, vectors: torch.Tensor, wanted: FloatArray, precision: Precision
+) -> list[GoldenRow]:
+    least, found = _LEAST_COSINE[precision], project(vectors.float().cpu().numpy())
     lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
     cosines = (found * wanted).sum(axis=1) / lengths
     return [

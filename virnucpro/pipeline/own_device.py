@@ -1,6 +1,7 @@
 """One device for this very process, by torch's names."""
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 import torch
 
@@ -9,12 +10,21 @@ from virnucpro.errors import UsageError
 
 __all__ = ["device_of", "kind_of"]
 
+_USED: Final = re.compile(r"cpu|cuda(:[0-9]{1,4})?")
+
 
 def device_of(name: str) -> str:
-    """Give torch's name of a device: ``auto`` is the first GPU where there is one, else the CPU."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """Give torch's name of a device: ``auto`` is the first GPU where there is one, else the CPU.
+
+    Raises
+    ------
+    UsageError
+        When no run could use it.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    _require_used(name)
+    return name
 
 
 def kind_of(device: str) -> Literal["cpu", "cuda"]:
@@ -27,8 +37,11 @@ def kind_of(device: str) -> Literal["cpu", "cuda"]:
     UsageError
         When no run could use it.
     """
-    kind = open_device(device).type
-    match kind:
-        case "cpu" | "cuda":
-            return kind
-    raise UsageError(f"device {device!r} is of a kind that no run uses: give cpu or cuda.")
+    _require_used(device)
+    return "cpu" if open_device(device).type == "cpu" else "cuda"
+
+
+def _require_used(name: str) -> None:
+    """Ask before torch does, which tells a page about what else it could have been built for."""
+    if not _USED.fullmatch(name):
+        raise UsageError(f"device {name!r} is none that a run uses: give cpu, cuda, cuda:1 or auto")

@@ -107,6 +107,12 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
+    if run.run_json.is_file() and run.index.is_dir() and not is_manifest(run.run_json):
+        raise RunExistsError(
+            f"{run.run_json} is damaged: it is no JSON of a run, and what the run has computed "
+            "lies beside it. Restore it from a copy, or choose another output folder; nothing in "
+            "this one was touched."
+        )
     if entries and not is_manifest(run.run_json):
         shown = ", ".join(entries[:3]) + (" and others" if len(entries) > 3 else "")
         raise RunExistsError(

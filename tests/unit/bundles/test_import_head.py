@@ -6,7 +6,7 @@ import pytest
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.bundles.fetch import Listener, fetch_bundle
+from virnucpro.bundles.fetch import Listener, fetch_bundle, sources_of
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError, UsageError
@@ -44,6 +44,13 @@ def test_with_encoders_from_files(data, files, own):
     assert bundle.path == data.bundle("500_model")
     sources = bundle.provenance["sources"]
     assert list(sources["head"]) == ["500_model.pth"]
+
+
+def test_published_files_are_known_by_their_publishers_digests(data, files, own, recipe):
+    bundle = import_classifier(files / "500_model.pth", data, name="other", encoders=own)
+    sources = bundle.provenance["sources"]
+    assert sources["esm2_tiny"] == sources_of(recipe.encoders[1].files)
+    assert sources["head"] == sources_of((recipe.head,))
 
 
 def test_weights_as_safetensors_do_as_well(data, files, own, tmp_path, stand_ins):

@@ -1,9 +1,16 @@
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.fetch import sources_of
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, SCORES
+from virnucpro.bundles.published import recipe_of
+from virnucpro.cli.main import main
+from virnucpro.errors import BundleError
 from virnucpro.pipeline import golden
 from virnucpro.pipeline.golden import compare_golden, golden_items, project
 
@@ -35,6 +42,37 @@ def test_other_weights_do_not_agree(mini, monkeypatch):
     monkeypatch.setattr(golden, "golden_vectors", spoilt)
     rows = compare_golden(mini)
     assert [row.agrees for row in rows if row.what != "score"] == [False] * 8
+
+
+def test_published_encoders_are_known_by_what_they_were_made_from(mini, monkeypatch):
+    """Imported ones are called as their user's folders are."""
+    recipe = recipe_of("virnucpro-500")
+    first, second = mini.encoders
+    renamed = replace(
+        mini,
+        name="own",
+        encoders=(replace(first, name="folder"), second),
+        provenance={
+            "sources": {
+                "folder": sources_of(recipe.encoders[0].files),
+                "head": sources_of((recipe.head,)),
+            }
+        },
+    )
+    monkeypatch.setitem(golden.PROJECTIONS, ("DNABERT-S", 128), PROJECTIONS["mini-dnabert-s", 128])
+    monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini"])
+    rows = compare_golden(renamed, "cpu", "auto")
+    assert [row.agrees for row in rows] == [True] * 12
+    with pytest.raises(BundleError, match=r"no reference figures are recorded of .*'folder'"):
+        compare_golden(replace(renamed, provenance={"sources": {"folder": "?"}}))
+
+
+def test_the_command_takes_this_machines_own_device_and_says_it_in_json(capsys):
+    assert main(["bundle", "verify", "mini", "--golden", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["name"], len(said["golden"])) == ("mini", 12)
+    assert main(["bundle", "verify", "mini", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["golden"] == []
 
 
 def test_a_projection_keeps_a_cosine():
