@@ -72,7 +72,10 @@ def test_run_json_says_how_it_was_made(undisturbed, small_fasta):
     assert content["counts"]["records"] == 55
     assert content["versions"]["torch"]
     assert set(content["launches"][0]["ranks"]) == {"0", "1"}
-    assert content["launches"][0]["ranks"]["0"]["seconds"]["encode"] > 0
+    rank = content["launches"][0]["ranks"]["0"]
+    assert rank["seconds"]["encode"] > 0
+    assert rank["tokens"] > rank["batches"] > 0
+    assert 0 <= rank["unused"] < 1
 
 
 def test_status_and_aggregate_of_a_finished_run(undisturbed, virnucpro):

@@ -102,6 +102,7 @@ def _as_text(figures: "EncoderFigures") -> str:
     title = f"{figures.encoder} on {figures.device}, {figures.precision}{threads}"
     what = (
         f"lengths {figures.lengths}: {figures.sequences:,} sequences, {figures.tokens:,} tokens "
-        f"in batches of {figures.batch_tokens:,}, {figures.passes:,} batches done"
+        f"in batches of up to {figures.batch_tokens:,} ({figures.unused:.1%} left unused), "
+        f"{figures.passes:,} batches done"
     )
     return "\n".join([title, what, *aligned(rows, right={1})])

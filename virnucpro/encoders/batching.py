@@ -2,8 +2,8 @@
 
 Batches are cut out of one order, the longest first. That order depends on the lengths alone: what
 is known of a row by its position holds in every attempt, whatever budgets were learnt in between.
-Nothing is padded, so a batch that is not full costs nothing but its share of what a batch costs at
-all; equal lengths standing together saves more than full batches would (decision 0041).
+Nothing is padded, so nothing is computed for what is unused; what is left at the end is spread
+evenly, so that no device gets a crumb (decision 0041).
 """
 
 from collections.abc import Callable, Iterator
@@ -38,9 +38,10 @@ def longest_first(lengths: npt.ArrayLike) -> IntArray:
 def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[range]:
     """Cut sequences that stand longest first into batches, under a budget of tokens.
 
-    A batch takes as many as fit. A sequence that is longer than the budget goes alone. The budget
-    is asked for anew at each batch, once those before it are done: what is learned from one holds
-    for the next.
+    There are as few batches as the budget allows, and they are as even as their order allows: the
+    largest is as small as it can be. A sequence that is longer than the budget goes alone. The
+    budget is asked for anew at each batch, once those before it are done: what is learned from one
+    holds for the next.
 
     Parameters
     ----------
@@ -59,18 +60,52 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
     UsageError
         When a budget is below 1.
     """
-    sizes = np.asarray(lengths, dtype=np.int64)
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        max_tokens = budget(max(1, int(sizes[start])))
+    ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
+    start, asked, even = 0, 0, 0
+    while start < len(ends):
+        max_tokens = budget(max(1, int(ends[start]) - _before(ends, start)))
         if max_tokens < 1:
             raise UsageError(f"a budget of {max_tokens} tokens holds no sequence; give at least 1")
-        before = ends[start] - sizes[start]
-        stop = int(np.searchsorted(ends, before + max_tokens, side="right"))
-        stop = max(stop, start + 1)
+        if max_tokens != asked:
+            asked, even = max_tokens, _even(ends, start, max_tokens)
+        stop = _stop(ends, start, even)
         yield range(start, stop)
         start = stop
+
+
+def _even(ends: IntArray, start: int, max_tokens: int) -> int:
+    """Find the least budget that makes no more batches of the rest than `max_tokens` does."""
+    most = _count(ends, start, max_tokens)
+    longest = int(ends[start]) - _before(ends, start)
+    total = int(ends[-1]) - _before(ends, start)
+    low, high = min(max_tokens, max(longest, -(-total // most))), max_tokens
+    while low < high:
+        middle = (low + high) // 2
+        if _count(ends, start, middle) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _count(ends: IntArray, start: int, max_tokens: int) -> int:
+    """Count the batches of the rest if each takes as many as fit."""
+    n = 0
+    while start < len(ends):
+        start = _stop(ends, start, max_tokens)
+        n += 1
+    return n
+
+
+def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
+    """Give the position behind the last that fits into a batch, one sequence at least."""
+    fitting = int(np.searchsorted(ends, _before(ends, start) + max_tokens, side="right"))
+    return max(fitting, start + 1)
+
+
+def _before(ends: IntArray, start: int) -> int:
+    """Count the tokens of all sequences before one."""
+    return int(ends[start - 1]) if start else 0
 
 
 @dataclass(frozen=True, slots=True)

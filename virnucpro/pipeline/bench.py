@@ -13,7 +13,7 @@ import torch
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import Filling, batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.random_weights import size_named, write_random_encoder
@@ -79,6 +79,8 @@ class EncoderFigures:
     ----------
     batch_tokens
         Budget of a batch: that with which a run begins.
+    unused
+        Share of the budgets of all batches of all sequences that no token takes.
     load_seconds
         From its files to ready.
     sequences, tokens
@@ -101,6 +103,7 @@ class EncoderFigures:
     threads: int
     lengths: str
     batch_tokens: int
+    unused: float
     load_seconds: float
     sequences: int
     tokens: int
@@ -205,6 +208,7 @@ def measure_encoder(
         threads=measuring.threads,
         lengths=measuring.lengths,
         batch_tokens=batch_tokens,
+        unused=course.unused,
         load_seconds=loading.seconds["load"],
         sequences=len(lengths),
         tokens=tokens,
@@ -245,6 +249,8 @@ class _Course:
         Position of a batch -> its least seconds by stage.
     passes
         How many batches were done.
+    unused
+        Share of all batches' budgets that no token takes.
     """
 
     def __init__(
@@ -261,6 +267,11 @@ class _Course:
         order = longest_first(self._lengths)
         planned = batches(self._lengths[order], lambda _: batch_tokens)
         self._batches = [order[one.start : one.stop] for one in planned]
+        filling = sum(
+            (Filling().after(int(self._lengths[one].sum()), batch_tokens) for one in self._batches),
+            Filling(),
+        )
+        self.unused = filling.unused
         self.done: dict[int, dict[str, float]] = {}
         self.passes = 0
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from virnucpro.durable import write_file
+from virnucpro.encoders.batching import Filling
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.budgets import read_budgets
 from virnucpro.pipeline.execution import Execution
@@ -184,8 +185,13 @@ def rank_records(
         }
         for rank, status in statuses.items()
     }
+    fillings = dict.fromkeys(records, Filling())
     for report in reports:
-        record = records[str(report["rank"])]
+        rank = str(report["rank"])
+        record = records[rank]
+        fillings[rank] += Filling(**report["filling"])
+        record["batches"], record["tokens"] = fillings[rank].batches, fillings[rank].tokens
+        record["unused"] = round(fillings[rank].unused, 4)
         seconds = record.setdefault("seconds", {})
         record["rows"] = record.get("rows", 0) + report["rows"]
         for stage, value in report["seconds"].items():

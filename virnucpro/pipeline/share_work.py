@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import asdict
 from itertools import accumulate
 
 from virnucpro.encoders.placement import device_name
@@ -90,15 +91,16 @@ class ShareWork:
                 self._compute(unit, fed, writer)
                 computed += 1
         self._results.progress(self._total, self._total)
+        filling = self._embedder.filling
         self._results.put(
             {
                 "rank": self._rank,
                 "units": computed,
                 "rows": self._total - self._share.rows_before,
                 "seconds": self._seconds | self._embedder.seconds,
+                "filling": asdict(filling),
             }
         )
-        filling = self._embedder.filling
         self._log.write(
             "finished",
             f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches of "

@@ -1,5 +1,3 @@
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -46,11 +44,38 @@ def test_batches_run_from_long_to_short_and_ties_keep_their_order(lengths, budge
     assert order == sorted(range(len(lengths)), key=lambda position: -lengths[position])
 
 
+def filled_up(lengths, budget):
+    """Tokens of each batch if each takes as many as fit: there are no fewer."""
+    sums = []
+    for length in sorted(lengths, reverse=True):
+        if sums and sums[-1] + length <= budget:
+            sums[-1] += length
+        else:
+            sums.append(length)
+    return sums
+
+
 @given(LENGTHS, BUDGETS)
-def test_no_batch_could_have_taken_the_first_of_the_next(lengths, budget):
-    groups = laid_out(lengths, budget)
-    for group, following in pairwise(groups):
-        assert sum(lengths[position] for position in [*group, following[0]]) > budget
+def test_there_are_as_few_batches_as_there_can_be(lengths, budget):
+    assert len(laid_out(lengths, budget)) == len(filled_up(lengths, budget))
+
+
+@given(LENGTHS.filter(bool), BUDGETS)
+def test_no_lower_largest_batch_would_do(lengths, budget):
+    sums = [sum(lengths[position] for position in group) for group in laid_out(lengths, budget)]
+    if max(sums) > max(lengths):
+        assert len(filled_up(lengths, max(sums) - 1)) > len(sums)
+
+
+def test_what_is_left_is_spread_over_all():
+    assert [len(group) for group in laid_out([168] * 789, 65_536)] == [263, 263, 263]
+    assert [len(group) for group in laid_out([10] * 9, 49)] == [3, 3, 3]
+
+
+def test_a_budget_that_changes_on_the_way_holds_from_there_on():
+    budgets = iter([60, 60, 30, 30, 100, 100])
+    cut = [len(batch) for batch in batches([10] * 20, lambda _longest: next(budgets))]
+    assert cut == [5, 5, 3, 3, 4]
 
 
 def test_the_order_is_int64_of_any_integer_lengths():
@@ -70,9 +95,9 @@ def test_the_budget_is_asked_for_by_the_longest_once_the_batches_before_are_done
         asked.append(longest)
         return 8
 
-    laid = batches([4, 4, 2, 1], budget)
+    laid = batches([4, 4, 2, 2, 2, 2], budget)
     assert (next(laid), asked) == (range(2), [4])
-    assert (next(laid), asked) == (range(2, 4), [4, 2])
+    assert (next(laid), asked) == (range(2, 6), [4, 2])
 
 
 @pytest.mark.parametrize("budget", [0, -1])
@@ -95,8 +120,9 @@ def test_unused_is_the_share_of_the_room_that_no_token_took(lengths, budget):
 @given(st.integers(0, 1 << 32))
 def test_little_of_a_large_budget_is_left_unused(seed):
     lengths = np.random.default_rng(seed).integers(20, 169, 600).tolist()
-    full = [sum(lengths[p] for p in group) for group in laid_out(lengths, 2048)][:-1]
-    assert min(full) > 2048 - 168
+    sums = [sum(lengths[p] for p in group) for group in laid_out(lengths, 2048)]
+    assert len(sums) * (2048 - 168) < sum(lengths)
+    assert max(sums) - min(sums[:-1]) < 168
 
 
 def test_nothing_leaves_nothing_unused():

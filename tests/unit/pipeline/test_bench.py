@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ def test_figures_hang_together(brief):
         assert min(figures.seconds.values()) > 0
         assert figures.passes >= 1
         assert 1 <= figures.sequences <= figures.tokens
+        assert 0 < figures.unused < 0.2
         assert figures.tokens <= 8 * figures.batch_tokens
         total = sum(figures.seconds.values())
         assert figures.tokens_per_second == pytest.approx(figures.tokens / total)
@@ -44,6 +46,7 @@ def test_the_table_is_for_people(capsys):
     said = capsys.readouterr().out
     assert said.startswith("mini-dnabert-s on cpu, fp32, 1 CPU thread\n")
     assert "mini-esm2 on cpu" in said
+    assert len(re.findall(r"in batches of up to 2,048 \(\d+\.\d% left unused\)", said)) == 2
     assert all(f"time to {stage}" in said for stage in STAGES)
 
 

@@ -110,4 +110,4 @@ def test_suspects_are_tried_in_two_halves_and_one_alone_in_one_piece():
 def test_a_budget_that_is_lowered_meanwhile_holds_from_the_next_piece_on():
     limits = iter([40, 20, 20, 10, 10])
     laid = pieces(np.full(9, 10), lambda _longest: next(limits), Suspicion(), ENCODER)
-    assert [len(piece) for piece in laid] == [4, 2, 2, 1]
+    assert [len(piece) for piece in laid] == [3, 2, 2, 1, 1]
