@@ -104,6 +104,7 @@ def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, differe
         "torn.fa.gz": "failed",
     }
     assert "FingerprintError: " in rows["a.fa"]["error"]
+    assert f"a launch has no --force: remove {out / 'a.fa'} instead" in rows["a.fa"]["error"]
     assert "sequences that the run was made from" in again.stderr
     assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
 
@@ -286,7 +287,7 @@ def test_of_a_file_that_kills_the_next_step_is_told(tmp_path, capsys):
     [
         (["--gpus", "cpu:0"], 64, "cpu:N"),
         (["--worker", "no.such"], 64, "cannot be imported"),
-        (["--bundle", "no-such"], 1, "no-such"),
+        (["--bundle", "no-such"], 64, "no-such"),
         (["--pattern", "*.nothing"], 1, "no file there"),
         (["--worker", f"{WORDS}:WordStatistics", "--bundle", "mini"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
