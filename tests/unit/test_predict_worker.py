@@ -5,7 +5,7 @@ import torch
 
 from virnucpro import predict
 from virnucpro.dispatch import WorkerUnusable
-from virnucpro.errors import BundleError, InputError, UsageError
+from virnucpro.errors import InputError, UsageError
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_device_that_fails_makes_the_worker_unusable(worker, folders, monkeypa
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"bundle": "no-such"}, BundleError), ({"precision": "int3"}, UsageError)],
+    [({"bundle": "no-such"}, UsageError), ({"precision": "int3"}, UsageError)],
 )
 def test_what_cannot_be_set_up_is_told(folders, options, error):
     with pytest.raises(error):

@@ -69,6 +69,7 @@ class Ledger:
         self._facts = facts
         self._balancer = balancer
         self._not_before = 0.0
+        self._told = False
 
     def begin(self) -> None:
         """Put the table of this launch in the place of an earlier one's.
@@ -88,7 +89,8 @@ class Ledger:
         try:
             self._write(self._results("not done yet"), None, lasting=False)
         except OSError as error:
-            self._tell(error)
+            if not self._told:
+                self._tell(error)
         now = time.monotonic()
         self._not_before = now + max(INTERVAL_S, _SHARE * (now - began))
 
@@ -126,6 +128,7 @@ class Ledger:
         return rows
 
     def _tell(self, error: OSError) -> None:
+        self._told = True
         notes = "; ".join(getattr(error, "__notes__", ()))
         sys.stderr.write(
             f"[virnucpro] error: the table of this launch could not be written: {error}; {notes}. "
