@@ -8,8 +8,10 @@ from typing import Final
 
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.bundles.pickled_head import read_pickled_head
-from virnucpro.bundles.tensor_files import read_fair_esm, read_state_dict, write_tensors
+from virnucpro.bundles.tensor_files import write_tensors
 from virnucpro.encoders.dnabert_s import DnabertSConfig
+from virnucpro.encoders.esm2_checkpoint import read_checkpoint
+from virnucpro.encoders.pickles import read_state_dict
 from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
 from virnucpro.encoders.weights import without
 from virnucpro.errors import BundleError
@@ -33,11 +35,11 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     BundleError
         When it is no such checkpoint, lacks a tensor or has one too many; nothing of it has run.
     """
-    tensors = without(read_fair_esm(checkpoint), _UNUSED["esm2"])
     spec = open_spec(checkpoint)
     if spec.architecture != "esm2":
         raise BundleError(f"{checkpoint}: is no ESM-2 checkpoint. Give an esm2_*.pt file.")
-    write_tensors(folder / _PROTEIN, tensors)
+    _, tensors = read_checkpoint(checkpoint)
+    write_tensors(folder / _PROTEIN, without(tensors, _UNUSED["esm2"]))
     return _entry(
         EncoderSpec(
             name, "esm2", "protein", spec.dim, folder, {"weights": _PROTEIN}, dict(spec.config)

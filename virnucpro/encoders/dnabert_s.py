@@ -22,9 +22,10 @@ from virnucpro.encoders.config import positive_integer, positive_number
 from virnucpro.encoders.dense import prepack
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
+from virnucpro.encoders.pickles import read_state_dict, require_intact
 from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.unfilled import unfilled
-from virnucpro.encoders.weights import fill, read_safetensors, without
+from virnucpro.encoders.weights import fill, without
 from virnucpro.errors import BundleError
 
 __all__ = ["DnabertS", "DnabertSConfig", "load", "recognise"]
@@ -35,7 +36,9 @@ _UNUSED: Final = ("pooler.", "cls.")
 _STARTING_DEVIATION: Final = 0.02
 """Standard deviation of untrained weights: ``initializer_range`` of the published config."""
 
-_FILES: Final = {"weights": "model.safetensors", "tokenizer": "tokenizer.json"}
+_WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
+"""Names that hubs give to the weights; the first one that is there counts."""
+_TOKENIZER: Final = "tokenizer.json"
 _SETTINGS: Final = "config.json"
 
 
@@ -132,8 +135,9 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     Parameters
     ----------
     spec
-        Names a ``weights`` file (safetensors, published parameter names, with or without ``bert.``
-        before them) and a ``tokenizer`` file; its config holds the fields of `DnabertSConfig`.
+        Names a ``weights`` file (safetensors, or a state dict by ``torch.save``; published
+        parameter names, with or without ``bert.`` before them) and a ``tokenizer`` file; its config
+        holds the fields of `DnabertSConfig`.
     device
         torch's name of it.
     precision
@@ -157,9 +161,14 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
             f"the model of {path} has {config.vocab_size} tokens. "
             "Take both files from the same model."
         )
+    tensors = {name.removeprefix("bert."): t for name, t in read_state_dict(path).items()}
+    if config.num_hidden_layers > len(tensors):
+        raise BundleError(
+            f"{path}: the settings say {config.num_hidden_layers:,} layers, and there are "
+            f"{len(tensors):,} tensors in all. Take settings and weights from the same model."
+        )
     with unfilled():
         model = DnabertS(config)
-    tensors = {name.removeprefix("bert."): t for name, t in read_safetensors(path).items()}
     fill(model, without(tensors, _UNUSED), path, place, dtype)
     prepack(model)
     return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, place)
@@ -168,24 +177,30 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 def recognise(path: Path) -> EncoderSpec | None:
     """Describe the DNABERT-S folder at `path`; none where its three files are not all there.
 
+    Weights that ``torch.save`` wrote are read through, so that damage is told once.
+
     Raises
     ------
     BundleError
-        When config.json cannot be read, or lacks a setting.
+        When config.json cannot be read, or lacks a setting; when the weights are damaged.
     """
     source = path / _SETTINGS
-    if not all((path / name).is_file() for name in (_SETTINGS, *_FILES.values())):
+    weights = next((name for name in _WEIGHTS if (path / name).is_file()), None)
+    if weights is None or not all((path / name).is_file() for name in (_SETTINGS, _TOKENIZER)):
         return None
+    if weights.endswith(".bin"):
+        require_intact(path / weights)
     try:
         settings = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{source}: is no JSON file ({error}). Get the file again.") from error
     if not isinstance(settings, dict):
         raise BundleError(f"{source}: holds no settings by name. Get the file again.")
     config = DnabertSConfig.read(settings, source)
     name = path.resolve().name
+    files = {"weights": weights, "tokenizer": _TOKENIZER}
     return EncoderSpec(
-        name, "dnabert_s", "nucleotide", config.hidden_size, path, _FILES, asdict(config)
+        name, "dnabert_s", "nucleotide", config.hidden_size, path, files, asdict(config)
     )
 
 

@@ -8,10 +8,11 @@ from typing import Final
 import torch
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.esm2_checkpoint import read_checkpoint, require_intact
+from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.pickles import require_intact
 from virnucpro.encoders.placement import dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.room import device_bytes, require_room, weight_bytes

@@ -1,18 +1,16 @@
 """Checkpoints of ESM-2 as fair-esm publishes them, read without running anything of them."""
 
-import zlib
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from pickle import UnpicklingError
-from zipfile import BadZipFile, ZipFile
 
 import torch
 
 from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.pickles import read_pickle
 from virnucpro.errors import BundleError
 
-__all__ = ["read_checkpoint", "require_intact"]
+__all__ = ["read_checkpoint"]
 
 
 def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
@@ -25,14 +23,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
     BundleError
         When it is no ESM-2 checkpoint; nothing of it has run.
     """
-    try:
-        with torch.serialization.safe_globals([Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise BundleError(
-            f"{path}: cannot be read as a fair-esm checkpoint ({reason}). Get the file again."
-        ) from error
+    content = read_pickle(path)
     match content:
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as tensors}:
             config, bare = _config_of(settings, path), _by_bare_name(tensors, path)
@@ -46,30 +37,6 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
         f"{path}: is no ESM-2 checkpoint of fair-esm, which holds 'cfg' and 'model'. "
         "Give an esm2_*.pt file (ESM-1 and ESM-1b have another format)."
     )
-
-
-def require_intact(path: Path) -> None:
-    """Hold every part of a checkpoint against its checksum, which torch's own reader does not.
-
-    It reads all of the file: to be done once, where a job is made.
-
-    Raises
-    ------
-    BundleError
-        When the file was changed after it was written, or is no zip archive.
-    """
-    try:
-        with ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (OSError, RuntimeError, ValueError, EOFError, BadZipFile, zlib.error) as error:
-        raise BundleError(
-            f"{path}: cannot be read as a fair-esm checkpoint ({error}). Get the file again."
-        ) from error
-    if damaged is not None:
-        raise BundleError(
-            f"{path}: is damaged: {damaged} in it is not what its checksum says. Get the file "
-            "again."
-        )
 
 
 def _by_bare_name(content: Mapping[object, object], path: Path) -> dict[str, torch.Tensor]:

@@ -63,7 +63,7 @@ def open_spec(path: Path) -> EncoderSpec:
     ----------
     path
         A fair-esm ESM-2 checkpoint (``.pt``), or a DNABERT-S folder with config.json,
-        tokenizer.json and model.safetensors.
+        tokenizer.json and model.safetensors or pytorch_model.bin.
 
     Raises
     ------
@@ -78,7 +78,8 @@ def open_spec(path: Path) -> EncoderSpec:
             return spec
     raise BundleError(
         f"{path}: holds no encoder that is known here. Give a fair-esm ESM-2 checkpoint "
-        "(esm2_*.pt), or a DNABERT-S folder with config.json, tokenizer.json and model.safetensors."
+        "(esm2_*.pt), or a DNABERT-S folder with config.json, tokenizer.json and model.safetensors "
+        "or pytorch_model.bin."
     )
 
 

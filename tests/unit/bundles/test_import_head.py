@@ -125,7 +125,7 @@ def test_swapped_files_are_refused(data, files, own):
     with pytest.raises(BundleError, match=r"names argparse\.Namespace, which is no part"):
         import_classifier(files / "esm2_tiny.pt", data, window=500, encoders=own)
     swapped = OwnFiles(files, files / "500_model.pth")
-    with pytest.raises(BundleError, match=r"500_model\.pth: is refused, and nothing of it was run"):
+    with pytest.raises(BundleError, match=r"500_model\.pth: holds no encoder that is known"):
         import_classifier(files / "500_model.pth", data, encoders=swapped)
     nowhere = OwnFiles(files.parent, files / "esm2_tiny.pt")
     with pytest.raises(BundleError, match=r"holds no model\.safetensors nor pytorch_model\.bin"):

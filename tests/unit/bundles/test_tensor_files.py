@@ -1,3 +1,4 @@
+import json
 import pickle
 import zipfile
 
@@ -7,8 +8,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2
-from virnucpro.bundles.tensor_files import read_fair_esm, read_state_dict, write_tensors
-from virnucpro.encoders.registry import load_encoder
+from virnucpro.bundles.tensor_files import write_tensors
+from virnucpro.cli.main import main
+from virnucpro.encoders.esm2_checkpoint import read_checkpoint
+from virnucpro.encoders.packed import pack
+from virnucpro.encoders.pickles import read_state_dict
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -64,13 +69,13 @@ def test_a_pickle_that_is_no_checkpoint_is_refused(tmp_path):
         archive.writestr("archive/version", "3")
     for name in ("x.pt", "y.pt", "none.pt"):
         with pytest.raises(BundleError, match=name):
-            read_fair_esm(tmp_path / name)
+            read_checkpoint(tmp_path / name)
 
 
 def test_another_checkpoint_is_no_fair_esm(tmp_path):
     torch.save({"a": torch.zeros(1)}, tmp_path / "x.pt")
-    with pytest.raises(BundleError, match="is no fair-esm checkpoint"):
-        read_fair_esm(tmp_path / "x.pt")
+    with pytest.raises(BundleError, match="is no ESM-2 checkpoint of fair-esm"):
+        read_checkpoint(tmp_path / "x.pt")
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused_before_it_is_a_bundle(tmp_path, stand_ins):
@@ -134,3 +139,61 @@ def test_a_converted_encoder_loads(tmp_path, stand_ins):
 
     spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
     assert load_encoder(spec).dim == 32
+
+
+@pytest.mark.parametrize("command", ["parity", "embed", "import"])
+def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
+    tmp_path, stand_ins, command, capsys
+):
+    stand_ins.publish(tmp_path)
+    path = tmp_path / "esm2_poisoned.pt"
+    torch.save({"cfg": {"model": Widget()}, "model": {"x": torch.zeros(1)}}, path)
+    commands = {
+        "parity": ["parity", "-e", path],
+        "embed": ["embed", "x.fa", "-o", tmp_path / "run", "-e", path],
+        "import": [
+            *("bundle", "import", tmp_path / "500_model.pth"),
+            *("--nucleotide", tmp_path, "--protein", path),
+        ],
+    }
+    assert main([str(word) for word in commands[command]]) == 1
+    told = capsys.readouterr().err
+    assert "nothing of it was run (it names" in told
+    assert "weights_only" not in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("read", ["open", "convert"])
+def test_esm2_in_the_format_before_archives_is_refused_alike(tmp_path, stand_ins, read):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    old = tmp_path / "esm2_old.pt"
+    torch.save(content, old, _use_new_zipfile_serialization=False)
+    with pytest.raises(
+        BundleError, match=r"esm2_old\.pt: .*before PyTorch 1\.6"
+    ):
+        open_spec(old) if read == "open" else convert_esm2("old", old, tmp_path)
+
+
+def test_a_published_dnabert_s_folder_is_an_encoder_as_it_is(tmp_path, stand_ins):
+    module = stand_ins.write_dnabert_s(tmp_path)
+    spec = open_spec(tmp_path)
+    assert spec.files["weights"] == "pytorch_model.bin"
+    encoder = load_encoder(spec)
+    tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
+    with torch.inference_mode():
+        assert torch.allclose(encoder.encode(tokens), module(pack(tokens)), atol=1e-6)
+    damaged = bytearray((tmp_path / "pytorch_model.bin").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "pytorch_model.bin").write_bytes(damaged)
+    with pytest.raises(BundleError, match="is not what its checksum says"):
+        open_spec(tmp_path)
+
+
+def test_more_layers_than_tensors_are_refused_before_a_module_is_built(tmp_path, stand_ins):
+    stand_ins.write_dnabert_s(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**8}))
+    with pytest.raises(BundleError, match=r"say 100,000,000 layers, and there are 2\d tensors"):
+        load_encoder(open_spec(tmp_path))

@@ -1,0 +1,103 @@
+"""Files that ``torch.save`` wrote, read without running anything that they hold."""
+
+import re
+import warnings
+import zlib
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+import torch
+
+from virnucpro.encoders.weights import read_safetensors
+from virnucpro.errors import BundleError
+
+__all__ = ["read_pickle", "read_state_dict", "require_intact"]
+
+
+def read_pickle(path: Path) -> object:
+    """Let torch rebuild tensors and plain data, fair-esm's Namespace of settings, nothing else.
+
+    Tensors are mapped, not read; the format before PyTorch 1.6, which is no archive, is read whole.
+
+    Raises
+    ------
+    BundleError
+        When it cannot be read, or holds anything else; nothing of it has run.
+    """
+    try:
+        with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
+            # torch asks users to report odd pickles to it
+            warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    except UnpicklingError as error:
+        raise BundleError(
+            f"{path}: is refused, and nothing of it was run ({_refusal(error)}). A checkpoint "
+            "holds tensors and plain settings alone. Get the file again, from its publisher."
+        ) from None
+    except Exception as error:  # noqa: BLE001 - damaged pickles and archives raise nearly anything
+        raise BundleError(
+            f"{path}: cannot be read as a checkpoint ({_first_line(error)}). Get the file again."
+        ) from None
+
+
+def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
+    """Read a state dict: safetensors, or what ``torch.save`` made of it.
+
+    Raises
+    ------
+    BundleError
+        When the file cannot be read, or holds anything but tensors by name; nothing of it has run.
+    """
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
+    content = read_pickle(path)
+    if not isinstance(content, Mapping) or not content:
+        raise BundleError(f"{path}: holds no tensors by name. Get the file again.")
+    for name, tensor in content.items():
+        plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
+        if not isinstance(name, str) or not plain:
+            raise BundleError(f"{path}: holds {name!r}, which is no tensor. Get the file again.")
+    return dict(content)
+
+
+def require_intact(path: Path) -> None:
+    """Hold every part of an archive against its checksum, which torch's own reader does not.
+
+    It reads all of the file: to be done once, where a job is made.
+
+    Raises
+    ------
+    BundleError
+        When the file was changed after it was written, or is no zip archive.
+    """
+    try:
+        with ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except BadZipFile as error:
+        raise BundleError(
+            f"{path}: is no archive of torch.save ({error}): it is damaged, or in the format "
+            "before PyTorch 1.6, which is not read here. Get the file again, or save it again with "
+            "a newer PyTorch."
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError, zlib.error) as error:
+        raise BundleError(
+            f"{path}: cannot be read as a checkpoint ({error}). Get the file again."
+        ) from error
+    if damaged is not None:
+        raise BundleError(
+            f"{path}: is damaged: {damaged} in it is not what its checksum says. Get the file "
+            "again."
+        )
+
+
+def _refusal(error: Exception) -> str:
+    """Say what it names, without torch's own advice, which is to load it without the guard."""
+    named = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f"it names {named[1]}" if named else "it is no plain pickle"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
