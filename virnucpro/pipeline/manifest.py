@@ -5,6 +5,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_REPORTED = ("torch", "fair-esm", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
+_REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,7 @@ def _parse(content: Mapping[str, Any]) -> Manifest:
     return Manifest(**values)
 
 
+@cache
 def _versions() -> dict[str, str]:
     return {
         "virnucpro": __version__,
