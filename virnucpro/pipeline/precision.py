@@ -15,6 +15,7 @@ from virnucpro.runtime.devices import parse_devices
 
 __all__ = [
     "PrecisionChoice",
+    "choice_of_runs",
     "cpu_flags",
     "default_precision",
     "precision_on",
@@ -77,6 +78,33 @@ def precision_on(choice: PrecisionChoice, kind: Literal["cpu", "cuda"], n_bytes:
     if choice != "auto":
         return choice
     return default_precision(kind, cpu_flags(_CPUINFO.read_text()), n_bytes)
+
+
+def choice_of_runs(choice: PrecisionChoice, folder: Path) -> PrecisionChoice:
+    """Settle ``auto`` by the runs that lie below a folder already; any other choice as it is.
+
+    The files of one launch are computed with one kind of number, and what is done stays done,
+    whatever machine goes on with it.
+
+    Parameters
+    ----------
+    folder
+        Of a launch; nothing needs to be there.
+
+    Raises
+    ------
+    NotARunError
+        When the first run below it cannot be read.
+    """
+    if choice != "auto":
+        return choice
+    for path, folders, _ in os.walk(folder):
+        run = RunDirectory(Path(path))
+        if run.run_json.is_file() and is_manifest(run.run_json):
+            own: Precision = read_manifest(run).parameters["precision"]
+            return own
+        folders.sort()
+    return choice
 
 
 def with_precision(job: Job, choice: PrecisionChoice, execution: Execution) -> Job:

@@ -10,6 +10,7 @@ from virnucpro.pipeline.job import SilentReporter
 from virnucpro.pipeline.manifest import read_manifest
 from virnucpro.pipeline.own_device import device_of, kind_of
 from virnucpro.pipeline.precision import (
+    choice_of_runs,
     cpu_flags,
     default_precision,
     precision_on,
@@ -70,6 +71,20 @@ def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path,
     assert with_precision(job, "fp16", first).precision == "fp16"
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
     assert with_precision(job, "auto", anew).precision == "fp32"
+
+
+def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypatch):
+    assert choice_of_runs("auto", tmp_path / "none") == "auto"
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    job = predict_job([EXAMPLE])
+    first = Execution(tmp_path / "out" / "sub" / "b.fa", devices="cpu:1")
+    first.outdir.parent.mkdir(parents=True)
+    with open_session(with_precision(job, "auto", first), first, SilentReporter()):
+        pass
+    (tmp_path / "out" / "a.fa").mkdir()
+    (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
+    assert choice_of_runs("auto", tmp_path / "out") == "bf16"
+    assert choice_of_runs("fp32", tmp_path / "out") == "fp32"
 
 
 def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
