@@ -49,7 +49,7 @@ def content(folder):
         (["{gene}", "--devices", "99"], 1),
         (["{gene}", "--window", "2"], 64),
         (["{gene}", "--genetic-code", "99"], 64),
-        (["{gene}", "--bundle", "absent"], 1),
+        (["{gene}", "--bundle", "absent"], 64),
         (["{gene}", "{gene}", "absent.fa"], 1),
     ],
 )
