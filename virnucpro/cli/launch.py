@@ -194,13 +194,13 @@ def _prepared(
     arguments: argparse.Namespace, options: dict[str, Any]
 ) -> "tuple[Sequence[Device], dict[str, Any]]":
     """Open the bundle once, for all workers; choose devices and precision as `predict` does."""
-    from virnucpro.pipeline.precision import with_precision
+    from virnucpro.pipeline.precision import choice_of_runs, with_precision
     from virnucpro.pipeline.predict import predict_job
     from virnucpro.pipeline.ranks import devices_of
     from virnucpro.runtime.devices import parse_devices
 
     parse_devices(arguments.gpus, os.environ, option="--gpus")  # an error names the option
-    choice = options.pop("precision", "auto")
+    choice = choice_of_runs(options.pop("precision", "auto"), arguments.outdir)
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
     job = with_precision(predict_job((), **options), choice, execution)
     return devices_of(job, execution), {"job": job}

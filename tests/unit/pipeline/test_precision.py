@@ -1,7 +1,9 @@
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
 from virnucpro.errors import UsageError
 from virnucpro.pipeline import precision
@@ -85,6 +87,9 @@ def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypa
     (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
     assert choice_of_runs("auto", tmp_path / "out") == "bf16"
     assert choice_of_runs("fp32", tmp_path / "out") == "fp32"
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    arguments = Namespace(outdir=tmp_path / "out", gpus="cpu:1", threads=1)
+    assert _prepared(arguments, {})[1]["job"].precision == "bf16"
 
 
 def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
