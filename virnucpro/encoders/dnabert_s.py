@@ -23,7 +23,9 @@ from virnucpro.encoders.dense import prepack
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
 from virnucpro.encoders.pickles import read_state_dict, require_intact
-from virnucpro.encoders.placement import dtype_of, open_device
+from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
+from virnucpro.encoders.room import require_room
+from virnucpro.encoders.sizes import shapes_of
 from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, without
 from virnucpro.errors import BundleError
@@ -148,12 +150,15 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     BundleError
         When a file cannot be read, its tensors are not those of this model, or the tokeniser knows
         more ids than the model.
-    DeviceError, UsageError
-        When device or precision is not to be had.
+    DeviceError
+        When there is no such device, or the weights are more than it can hold.
+    UsageError
+        When there is no such precision.
     """
     path = spec.file("weights")
     config = DnabertSConfig.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
+    require_room(spec.name, shapes_of(spec), precision, device, device_bytes(place))
     tokeniser = BaseTokeniser(spec.file("tokenizer"))
     if tokeniser.vocabulary_size > config.vocab_size:
         raise BundleError(

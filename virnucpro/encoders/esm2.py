@@ -13,9 +13,9 @@ from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.pickles import require_intact
-from virnucpro.encoders.placement import dtype_of, open_device
+from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
-from virnucpro.encoders.room import device_bytes, require_room, weight_bytes
+from virnucpro.encoders.room import require_room
 from virnucpro.encoders.rotary import inverse_frequencies
 from virnucpro.encoders.weights import check, check_layout, read_safetensors, without
 from virnucpro.errors import BundleError
@@ -51,12 +51,10 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     path = spec.file("weights")
     config = Esm2Config.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
-    room = device_bytes(place)
-    if room is not None:
-        weights = weight_bytes(tensor_shapes(config).values(), precision)
-        require_room(spec.name, weights, precision, device, room)
+    shapes = tensor_shapes(config)
+    require_room(spec.name, shapes.values(), precision, device, device_bytes(place))
     tensors = _tensors(path, config)
-    check(tensor_shapes(config), tensors, path)
+    check(shapes, tensors, path)
     model = Esm2(config, tensors, place, dtype)
     return ModuleEncoder(spec.name, config.embed_dim, "protein", tokenise_residues, model, place)
 

@@ -5,9 +5,10 @@ from typing import Final
 import torch
 
 from virnucpro.encoders.base import Precision
+from virnucpro.encoders.machine_memory import available_memory, usable_memory
 from virnucpro.errors import DeviceError, UsageError
 
-__all__ = ["device_name", "dtype_of", "open_device"]
+__all__ = ["device_bytes", "device_name", "dtype_of", "free_bytes", "open_device"]
 
 _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -48,3 +49,17 @@ def open_device(name: str) -> torch.device:
             "Use 'cpu', or a device that this machine has."
         ) from error
     return device
+
+
+def device_bytes(device: torch.device) -> int | None:
+    """Say how much memory a device has, free or not; None for one that holds no numbers."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return usable_memory() if device.type == "cpu" else None
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Say how much of it is left for this process."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return available_memory() if device.type == "cpu" else None

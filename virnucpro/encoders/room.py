@@ -1,58 +1,60 @@
-"""Whether the weights of an encoder fit into one device at all: told before they are read."""
+"""Whether the weights of encoders fit into one device at all: told before they are read."""
 
 import math
-import os
 from collections.abc import Iterable
-
-import torch
+from typing import Final
 
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.placement import dtype_of
 from virnucpro.errors import DeviceError
 
-__all__ = ["device_bytes", "require_room", "weight_bytes"]
+__all__ = ["require_room", "weight_bytes"]
+
+_BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 def weight_bytes(shapes: Iterable[tuple[int, ...]], precision: Precision) -> int:
-    """Add up what tensors of such shapes take.
-
-    Raises
-    ------
-    UsageError
-        When there is no such precision.
-    """
-    return sum(math.prod(shape) for shape in shapes) * dtype_of(precision).itemsize
+    """Add up what tensors of such shapes take."""
+    return sum(math.prod(shape) for shape in shapes) * _BYTES[precision]
 
 
-def device_bytes(device: torch.device) -> int | None:
-    """Say how much memory a device has, free or not; None for one that holds no numbers."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1]
-    if device.type == "cpu":
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def require_room(name: str, weights: int, precision: Precision, device: str, room: int) -> None:
-    """Refuse an encoder whose weights alone are more than a device's whole memory.
+def require_room(
+    name: str,
+    shapes: Iterable[tuple[int, ...]],
+    precision: Precision,
+    device: str,
+    room: int | None,
+    besides: int = 0,
+) -> None:
+    """Refuse weights that are more than a device holds.
 
     Parameters
     ----------
     name
-        The encoder's.
-    weights, room
-        Bytes of the weights at `precision`, and of the memory.
+        Of the encoder, or of all of a job.
+    shapes
+        Of its tensors.
+    device
+        ``cpu``, or ``cuda`` with whatever tells it from others.
+    room
+        Bytes of the device's memory; None where it has no limit.
+    besides
+        Bytes that it must hold beside the weights.
 
     Raises
     ------
     DeviceError
-        When they do not fit.
+        With what is wanted, what there is, and what to do.
     """
-    if weights <= room:
+    counted = list(shapes)
+    wanted = weight_bytes(counted, precision) + besides
+    if room is None or wanted <= room:
         return
-    smaller = "--precision fp16 halves that; or take" if precision == "fp32" else "Take"
+    half: Precision = "fp16" if device.startswith("cuda") else "bf16"
+    fits = precision == "fp32" and weight_bytes(counted, half) + besides <= room
+    smaller = f"--precision {half} halves that; or take" if fits else "Take"
+    what = "for its weights and a batch" if besides else "for its weights alone"
     raise DeviceError(
-        f"{name} needs {weights / 1e9:.1f} GB at {precision} for its weights alone, and {device} "
-        f"has {room / 1e9:.1f} GB. One encoder over several devices, or partly outside of one, is "
-        f"not possible yet. {smaller} a device with more memory, or a smaller model."
+        f"{name} needs {wanted / 1e9:.1f} GB at {precision} {what}, and {device} has "
+        f"{room / 1e9:.1f} GB. One encoder over several devices, or partly outside of one, is not "
+        f"possible yet. {smaller} a device with more memory, or a smaller model."
     )

@@ -15,7 +15,16 @@ import numpy.typing as npt
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.errors import UsageError
 
-__all__ = ["PUBLISHED", "Product", "PublishedSize", "Work", "n_parameters", "tensors_of", "work_of"]
+__all__ = [
+    "PUBLISHED",
+    "Product",
+    "PublishedSize",
+    "Work",
+    "n_parameters",
+    "shapes_of",
+    "tensors_of",
+    "work_of",
+]
 
 Architecture = Literal["esm2", "dnabert_s"]
 Shapes = dict[str, tuple[int, ...]]
@@ -134,6 +143,18 @@ def tensors_of(size: PublishedSize) -> Shapes:
 def n_parameters(size: PublishedSize) -> int:
     """Count the weights that a published encoder has in use."""
     return sum(math.prod(shape) for shape in tensors_of(size).values())
+
+
+def shapes_of(spec: EncoderSpec) -> list[tuple[int, ...]]:
+    """List the shapes of an encoder's tensors; none where its settings do not say them.
+
+    Settings are checked where an encoder is loaded, with an error that names what is wrong.
+    """
+    config = {key: _int(value) for key, value in spec.config.items()}
+    try:
+        return list(_TENSORS[spec.architecture](config).values())
+    except KeyError:
+        return []
 
 
 def _int(value: object) -> int:

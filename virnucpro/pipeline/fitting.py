@@ -1,60 +1,37 @@
-"""Whether an encoder fits into a device's memory, told before anything is read or written."""
+"""Whether a job's encoders fit into its devices at all, told before a run folder is made."""
 
-from pathlib import Path
-from typing import Final
+import os
+from collections.abc import Sequence
 
-import torch
+from virnucpro.encoders.machine_memory import usable_memory
+from virnucpro.encoders.room import require_room
+from virnucpro.encoders.sizes import shapes_of
+from virnucpro.pipeline.job import Job
+from virnucpro.runtime.devices import Device, visible_gpus
+from virnucpro.runtime.gpu_facts import gpu_facts
 
-from virnucpro.encoders.base import Precision
-from virnucpro.encoders.placement import open_device
-from virnucpro.errors import DeviceError
-from virnucpro.pipeline.ranks import usable_memory
-
-__all__ = ["free_memory", "refuse_what_does_not_fit"]
-
-_BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
-
-_BESIDES: Final = 1 << 29
-"""Bytes beside the weights: a batch, and what torch keeps for itself."""
-
-_MEMINFO: Final = Path("/proc/meminfo")
+__all__ = ["refuse_what_does_not_fit"]
 
 
-def free_memory(device: str) -> int:
-    """Say how many bytes a device has left for this process.
+def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
+    """Refuse encoders whose weights together are more than the whole memory of a device.
 
-    Raises
-    ------
-    DeviceError
-        When there is no such device.
-    """
-    place = open_device(device)
-    if place.type == "cuda":
-        return torch.cuda.mem_get_info(place)[0]
-    return min(usable_memory(), _available(_MEMINFO.read_text()))
-
-
-def refuse_what_does_not_fit(
-    name: str, n_parameters: int, precision: Precision, device: str, free: int
-) -> None:
-    """Refuse an encoder whose weights, and a batch beside them, are more than `free` bytes.
+    A rank holds all encoders of its job. What is free of the memory may change, and is not asked.
 
     Raises
     ------
     DeviceError
         With what is wanted, what there is, and what to do.
     """
-    wanted = n_parameters * _BYTES[precision] + _BESIDES
-    if wanted > free:
-        less = "" if precision != "fp32" else " at half the precision (--precision bf16),"
-        raise DeviceError(
-            f"{name} needs {wanted / 1e9:.1f} GB of memory at {precision}, and {device} has "
-            f"{free / 1e9:.1f} GB left. Take a smaller model,{less} or a machine with more memory: "
-            "one model over several devices is not possible yet."
-        )
+    names = " and ".join(spec.name for spec in job.encoders)
+    shapes = [shape for spec in job.encoders for shape in shapes_of(spec)]
+    for device in dict.fromkeys(devices):
+        require_room(names, shapes, job.precision, str(device), _memory(device))
 
 
-def _available(meminfo: str) -> int:
-    """Read how many bytes of the machine's memory can be had without swapping."""
-    fields = dict(line.split(":", 1) for line in meminfo.splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
+def _memory(device: Device) -> int | None:
+    """Say how many bytes a device has; None for a GPU that the driver does not list."""
+    if device.kind == "cpu":
+        return usable_memory()
+    uuid = visible_gpus(os.environ).get(device.mask or "")
+    return None if uuid is None else gpu_facts(uuid).total_memory

@@ -6,6 +6,7 @@ from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Precision
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.fitting import refuse_what_does_not_fit
 from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
@@ -82,6 +83,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     """
     reporter = reporter or SilentReporter()
     devices = devices_of(job, execution)
+    refuse_what_does_not_fit(job, devices)
     with open_session(job, execution, reporter) as session:
         compute_missing(session, job, devices, execution, reporter)
         return write_outputs(session, reporter)

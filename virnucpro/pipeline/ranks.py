@@ -1,20 +1,16 @@
 """How many ranks a job gets where nobody said so."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
+from virnucpro.encoders.machine_memory import usable_memory
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job
 from virnucpro.runtime.devices import Device, parse_devices
 
-__all__ = ["devices_of", "ranks_that_fit", "usable_memory", "usable_threads"]
+__all__ = ["devices_of", "ranks_that_fit", "usable_threads"]
 
 _RANK_BYTES = 1 << 29
 """Memory of a rank beside its weights: torch, the index's pages, a batch. Measured: 0.35 GB."""
-
-
-_CGROUPS = Path("/proc/self/cgroup")
 
 
 def devices_of(job: Job, execution: Execution) -> list[Device]:
@@ -54,36 +50,3 @@ def ranks_that_fit(threads: int, weights: int, memory: int) -> int:
         Bytes of the machine.
     """
     return max(1, min(threads, memory // 2 // (weights + _RANK_BYTES)))
-
-
-def usable_memory() -> int:
-    """Tell how many bytes this process may use: the machine's, or those of its control group."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_limits(Path("/sys/fs/cgroup"), _CGROUPS.read_text())])
-
-
-def _limits(root: Path, cgroups: str) -> Iterator[int]:
-    """Read the memory limits of a process's control groups and of all above them.
-
-    Parameters
-    ----------
-    root
-        Where the control groups are mounted.
-    cgroups
-        Content of /proc/PID/cgroup: lines of ``number:controllers:path``.
-    """
-    for line in cgroups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, name = root, "memory.max"
-        elif controllers == "memory":
-            base, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        group = base / path.lstrip("/")
-        for folder in (group, *group.parents):
-            limit = folder / name
-            if folder.is_relative_to(base) and limit.is_file():
-                text = limit.read_text().strip()
-                if text.isdigit():  # "max" is no limit
-                    yield int(text)

@@ -1,12 +1,16 @@
 import dataclasses
+import importlib
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from virnucpro.encoders import esm2
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
-from virnucpro.encoders.registry import load_encoder, open_spec
-from virnucpro.encoders.room import device_bytes, require_room, weight_bytes
+from virnucpro.encoders.placement import device_bytes, free_bytes
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.room import require_room, weight_bytes
+from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import DeviceError
 
 PUBLISHED = {  # layers, channels, heads; thousands of millions of parameters
@@ -26,29 +30,59 @@ def test_weights_are_counted_as_the_published_sizes_say(name, precision, each):
 
 
 def test_what_does_not_fit_is_refused_with_both_figures():
+    shapes = tensor_shapes(Esm2Config(48, 5120, 40)).values()
     with pytest.raises(DeviceError) as caught:
-        require_room("esm2_t48_15B_UR50D", 30_300_000_000, "fp16", "cuda", 24_000_000_000)
+        require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "esm2_t48_15B_UR50D needs 30.3 GB at fp16 for its weights alone, and cuda has 24.0 GB. One "
-        "encoder over several devices, or partly outside of one, is not possible yet. Take a "
+        "esm2_t48_15B_UR50D needs 30.2 GB at fp16 for its weights alone, and cuda:0 has 24.0 GB. "
+        "One encoder over several devices, or partly outside of one, is not possible yet. Take a "
         "device with more memory, or a smaller model."
     )
-    with pytest.raises(DeviceError, match="--precision fp16 halves that"):
-        require_room("x", 2, "fp32", "cpu", 1)
 
 
-def test_what_just_fits_is_not_refused():
-    require_room("x", 10, "fp32", "cpu", 10)
+@pytest.mark.parametrize(
+    ("precision", "device", "room", "hint"),
+    [
+        ("fp32", "cuda:0", 70, "--precision fp16 halves that; or take"),
+        ("fp32", "cpu", 70, "--precision bf16 halves that; or take"),
+        ("fp32", "cpu", 69, "Take"),
+        ("bf16", "cpu", 69, "Take"),
+    ],
+)
+def test_half_precision_is_advised_where_it_fits(precision, device, room, hint):
+    with pytest.raises(DeviceError, match=rf"possible yet\. {hint} a device with more memory"):
+        require_room("x", [(5, 5)], precision, device, room, besides=20)
+
+
+@pytest.mark.parametrize(("precision", "room"), [("fp32", 120), ("fp16", 70), ("fp32", None)])
+def test_what_just_fits_is_not_refused(precision, room):
+    require_room("x", [(5, 5)], precision, "cpu", room, besides=20)
 
 
 def test_a_cpu_has_the_machines_memory_and_the_meta_device_none():
-    assert device_bytes(torch.device("cpu")) > 1 << 28
-    assert device_bytes(torch.device("meta")) is None
+    cpu, meta = torch.device("cpu"), torch.device("meta")
+    assert device_bytes(cpu) >= free_bytes(cpu) > 1 << 28
+    assert device_bytes(meta) is free_bytes(meta) is None
 
 
-def test_loading_is_refused_before_the_weights_are_read(fair_esm, monkeypatch):
-    path, _ = fair_esm()
-    spec = dataclasses.replace(open_spec(path), files={"weights": "gone.pt"})
-    monkeypatch.setattr(esm2, "device_bytes", lambda _device: 1000)
-    with pytest.raises(DeviceError, match=r"esm2_tiny needs .* at fp32"):
+@pytest.mark.parametrize("architecture", ["esm2", "dnabert_s"])
+def test_a_specs_shapes_are_told_without_its_files(spec_of, architecture):
+    spec = spec_of(architecture)
+    wanted = sum(np.prod(shape) for shape in shapes_of(spec))
+    tensors = load_file(spec.file("weights")) if architecture == "dnabert_s" else None
+    if tensors is None:
+        stored = sum(map(np.prod, tensor_shapes(Esm2Config(**spec.config)).values()))
+    else:
+        stored = sum(t.numel() for name, t in tensors.items() if "pooler" not in name)
+    assert wanted == pytest.approx(stored, rel=0.001)
+    assert shapes_of(dataclasses.replace(spec, config={})) == []
+
+
+@pytest.mark.parametrize("architecture", ["esm2", "dnabert_s"])
+def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, architecture):
+    spec = spec_of(architecture)
+    spec.file("weights").unlink()
+    module = importlib.import_module(f"virnucpro.encoders.{architecture}")
+    monkeypatch.setattr(module, "device_bytes", lambda _device: 1000)
+    with pytest.raises(DeviceError, match=rf"{spec.name} needs .* at fp32"):
         load_encoder(spec)

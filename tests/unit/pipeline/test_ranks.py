@@ -3,7 +3,7 @@ import pytest
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.ranks import _limits, devices_of, ranks_that_fit
+from virnucpro.pipeline.ranks import devices_of, ranks_that_fit
 from virnucpro.runtime.devices import Device
 
 GB = 1 << 30
@@ -31,18 +31,3 @@ def test_auto_without_a_gpu_spreads_over_the_threads(tmp_path, monkeypatch):
     assert devices_of(job, Execution(tmp_path, devices="cpu:2", threads=1)) == [Device("cpu")] * 2
     with pytest.raises(UsageError):
         devices_of(job, Execution(tmp_path, devices="foo"))
-
-
-def test_limits_of_a_control_group_and_of_those_above_it_count(tmp_path):
-    v1, v2 = tmp_path / "memory" / "slurm" / "job_7", tmp_path / "user.slice" / "job_7"
-    for folder, name, text in (
-        (v1, "memory.limit_in_bytes", "4000"),
-        (v1.parent, "memory.limit_in_bytes", "9000"),
-        (v2, "memory.max", "max"),
-        (v2.parent, "memory.max", "5000"),
-    ):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text + "\n")
-    assert list(_limits(tmp_path, "4:memory:/slurm/job_7\n3:cpu:/x\n")) == [4000, 9000]
-    assert list(_limits(tmp_path, "0::/user.slice/job_7\n")) == [5000]
-    assert list(_limits(tmp_path, "0::/elsewhere\n")) == []

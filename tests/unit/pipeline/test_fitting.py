@@ -1,0 +1,30 @@
+from types import SimpleNamespace
+
+import pytest
+
+from virnucpro.errors import DeviceError
+from virnucpro.pipeline import fitting
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.fitting import refuse_what_does_not_fit
+from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.runtime.devices import Device
+
+
+@pytest.fixture
+def job():
+    return predict_job(["a.fa"])
+
+
+def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tmp_path, job):
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
+    with pytest.raises(DeviceError, match=r"mini-dnabert-s and mini-esm2 needs .* cpu has 0\.0 GB"):
+        predict(job, Execution(tmp_path / "run", devices="cpu"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_driver_says_what_a_gpu_has(monkeypatch, job):
+    monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
+    monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))
+    refuse_what_does_not_fit(job, [Device("cpu"), Device("cuda", "0")])
+    with pytest.raises(DeviceError, match="cuda:1 has"):
+        refuse_what_does_not_fit(job, [Device("cuda", "0"), Device("cuda", "1")])
