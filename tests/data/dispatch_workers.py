@@ -154,6 +154,18 @@ class RaisesInPickling:
         raise OSError("no pickle for you")
 
 
+class KillsAndIsPickledOnce:
+    """A task that kills its worker, and cannot be sent a second time."""
+
+    sent = 0
+
+    def __reduce__(self):
+        self.sent += 1
+        if self.sent > 1:
+            raise OSError("no second time")
+        return tuple, (["kill"],)
+
+
 class OnlyInParent:
     """A task that no worker can read."""
 

@@ -216,8 +216,8 @@ class Engine:
                 self._stream.has_suspects
             ):  # first of all: whoever is busy gets nothing more meanwhile
                 if seat.idle:
-                    seat.alone = True
                     yield from self._give(seat, self._stream.take_suspect())
+                    seat.alone = not seat.idle
                 continue
             wanted = min(1, seat.wanted) if once else seat.wanted
             if wanted and self._stream.has_more:

@@ -417,7 +417,7 @@ def _refuse_total_failure(balancer: LoadBalancer, report: LaunchReport) -> None:
     if all(one.gpu_id is None for one in report.results):
         reasons = "; ".join(balancer.troubles) or str(balancer.error)
         raise WorkerError(
-            f"no file was done: {reasons}. Mend that and repeat the command."
+            f"no file was done: {reasons.rstrip('.')}. Mend that and repeat the command."
         ) from balancer.error
 
 

@@ -260,6 +260,13 @@ def test_a_task_that_no_worker_can_read_is_that_tasks_error(workers, record):
     assert "not there" in record.errors[1]
 
 
+def test_a_task_that_cannot_be_sent_again_is_answered_and_its_worker_goes_on(workers, record):
+    run(workers, record, [1, workers.KillsAndIsPickledOnce(), *range(100)], gpu_ids=[0])
+    record.assert_each_answered_once(102)
+    assert list(record.errors) == [1]
+    assert "no second time" in record.errors[1]
+
+
 DEATHS = {
     "SIGKILL": (("kill",), "was killed by SIGKILL"),
     "SIGTERM": (("kill", signal.SIGABRT), "was killed by SIGABRT"),
