@@ -1,17 +1,19 @@
 """How fast ESM-2 goes on one thread, beside fair-esm as the published tool calls it, and HF's.
 
-Peptides of random residues, sorted by length and cut into batches of 2,048 padded tokens, as the
-published tool does; the same batches for all sides, evenly drawn from all. Same random weights on
-all sides; that all give the same vectors is checked before any figure is printed. Sides take turns
+Peptides of random residues, sorted by length and cut into batches of up to 2,048 tokens; the same
+batches for all sides, evenly drawn from all. Peers pad them, as the published tool does; tokens are
+counted without padding. Same random weights on all sides; that all give the same vectors of every
+batch is checked before any figure is printed, and how close they are is printed. Sides take turns
 in one process, with the memory settings that a rank has (peers gain by them, too, and the published
-tool has none: --malloc default); of each batch the least time counts, by
-the thread's own clock: others at work on the machine change caches and clock rates alone. Tokens
-are real ones, without padding. The ceiling is torch.mm at the layers' shapes, in the same turns:
-what its rate would make of the layers' products alone.
+tool has none: --malloc default); of each batch the least time counts, by the thread's own clock:
+others at work on the machine change caches and clock rates alone. The ceiling is torch.mm at the
+layers' shapes, in the same turns and by the same clock: what its rate would make of the layers'
+products alone.
 
     python scripts/bench/encoders.py [--quick] [--model esm2_t12_35M_UR50D] [--turns 3]
 
-fair-esm and transformers come with the extra `bench`; without transformers its rows are left out.
+fair-esm and transformers come with the extra `bench`; without transformers its rows are missing,
+which is said.
 """
 
 import argparse
@@ -43,7 +45,8 @@ MALLOC = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
 """M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD: what a rank sets for itself."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.995}
+LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.999}
+"""Of ours. The peers' bf16 is their own affair: it is printed."""
 
 UNUSED = {
     "rotary_embeddings.inv_freq",
@@ -85,10 +88,12 @@ def main() -> None:
     config = Esm2Config(**size)
     if arguments.quick:
         config = Esm2Config(2, 96, 4)
+    if not find_spec("transformers"):
+        print("transformers is not installed: the rows of HF's model are missing")
     sides = dict(_sides(config, arguments.precisions))
     for lengths in arguments.lengths:
         chosen = _batches(arguments, lengths)
-        _check(sides, chosen[-1])
+        _check(sides, chosen, lengths)
         _print(arguments, config, lengths, chosen, _times(sides, chosen, config, arguments))
 
 
@@ -174,11 +179,17 @@ def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
     return [cut[int(k + len(cut) / arguments.batches / 2)] for k in middle]
 
 
-def _check(sides: Mapping[tuple[str, str], Side], batch: Batch) -> None:
-    expected = sides["fair-esm", "fp32"](batch)
+def _check(sides: Mapping[tuple[str, str], Side], chosen: Sequence[Batch], lengths: str) -> None:
+    print(f"\nleast cosine with fair-esm at fp32, {lengths}, all batches")
+    expected = [sides["fair-esm", "fp32"](batch) for batch in chosen]
     for (name, precision), side in sides.items():
-        cosine = torch.cosine_similarity(side(batch), expected).min().item()
-        assert cosine > LEAST_COSINE[precision], (name, precision, cosine)
+        cosine = min(
+            torch.cosine_similarity(side(batch), vectors).min().item()
+            for batch, vectors in zip(chosen, expected, strict=True)
+        )
+        print(f"{name:14} {precision:5}{cosine:10.6f}")
+        if name == "ours" or precision == "fp32":
+            assert cosine > LEAST_COSINE[precision], (name, precision, cosine)
 
 
 def _times(
@@ -191,7 +202,7 @@ def _times(
     spec = EncoderSpec("", "esm2", "protein", config.embed_dim, Path(), {}, _settings(config))
     work, rows = work_of(spec), sum(len(ids) for ids in chosen[0])
     ceilings = {
-        precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision])
+        precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision], time.thread_time)
         for precision in arguments.precisions
     }
     least = {(side, number): float("inf") for side in sides for number in range(len(chosen))}
@@ -225,7 +236,7 @@ def _print(
     padded = sum(len(batch) * max(len(ids) for ids in batch) for batch in chosen)
     print(
         f"\n{config.num_layers} layers of {config.embed_dim}, {lengths}: {len(chosen)} batches of "
-        f"{arguments.tokens} padded tokens, {tokens} tokens, {1 - tokens / padded:.1%} padding"
+        f"up to {arguments.tokens} tokens, {tokens} in all; peers pad by {1 - tokens / padded:.1%}"
     )
     print(f"{'':20}{'tokens/s':>10}{'of torch.mm':>13}{'ours over it':>14}")
     for precision in arguments.precisions:
@@ -249,7 +260,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=DTYPES)
     parser.add_argument("--peptides", type=int, default=2000)
     parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=2048, help="padded, of a batch")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a batch, at most")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--malloc", default="rank", choices=["rank", "default"])
     arguments = parser.parse_args()

@@ -1,3 +1,5 @@
+import itertools
+
 import torch
 
 from virnucpro.encoders.ceiling import GemmCeiling
@@ -14,3 +16,11 @@ def test_the_best_of_all_measurements_counts():
         rates.append(ceiling.rate)
     assert rates == sorted(rates)
     assert rates[0] > 1e7
+
+
+def test_time_is_taken_by_the_clock_that_is_given():
+    ticks = itertools.count(step=2.0)
+    cpu = torch.device("cpu")
+    ceiling = GemmCeiling([Product(8, 4)], 16, cpu, torch.float32, lambda: next(ticks))
+    ceiling.measure(0.0)
+    assert ceiling.rate == 2 * 16 * 8 * 4 / 2.0
