@@ -27,7 +27,6 @@ from virnucpro.dispatch.protocol import (
 )
 from virnucpro.dispatch.seat import Place, Seat, State, Work
 from virnucpro.dispatch.stream import Stream, Tasks
-from virnucpro.errors import WorkerError
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
 
@@ -278,8 +277,8 @@ class Engine:
         try:
             for message in messages:
                 yield from self._understand(seat, message)
-        except WorkerError as error:
-            self._mistrust(seat, str(error))
+        except Exception as error:  # noqa: BLE001 - bytes of two writers may be read as anything
+            self._mistrust(seat, f"its messages cannot be read: {type(error).__name__}: {error}")
 
     def _mistrust(self, seat: Seat, why: str) -> None:
         """End a worker that cannot be understood any more."""

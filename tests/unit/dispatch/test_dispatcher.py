@@ -311,9 +311,11 @@ def test_a_task_that_returns_in_two_processes_has_one_answer(workers, record):
 
 
 def test_a_worker_that_answers_twice_is_replaced(workers, record):
+    """Its copy writes into the same pipe: what comes out is anybody's guess, and ends."""
     run(workers, record, [("copies_itself",), *range(10)], options={"one_at_a_time": True})
     record.assert_each_answered_once(11)
-    assert "more tasks than it had" in record.errors.get(0, "more tasks than it had")
+    for error in record.errors.values():
+        assert "more tasks than it had" in error or "cannot be read" in error
 
 
 def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
