@@ -1,11 +1,13 @@
 """What a command does not need it does not import: torch alone takes a second or two."""
 
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import SilentReporter
@@ -27,6 +29,18 @@ CASES = {
     "frames": (["frames", EXAMPLE, "-o", "{new}"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle list": (["bundle", "list"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle show": (["bundle", "show", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
+    "fetch of an unknown name": (["bundle", "fetch", "none"], ExitCode.USAGE, ENCODERS | {"h5py"}),
+    "import of no file": (["bundle", "import", "none"], ExitCode.FAILED, ENCODERS | {"h5py"}),
+    "bundle verify": (["bundle", "verify", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
+    "pack into a folder": (
+        ["bundle", "pack", "mini", "-o", "{run}"],
+        ExitCode.USAGE,
+        ENCODERS | {"h5py"},
+    ),
+    "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
+    "bench of an unknown bundle": (["bench", "-b", "none"], ExitCode.USAGE, ENCODERS),
+    "bench of no length": (["bench", "--lengths", "0"], ExitCode.USAGE, ENCODERS),
+    "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
@@ -66,6 +80,15 @@ def test_a_command_imports_no_more_than_it_needs(case, run_folder, tmp_path):
     assert code == wanted
     assert "virnucpro" in modules
     assert modules & forbidden == set()
+
+
+def test_a_fetch_of_what_is_installed_imports_no_torch(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))
+    folder = tmp_path / "bundles" / "esm2_t6_8M_UR50D"
+    shutil.copytree(open_bundle("mini").path, folder)
+    code, modules = imported("-m", "virnucpro", "bundle", "fetch", folder.name)
+    assert code == 0
+    assert modules & ENCODERS == set()
 
 
 def test_no_help_page_imports_anything_heavy():

@@ -24,6 +24,7 @@ __all__ = [
     "bundle_names",
     "describe_bundle",
     "embedded_names",
+    "find_bundle",
     "list_bundles",
     "open_bundle",
     "write_manifest",
@@ -94,16 +95,7 @@ def open_bundle(name_or_path: str) -> Bundle:
         what this version lacks, when a file is missing or damaged, or when the head does not fit
         the encoders.
     """
-    known = _known()
-    folder = known.get(name_or_path, Path(name_or_path).absolute())
-    if not folder.is_dir():
-        fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
-            name_or_path in published_names()
-        )
-        raise UsageError(
-            f"{name_or_path}: there is no such bundle.{fetch} Give one that is installed "
-            f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
-        )
+    folder = find_bundle(name_or_path)
     manifest = read_manifest(folder)
     for name, wanted in manifest.files.items():
         verify_file(folder, name, wanted)
@@ -112,6 +104,27 @@ def open_bundle(name_or_path: str) -> Bundle:
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     return _bundle(folder, manifest)
+
+
+def find_bundle(name_or_path: str) -> Path:
+    """Find a bundle's folder, as `open_bundle` takes it; nothing in it is read.
+
+    Raises
+    ------
+    UsageError
+        When there is no such bundle.
+    """
+    known = _known()
+    folder = known.get(name_or_path, Path(name_or_path).absolute())
+    if folder.is_dir():
+        return folder
+    fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
+        name_or_path in published_names()
+    )
+    raise UsageError(
+        f"{name_or_path}: there is no such bundle.{fetch} Give one that is installed "
+        f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
+    )
 
 
 def embedded_names() -> tuple[str, ...]:

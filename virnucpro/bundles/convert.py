@@ -1,4 +1,7 @@
-"""Published files into a bundle's own: safetensors, and the manifest's entry of each encoder."""
+"""Published files into a bundle's own: safetensors, and the manifest's entry of each encoder.
+
+torch is imported by what converts: a command that has nothing to convert does without it.
+"""
 
 import json
 import shutil
@@ -7,13 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.bundles.manifest import EncoderEntry
-from virnucpro.bundles.pickled_head import read_pickled_head
-from virnucpro.bundles.tensor_files import write_tensors
-from virnucpro.encoders.dnabert_s import DnabertSConfig
-from virnucpro.encoders.esm2_checkpoint import read_checkpoint
-from virnucpro.encoders.pickles import read_state_dict
 from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
-from virnucpro.encoders.weights import without
 from virnucpro.errors import BundleError
 
 __all__ = ["HEAD", "TOKENIZER", "convert_dnabert_s", "convert_esm2", "convert_head"]
@@ -35,6 +32,10 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     BundleError
         When it is no such checkpoint, lacks a tensor or has one too many; nothing of it has run.
     """
+    from virnucpro.bundles.tensor_files import write_tensors
+    from virnucpro.encoders.esm2_checkpoint import read_checkpoint
+    from virnucpro.encoders.weights import without
+
     spec = open_spec(checkpoint)
     if spec.architecture != "esm2":
         raise BundleError(f"{checkpoint}: is no ESM-2 checkpoint. Give an esm2_*.pt file.")
@@ -66,6 +67,11 @@ def convert_dnabert_s(
     BundleError
         When one of them cannot be read, or they do not fit together; nothing of them has run.
     """
+    from virnucpro.bundles.tensor_files import write_tensors
+    from virnucpro.encoders.dnabert_s import DnabertSConfig
+    from virnucpro.encoders.pickles import read_state_dict
+    from virnucpro.encoders.weights import without
+
     try:
         settings = json.loads(config.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -97,6 +103,9 @@ def convert_head(classifier: Path, folder: Path) -> None:
     BundleError
         When it is no published classifier; nothing of it has run.
     """
+    from virnucpro.bundles.pickled_head import read_pickled_head
+    from virnucpro.bundles.tensor_files import write_tensors
+
     write_tensors(folder / HEAD, read_pickled_head(classifier))
 
 

@@ -57,6 +57,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    _refuse_what_nobody_knows(arguments)  # before torch is imported for nothing
     from virnucpro.pipeline.bench import Measuring, measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
@@ -77,6 +78,18 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         print("\n\n".join(_as_text(one) for one in figures))
     return ExitCode.OK
+
+
+def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:
+    from virnucpro.bundles.bundle import find_bundle
+    from virnucpro.encoders.sizes import size_named
+    from virnucpro.pipeline.made_up import range_of
+
+    range_of(arguments.lengths)
+    if arguments.bundle is None:
+        size_named(arguments.model)
+    else:
+        find_bundle(arguments.bundle)
 
 
 def _as_text(figures: "EncoderFigures") -> str:

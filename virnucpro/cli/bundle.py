@@ -219,7 +219,12 @@ def _print_rows(rows: "list[GoldenRow]") -> None:
 def _pack(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.archive import pack_bundle
     from virnucpro.bundles.bundle import open_bundle
+    from virnucpro.errors import UsageError
 
+    if arguments.output.is_dir():
+        raise UsageError(f"{arguments.output} is a folder; name the file to write in it")
+    if not arguments.output.absolute().parent.is_dir():
+        raise UsageError(f"{arguments.output.parent} is no folder; make it, or choose another file")
     size = pack_bundle(open_bundle(arguments.bundle), arguments.output)
     print(f"{arguments.output}\t{size}")
     return ExitCode.OK

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ __all__ = [
     "add_input_argument",
     "add_numeric_options",
     "add_tiling_options",
+    "cpu_threads",
     "execution_of",
     "positive",
     "seconds",
@@ -25,6 +27,17 @@ def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise ValueError(text)
+    return number
+
+
+def cpu_threads(text: str) -> int:
+    """Parse a number of threads: more than the process has CPUs for are of no use, or fatal.
+
+    torch ends the process where the system refuses to start a thread.
+    """
+    number, most = positive(text), len(os.sched_getaffinity(0))
+    if number > most:
+        raise argparse.ArgumentTypeError(f"{text} are more than the {most} CPUs of this process")
     return number
 
 
@@ -53,7 +66,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t",
         "--threads",
-        type=positive,
+        type=cpu_threads,
         metavar="N",
         help="CPU threads for all ranks together; default: all that this process may use",
     )
@@ -157,7 +170,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t",
         "--threads",
-        type=positive,
+        type=cpu_threads,
         default=1,
         metavar="N",
         help="CPU threads; more of them are worth it with large encoders; default: %(default)s",

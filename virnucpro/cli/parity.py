@@ -63,6 +63,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.bundles.bundle import find_bundle
+
+    if arguments.encoder is None:
+        find_bundle(arguments.bundle)  # before torch is imported for nothing
     from virnucpro.pipeline.parity import parity_of_bundle, parity_of_encoder
 
     options = {

@@ -22,7 +22,7 @@ from virnucpro.encoders.config import positive_integer, positive_number
 from virnucpro.encoders.dense import prepack
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
-from virnucpro.encoders.pickles import read_state_dict, require_intact
+from virnucpro.encoders.pickles import count_tensors, read_state_dict, require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
 from virnucpro.encoders.room import require_room
 from virnucpro.encoders.sizes import shapes_of
@@ -166,14 +166,9 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
             f"the model of {path} has {config.vocab_size} tokens. "
             "Take both files from the same model."
         )
-    tensors = {name.removeprefix("bert."): t for name, t in read_state_dict(path).items()}
-    if config.num_hidden_layers > len(tensors):
-        raise BundleError(
-            f"{path}: the settings say {config.num_hidden_layers:,} layers, and there are "
-            f"{len(tensors):,} tensors in all. Take settings and weights from the same model."
-        )
     with unfilled():
         model = DnabertS(config)
+    tensors = {name.removeprefix("bert."): t for name, t in read_state_dict(path).items()}
     fill(model, without(tensors, _UNUSED), path, place, dtype)
     prepack(model)
     return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, place)
@@ -202,6 +197,11 @@ def recognise(path: Path) -> EncoderSpec | None:
     if not isinstance(settings, dict):
         raise BundleError(f"{source}: holds no settings by name. Get the file again.")
     config = DnabertSConfig.read(settings, source)
+    if config.num_hidden_layers > (found := count_tensors(path / weights)):
+        raise BundleError(
+            f"{source}: says {config.num_hidden_layers:,} layers, and {weights} holds {found:,} "
+            "tensors in all. Take settings and weights from the same model."
+        )
     name = path.resolve().name
     files = {"weights": weights, "tokenizer": _TOKENIZER}
     return EncoderSpec(

@@ -10,11 +10,12 @@ from pickle import UnpicklingError
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from virnucpro.encoders.weights import read_safetensors
 from virnucpro.errors import BundleError
 
-__all__ = ["read_pickle", "read_state_dict", "require_intact"]
+__all__ = ["count_tensors", "read_pickle", "read_state_dict", "require_intact"]
 
 
 def read_pickle(path: Path) -> object:
@@ -61,6 +62,25 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
         if not isinstance(name, str) or not plain:
             raise BundleError(f"{path}: holds {name!r}, which is no tensor. Get the file again.")
     return dict(content)
+
+
+def count_tensors(path: Path) -> int:
+    """Count the tensors of a state dict, of which no number is read.
+
+    Raises
+    ------
+    BundleError
+        As `read_state_dict`.
+    """
+    if path.suffix != ".safetensors":
+        return len(read_state_dict(path))
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            return len(list(tensors.keys()))
+    except (OSError, SafetensorError) as error:
+        raise BundleError(
+            f"{path}: cannot be read as safetensors ({error}). Get the file again."
+        ) from error
 
 
 def require_intact(path: Path) -> None:

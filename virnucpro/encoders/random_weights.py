@@ -11,10 +11,10 @@ import numpy as np
 from tokenizers import Tokenizer, models, processors, trainers
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.sizes import PUBLISHED, PublishedSize, n_parameters, tensors_of
+from virnucpro.encoders.sizes import PublishedSize, n_parameters, size_named, tensors_of
 from virnucpro.errors import UsageError
 
-__all__ = ["file_bytes", "size_named", "write_random_encoder"]
+__all__ = ["file_bytes", "write_random_encoder"]
 
 _DEVIATION: Final = 0.02
 """Of the weights. Layer norms keep the numbers of every layer near one, so it tells nothing."""
@@ -26,19 +26,6 @@ _BYTES: Final = 2
 """A number is kept in half precision, whatever it will be computed in."""
 
 _SPECIAL: Final = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
-
-
-def size_named(name: str) -> PublishedSize:
-    """Find a published size.
-
-    Raises
-    ------
-    UsageError
-        When nothing of that name has been published.
-    """
-    if name not in PUBLISHED:
-        raise UsageError(f"no model {name!r} is known; choose one of {', '.join(PUBLISHED)}.")
-    return PUBLISHED[name]
 
 
 def file_bytes(size: PublishedSize) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "Work",
     "n_parameters",
     "shapes_of",
+    "size_named",
     "tensors_of",
     "work_of",
 ]
@@ -117,6 +118,19 @@ class Work:
     def operations(self, lengths: npt.ArrayLike) -> int:
         """Count all operations for sequences of so many tokens each."""
         return self.linear * int(np.asarray(lengths, np.int64).sum()) + self.attention(lengths)
+
+
+def size_named(name: str) -> PublishedSize:
+    """Find a published size.
+
+    Raises
+    ------
+    UsageError
+        When nothing of that name has been published.
+    """
+    if name not in PUBLISHED:
+        raise UsageError(f"no model {name!r} is known; choose one of {', '.join(PUBLISHED)}.")
+    return PUBLISHED[name]
 
 
 def work_of(spec: EncoderSpec) -> Work:

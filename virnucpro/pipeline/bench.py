@@ -16,10 +16,10 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling, batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.placement import dtype_of, free_bytes, open_device
-from virnucpro.encoders.random_weights import size_named, write_random_encoder
+from virnucpro.encoders.random_weights import write_random_encoder
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.encoders.room import require_room
-from virnucpro.encoders.sizes import n_parameters, tensors_of, work_of
+from virnucpro.encoders.sizes import n_parameters, size_named, tensors_of, work_of
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
 from virnucpro.pipeline.own_device import device_of, kind_of

@@ -12,14 +12,16 @@ from virnucpro.errors import UsageError
 from virnucpro.sequences.translation import genetic_code, peptide
 from virnucpro.sequences.windows import tile
 
-__all__ = ["SIX_FRAME", "MadeUp", "made_up", "residue_counts"]
+__all__ = ["SIX_FRAME", "MadeUp", "made_up", "range_of", "residue_counts"]
 
 SIX_FRAME: Final = "six-frame"
 """Lengths of the frames of 500-base windows, published tiling, of records of 60 to 5,000 bases."""
 
 _WINDOW: Final = 500
 _RECORD: Final = (60, 5_000)
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_LONGEST: Final = 5_000
+"""Residues. Encoders were trained on a fifth, and attention to many more takes all memory."""
+_RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _STOPS: Final = {"TAA", "TAG", "TGA"}
 _CODONS: Final = np.array(
     [
@@ -84,16 +86,31 @@ def residue_counts(n: int, lengths: str, dice: np.random.Generator) -> npt.NDArr
     UsageError
         When `lengths` makes no sense.
     """
-    if lengths == SIX_FRAME:
+    bounds = range_of(lengths)
+    if bounds is None:
         return _six_frame(n, dice)
+    least, most = bounds
+    return dice.integers(least, most, n, endpoint=True)
+
+
+def range_of(lengths: str) -> tuple[int, int] | None:
+    """Read least and most residues; None where the lengths are those of frames.
+
+    Raises
+    ------
+    UsageError
+        When `lengths` makes no sense.
+    """
+    if lengths == SIX_FRAME:
+        return None
     match = _RANGE.fullmatch(lengths)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most:
+    if not 1 <= least <= most <= _LONGEST:
         raise UsageError(
-            f"lengths {lengths!r} make no sense: give {SIX_FRAME}, a number of residues, or "
-            "a range such as 20-400."
+            f"lengths {lengths[:40]!r} make no sense: give {SIX_FRAME}, a number of residues up to "
+            f"{_LONGEST:,}, or a range such as 20-400."
         )
-    return dice.integers(least, most, n, endpoint=True)
+    return least, most
 
 
 def _six_frame(n: int, dice: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -170,9 +170,7 @@ def test_esm2_in_the_format_before_archives_is_refused_alike(tmp_path, stand_ins
         content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
     old = tmp_path / "esm2_old.pt"
     torch.save(content, old, _use_new_zipfile_serialization=False)
-    with pytest.raises(
-        BundleError, match=r"esm2_old\.pt: .*before PyTorch 1\.6"
-    ):
+    with pytest.raises(BundleError, match=r"esm2_old\.pt: .*before PyTorch 1\.6"):
         open_spec(old) if read == "open" else convert_esm2("old", old, tmp_path)
 
 
@@ -195,5 +193,5 @@ def test_more_layers_than_tensors_are_refused_before_a_module_is_built(tmp_path,
     stand_ins.write_dnabert_s(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**8}))
-    with pytest.raises(BundleError, match=r"say 100,000,000 layers, and there are 2\d tensors"):
-        load_encoder(open_spec(tmp_path))
+    with pytest.raises(BundleError, match=r"says 100,000,000 layers, .* holds \d+ tensors"):
+        open_spec(tmp_path)

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from virnucpro.cli.main import main
@@ -30,3 +32,45 @@ def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, cap
     told = capsys.readouterr().err
     assert told.startswith("virnucpro: error: ")
     assert len(told) < 300
+
+
+@pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
+def test_more_threads_than_cpus_are_refused(command, capsys):
+    """torch kills the process where the system has no thread left to give."""
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "-t", str(len(os.sched_getaffinity(0)) + 1)])
+    assert stopped.value.code == 64
+    assert "CPUs of this process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])
+def test_lengths_that_take_all_memory_are_refused(lengths, capsys):
+    assert main(["bench", "--lengths", lengths]) == 64
+    told = capsys.readouterr().err
+    assert "up to 5,000" in told
+    assert len(told) < 250
+
+
+@pytest.mark.parametrize("command", [["parity", "--fasta"], ["predict", "-q", "-o", "nowhere"]])
+def test_an_input_that_is_not_there_is_named_and_that_is_all(
+    command, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, str(tmp_path / "none.fa")]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "check the name" in told
+
+
+@pytest.mark.parametrize("place", ["", "none/mini.tar"])
+def test_a_bundle_is_packed_into_a_file_of_a_folder_that_is_there(place, tmp_path, capsys):
+    assert main(["bundle", "pack", "mini", "-o", str(tmp_path / place)]) == 64
+    assert "folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fewer_items_than_asked_for_are_told(tmp_path, capsys):
+    path = tmp_path / "few.fa"
+    path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
+    assert main(["parity", "--fasta", str(path), "-n", "50", "--device", "cpu"]) == 0
+    assert "few.fa holds " in capsys.readouterr().err

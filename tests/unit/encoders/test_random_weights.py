@@ -6,9 +6,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from virnucpro.encoders import random_weights
-from virnucpro.encoders.random_weights import file_bytes, size_named, write_random_encoder
+from virnucpro.encoders.random_weights import file_bytes, write_random_encoder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import PUBLISHED, PublishedSize
+from virnucpro.encoders.sizes import PUBLISHED, PublishedSize, size_named
 from virnucpro.errors import UsageError
 
 TINY = {
