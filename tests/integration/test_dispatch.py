@@ -91,10 +91,10 @@ def test_a_script_of_the_public_dispatchers_users_runs_as_it_is():
         [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
-    assert said.count("[GPU 1] resnet is loaded") == 1  # the table's workers are silent
-    assert {"[GPU 0] put away", "[GPU 1] put away"} <= set(said)
-    assert said[-4:] == [
+    # Two workers write at the same time: not always a line each. The table's are silent.
+    for said in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] put away"):
+        assert done.stdout.count(said) == 1
+    assert done.stdout.splitlines()[-4:] == [
         "58 completed, 1 failed, 1 late",
         "38 completed, 1 failed, 1 late",
         "GPU 0: finished",
