@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_tiling_options, positive, seconds
+from virnucpro.cli.options import add_tiling_options, cpu_threads, positive, seconds
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
@@ -71,7 +71,7 @@ def _add_course_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t",
         "--threads",
-        type=positive,
+        type=cpu_threads,
         metavar="N",
         help="CPU threads for all workers together; default: all that this process may use",
     )
