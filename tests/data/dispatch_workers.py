@@ -119,9 +119,13 @@ class Worker(BaseWorker):
     def forks_and_returns_twice(self):
         return "child" if os.fork() == 0 else os.getpid()
 
-    def copies_itself(self):
-        """Fork behind Python's back."""
-        return ctypes.CDLL(None).fork() >= 0
+    def copies_itself(self, note):
+        """Fork behind Python's back; note down the copy, which may wait for a lock for ever."""
+        copy = ctypes.CDLL(None).fork()
+        if copy:
+            with Path(note).open("a") as stream:
+                stream.write(f"{copy}\n")
+        return copy >= 0
 
     def close_all(self):
         """Break the worker, which notices after the task."""
