@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load, save
 
 from virnucpro.encoders.residues import TOKENS
@@ -35,12 +36,13 @@ def one_with_tryptophan(tmp_path_factory):
 
 @pytest.fixture
 def tryptophan(bundle_with):
-    """A copy of mini whose ESM-2 has a number in place of every weight of tryptophan's token."""
+    """A copy of mini whose ESM-2 has other weights for tryptophan's token, in turns."""
 
-    def make(value):
+    def make(*values):
         def change(content):
             tensors = load(content)
-            tensors["embed_tokens.weight"][TOKENS.index("W")] = value
+            weights = tensors["embed_tokens.weight"][TOKENS.index("W")]
+            weights.copy_(torch.tensor(values).repeat(len(weights) // len(values)))
             return save(tensors)
 
         return bundle_with("protein.safetensors", change)
@@ -57,7 +59,7 @@ def test_what_stays_not_finite_is_set_aside_and_never_stored(
 ):
     healthy, run = tmp_path / "healthy", tmp_path / "run"
     assert predict(virnucpro, one_with_tryptophan, healthy).returncode == 0
-    bundle = tryptophan(float("nan"))
+    bundle = tryptophan(3e38, -3e38)  # finite, as weights have to be; their variance is not
     done = predict(virnucpro, one_with_tryptophan, run, "--bundle", bundle)
     assert done.returncode == 2, done.stderr
     aside = tables(run / "quarantine.tsv")
