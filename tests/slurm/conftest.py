@@ -183,11 +183,13 @@ class Cluster:
         """Wait until the controller has written down what it knows: it does so every few seconds.
 
         What it has not written when it is killed it forgets, a job that runs included, and it gives
-        that job's number to the next one.
+        that job's number to the next one. The program stands meanwhile, or it would be done.
         """
         saved, before = self.root / "state" / "job_state", time.time_ns()
+        self.send(number, signal.SIGSTOP)
         self.client("scontrol", "update", f"JobId={number}", "Comment=to-be-saved")
         self.until("saved state", lambda: saved.exists() and saved.stat().st_mtime_ns > before)
+        self.send(number, signal.SIGCONT)
 
     def _controller_answers(self):
         ping = ["scontrol", "ping"]

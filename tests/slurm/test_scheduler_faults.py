@@ -99,6 +99,7 @@ def go_on_without_controller(cluster, job, run):
     with cluster.without_controller(job):
         enough = len(committed(run)) + ENOUGH
         cluster.until("segment without a controller", lambda: len(committed(run)) >= enough)
+        cluster.send(job, signal.SIGSTOP)  # or it would be done when the controller is back
     cancel(cluster, job, run)
 
 
