@@ -29,12 +29,18 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def coordinator_workers(monkeypatch):
-    """Worker functions that a spawned process can import, without importing pytest again."""
+def importable(monkeypatch):
+    """Import a module of tests/data as a spawned process can, without importing pytest again."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "data"))
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    return importlib.import_module("coordinator_workers")
+    return importlib.import_module
+
+
+@pytest.fixture
+def coordinator_workers(importable):
+    """Worker functions for a coordinator."""
+    return importable("coordinator_workers")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from virnucpro.errors import BundleError
 
-__all__ = ["Checksum", "git_blob_id", "require_content"]
+__all__ = ["Checksum", "require_content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,6 @@ class Checksum:
             if self.kind == "md5":
                 return hashlib.file_digest(stream, _md5).hexdigest()
             return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def git_blob_id(path: Path) -> str:
-    """Compute git's name of a file's content."""
-    return Checksum("git-blob", "").of(path)
 
 
 def require_content(path: Path, wanted: Checksum, origin: str) -> None:

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from virnucpro.bundles.checksums import Checksum, git_blob_id, require_content
+from virnucpro.bundles.checksums import Checksum, require_content
 from virnucpro.bundles.published import HOMES, published_names, recipe_of
 from virnucpro.errors import BundleError, UsageError
 
@@ -75,7 +75,7 @@ def test_digests_are_those_of_the_common_tools(tmp_path, size):
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
         assert Checksum(kind, "").of(path) == told
         require_content(path, Checksum(kind, told), "here")
-    assert git_blob_id(path) == told
+    assert Checksum("git-blob", told).of(path) == told
 
 
 @pytest.mark.shared

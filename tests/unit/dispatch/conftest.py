@@ -1,22 +1,14 @@
 """What the tests of the dispatcher share."""
 
-import importlib
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-DATA = Path(__file__).parents[2] / "data"
-
 
 @pytest.fixture
-def workers(monkeypatch):
-    """Workers that a spawned process can import, without importing pytest again."""
-    monkeypatch.syspath_prepend(str(DATA))
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    return importlib.import_module("dispatch_workers")
+def workers(importable):
+    """Workers that a spawned process can import."""
+    return importable("dispatch_workers")
 
 
 class Record:
