@@ -68,6 +68,15 @@ class VectorAgreement:
     tolerance: str
     agrees: bool
 
+    @property
+    def problem(self) -> str:
+        """What does not agree, in a few words."""
+        lost = f"{self.not_finite} of {self.n} vectors not finite, " if self.not_finite else ""
+        return (
+            f"{self.encoder}: {lost}cosine {self.least_cosine:.4g}, shift {self.largest_shift:.3g} "
+            f"where {self.tolerance} is tolerated"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreAgreement:
@@ -100,6 +109,15 @@ class ScoreAgreement:
         """Every score is near, and every label is right, or almost anybody's."""
         near = self.largest_error <= self.tolerated
         return near and self.flips == self.explained and not self.not_finite
+
+    @property
+    def problem(self) -> str:
+        """What does not agree, in a few words."""
+        lost = f"{self.not_finite} of {self.n} not finite, " if self.not_finite else ""
+        return (
+            f"scores: {lost}{self.largest_error:.3g} apart where {self.tolerated:g} is tolerated, "
+            f"labels that rounding does not flip: {self.flips - self.explained}"
+        )
 
 
 def compare_vectors(

@@ -1,7 +1,7 @@
 """A device and a precision against fp32 on the CPU, one sequence at a time."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["Parity", "parity_of_bundle", "parity_of_encoder"]
+__all__ = ["Parity", "parity_of_bundle", "parity_of_encoder", "quick_parity"]
 
 _LENGTHS: Final = "1-400"
 """Residues of most items that are made up: those of the frames of a window."""
@@ -40,6 +40,9 @@ _LONG_LENGTHS: Final = "401-1022"
 
 _LONG_SHARE: Final = 8
 """One item of so many is long."""
+
+_QUICK: Final = ((10, "1-30"), (5, "31-120"), (1, "121-400"))
+"""Items of a quick comparison, and their residues: 1,833 of them, for fp32 takes its time."""
 
 FloatArray = npt.NDArray[np.float32]
 Texts = Mapping[View, Sequence[bytes]]
@@ -66,8 +69,13 @@ class Parity:
     @property
     def agrees(self) -> bool:
         """Everything is within its tolerance."""
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What does not agree, a text each."""
         heads = () if self.head is None else (self.head,)
-        return all(one.agrees for one in (*self.encoders, *heads))
+        return tuple(one.problem for one in (*self.encoders, *heads) if not one.agrees)
 
     def as_dict(self) -> dict[str, Any]:
         """Give plain data for JSON."""
@@ -111,17 +119,7 @@ def parity_of_bundle(
     place = device_of(device)
     precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
     texts = _texts(fasta, _frames_of(bundle), n_sequences)
-    pairs = [_both(spec, texts[spec.view], place, precise) for spec in bundle.encoders]
-    return Parity(
-        bundle.name,
-        place,
-        precise,
-        tuple(
-            compare_vectors(spec.name, found, wanted, precise)
-            for spec, (found, wanted) in zip(bundle.encoders, pairs, strict=True)
-        ),
-        None if bundle.head is None else _scores(bundle.head, pairs, place, precise),
-    )
+    return _parity(bundle.name, bundle.encoders, bundle.head, texts, place, precise)
 
 
 def parity_of_encoder(
@@ -147,9 +145,55 @@ def parity_of_encoder(
     precise = precision_on(precision, kind_of(place), weight_bytes([spec]))
     alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
     texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)
-    found, wanted = _both(spec, texts[spec.view], place, precise)
-    vectors = compare_vectors(spec.name, found, wanted, precise)
-    return Parity(str(path), place, precise, (vectors,), None)
+    return _parity(str(path), [spec], None, texts, place, precise)
+
+
+def quick_parity(
+    model: str,
+    encoders: Sequence[EncoderSpec],
+    head: Path | None,
+    precision: Precision,
+    began: Callable[[Precision], None],
+) -> Parity:
+    """Compare vectors and scores of a few made-up items of 1 to 400 residues, on the CPU.
+
+    Parameters
+    ----------
+    model
+        What to call it.
+    head
+        None where there is no classifier.
+    began
+        Told what is about to be computed with, before the weights are read for it.
+
+    Raises
+    ------
+    BundleError, DeviceError
+        When weights cannot be used.
+    """
+    return _parity(model, encoders, head, _made_up_texts(_QUICK), "cpu", precision, began)
+
+
+def _parity(
+    model: str,
+    encoders: Sequence[EncoderSpec],
+    head: Path | None,
+    texts: Texts,
+    device: str,
+    precision: Precision,
+    began: Callable[[Precision], None] = lambda _: None,
+) -> Parity:
+    pairs = [_both(spec, texts[spec.view], device, precision, began) for spec in encoders]
+    return Parity(
+        model,
+        device,
+        precision,
+        tuple(
+            compare_vectors(spec.name, found, wanted, precision)
+            for spec, (found, wanted) in zip(encoders, pairs, strict=True)
+        ),
+        None if head is None else _scores(head, pairs, device, precision),
+    )
 
 
 def _frames_of(bundle: Bundle) -> IndexSpec:
@@ -179,10 +223,15 @@ def _texts(fasta: str | None, spec: IndexSpec, n: int) -> Texts:
 
 def _of_all_lengths(n: int) -> Texts:
     n_long = -(-n // _LONG_SHARE)
-    both = made_up(n - n_long, _LENGTHS), made_up(n_long, _LONG_LENGTHS)
+    return _made_up_texts(((n - n_long, _LENGTHS), (n_long, _LONG_LENGTHS)))
+
+
+def _made_up_texts(kinds: Sequence[tuple[int, str]]) -> Texts:
+    """Make up so many items of such lengths, of each kind."""
+    items = [made_up(n, lengths) for n, lengths in kinds]
     return {
-        "nucleotide": [text for one in both for text in one.bases],
-        "protein": [text for one in both for text in one.residues],
+        "nucleotide": [text for one in items for text in one.bases],
+        "protein": [text for one in items for text in one.residues],
     }
 
 
@@ -197,13 +246,19 @@ def _views(index: SequenceIndex, rows: npt.NDArray[np.int64]) -> Texts:
 
 
 def _both(
-    spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
+    spec: EncoderSpec,
+    texts: Sequence[bytes],
+    device: str,
+    precision: Precision,
+    began: Callable[[Precision], None],
 ) -> tuple[FloatArray, FloatArray]:
     """Encode on the device as a run does, and on the CPU at fp32 one by one; (n, dim) both.
 
     One encoder is in memory at a time.
     """
+    began(precision)
     found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind_of(device)])
+    began("fp32")
     return found, _one_by_one(load_encoder(spec, "cpu", "fp32"), texts)
 
 

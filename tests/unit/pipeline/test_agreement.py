@@ -147,6 +147,20 @@ def test_scores_that_are_not_finite_do_not_agree():
     assert not compare_scores(found, wanted, "bf16").agrees
 
 
+def test_what_does_not_agree_is_told_with_what_would_be_tolerated():
+    wanted = np.eye(4, dtype=np.float32)
+    found = wanted.copy()
+    found[0], found[1, 1] = (0.5, 0.5, 0, 0), np.nan
+    assert compare_vectors("x", found, wanted, "bf16").problem == (
+        "x: 1 of 4 vectors not finite, cosine 0.7071, shift 3.5 where cosine >= 0.999, "
+        "shift <= 0.25 is tolerated"
+    )
+    scores = compare_scores(scores_of([0.2, 0.9]), scores_of([0.2, 0.4]), "bf16")
+    assert scores.problem == (
+        "scores: 0.5 apart where 0.05 is tolerated, labels that rounding does not flip: 1"
+    )
+
+
 @given(SHARES, SHARES)
 def test_a_flip_is_never_explained_twice(found, wanted):
     compared = compare_scores(scores_of(found), scores_of(wanted), "bf16")
