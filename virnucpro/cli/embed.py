@@ -39,17 +39,20 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.embed import embed, embed_job
-    from virnucpro.pipeline.precision import with_precision
+    from virnucpro.pipeline.ahead import ranks_ahead
 
-    job = embed_job(
-        arguments.inputs,
-        encoder=arguments.encoder,
-        embeddings=arguments.embeddings,
-    )
     execution = execution_of(arguments)
-    job = with_precision(job, arguments.precision, execution)
-    with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        outcome = embed(job, execution, reporter)
-        reporter.finish(outcome)
+    with ranks_ahead(arguments.inputs, execution) as standby:
+        from virnucpro.pipeline.embed import embed, embed_job
+        from virnucpro.pipeline.precision import with_precision
+
+        job = embed_job(
+            arguments.inputs,
+            encoder=arguments.encoder,
+            embeddings=arguments.embeddings,
+        )
+        job = with_precision(job, arguments.precision, execution)
+        with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+            outcome = embed(job, execution, reporter, standby)
+            reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

@@ -40,20 +40,23 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.precision import with_precision
-    from virnucpro.pipeline.predict import predict, predict_job
+    from virnucpro.pipeline.ahead import ranks_ahead
 
-    job = predict_job(
-        arguments.inputs,
-        bundle=arguments.bundle,
-        window=arguments.window,
-        tiling=arguments.tiling,
-        genetic_code=arguments.genetic_code,
-        embeddings=arguments.embeddings,
-    )
     execution = execution_of(arguments)
-    job = with_precision(job, arguments.precision, execution)
-    with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        outcome = predict(job, execution, reporter)
-        reporter.finish(outcome)
+    with ranks_ahead(arguments.inputs, execution) as standby:
+        from virnucpro.pipeline.precision import with_precision
+        from virnucpro.pipeline.predict import predict, predict_job
+
+        job = predict_job(
+            arguments.inputs,
+            bundle=arguments.bundle,
+            window=arguments.window,
+            tiling=arguments.tiling,
+            genetic_code=arguments.genetic_code,
+            embeddings=arguments.embeddings,
+        )
+        job = with_precision(job, arguments.precision, execution)
+        with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+            outcome = predict(job, execution, reporter, standby)
+            reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

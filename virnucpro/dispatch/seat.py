@@ -125,8 +125,7 @@ class Seat:
                 self.child = Child(
                     f"virnucpro-worker-{place.worker_id}",
                     run_child,
-                    Sealed((serve, arguments)),
-                    (setup,),
+                    (Sealed((serve, arguments)), setup),
                 )
         except BaseException:
             self._close_shared()

@@ -13,6 +13,7 @@ from virnucpro.runtime.deadlines import NEVER, Deadlines
 from virnucpro.runtime.devices import Device, devices_of_ranks
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
 from virnucpro.runtime.results import ResultsQueue
+from virnucpro.runtime.standby import Standby
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.runtime.supervisor import Order, Supervisor
 from virnucpro.runtime.threads import thread_variables
@@ -40,6 +41,8 @@ class GPUProcessCoordinator:
         Whether the workers' standard output and error go to their logs, or where the parent's go.
     deadlines
         Longest times without progress: a worker that exceeds one is ended, and has failed.
+    standby
+        Processes for the first ranks that were started before; those that are left are ended.
 
     Attributes
     ----------
@@ -72,6 +75,7 @@ class GPUProcessCoordinator:
         threads: int | None = None,
         logs: bool = True,
         deadlines: Deadlines = NEVER,
+        standby: Standby | None = None,
     ) -> None:
         if world_size < 1:
             raise UsageError(f"world_size is {world_size}; at least one worker is needed.")
@@ -83,6 +87,7 @@ class GPUProcessCoordinator:
         self._threads = threads
         self._logs = logs
         self._deadlines = deadlines
+        self._standby = standby
         self._supervisor: Supervisor | None = None
         self._worker_fn: WorkerFunction | None = None
         self._changes = 0
@@ -123,6 +128,7 @@ class GPUProcessCoordinator:
             ],
             self.results_queue,
             self._deadlines,
+            self._standby,
         )
         self._supervisor, self._worker_fn = supervisor, worker_fn
         try:
@@ -130,6 +136,9 @@ class GPUProcessCoordinator:
         except BaseException:
             self._supervisor = None
             raise
+        finally:
+            if self._standby is not None:
+                self._standby.close()
 
     def respawn_worker(
         self, rank: int, worker_args: tuple[Any, ...] = (), delay: float = 0.0

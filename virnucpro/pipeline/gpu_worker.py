@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from virnucpro.pipeline.rank_task import RankChannel, RankTask, Share
+from virnucpro.runtime.imports import uncollected
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.models import Models
@@ -38,7 +39,8 @@ def run_rank(
     """
     # The device mask must be set before torch is imported.
     try:
-        from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415
+        with uncollected():
+            from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415
     except ImportError as error:
         error.add_note(
             "either the installation is damaged, or there is too little address space to load it: "

@@ -16,7 +16,7 @@ from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.rank_task import RankTask
-from virnucpro.pipeline.ranks import usable_threads
+from virnucpro.pipeline.ranks import threads_of_rank
 from virnucpro.pipeline.session import Session
 from virnucpro.pipeline.space import refuse_small_disk
 from virnucpro.pipeline.status_file import StatusFile
@@ -24,6 +24,7 @@ from virnucpro.pipeline.story import Story
 from virnucpro.pipeline.waves import OpenUnits, Waves
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
+from virnucpro.runtime.standby import Standby
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import Coverage, survey
 
@@ -46,6 +47,7 @@ def compute_missing(
     devices: Sequence[Device],
     execution: Execution,
     reporter: Reporter,
+    standby: Standby | None = None,
 ) -> Mapping[int, WorkerStatus]:
     """Compute the units that no valid segment holds, as far as there are ranks to do it.
 
@@ -53,6 +55,8 @@ def compute_missing(
     ----------
     devices
         One a rank; there are no more ranks than units to compute.
+    standby
+        Processes that were started for the ranks already.
 
     Returns
     -------
@@ -82,6 +86,7 @@ def compute_missing(
         devices,
         threads=task.threads,
         deadlines=execution.deadlines,
+        standby=standby,
     ) as coordinator:
         waves = Waves(coordinator, task, plan, open_units, execution, story)
         _watch(session.run, coordinator, waves, reporter)
@@ -165,7 +170,7 @@ def rank_task_of(
         unit_positions=session.manifest.units["positions"],
         batch_tokens=BATCH_TOKENS[kind],
         torch_device=kind,
-        threads=max(1, usable_threads(execution) // len(devices)),
+        threads=threads_of_rank(execution, len(devices)),
         learnt=read_budgets(session.run),
         log_format=execution.log_format,
     )

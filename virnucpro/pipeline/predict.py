@@ -13,6 +13,7 @@ from virnucpro.pipeline.outputs import Outcome, write_outputs
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.pipeline.ranks import devices_of
 from virnucpro.pipeline.session import open_session
+from virnucpro.runtime.standby import Standby
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -66,8 +67,18 @@ def predict_job(
     )
 
 
-def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
+def predict(
+    job: Job,
+    execution: Execution,
+    reporter: Reporter | None = None,
+    standby: Standby | None = None,
+) -> Outcome:
     """Compute what is missing in the run folder, then write its tables from what is there.
+
+    Parameters
+    ----------
+    standby
+        What `virnucpro.pipeline.ahead.ranks_ahead` gave, where seconds count.
 
     Returns
     -------
@@ -85,5 +96,5 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     devices = devices_of(job, execution)
     refuse_what_does_not_fit(job, devices)
     with open_session(job, execution, reporter) as session:
-        compute_missing(session, job, devices, execution, reporter)
+        compute_missing(session, job, devices, execution, reporter, standby)
         return write_outputs(session, reporter)

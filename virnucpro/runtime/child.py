@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from virnucpro.errors import VirnucproError
+from virnucpro.runtime.imports import import_ahead
 from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.outbox import Outbox
-from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
+from virnucpro.runtime.process import Connection, Delivery, receive, wait_for_parent
 
-__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child"]
+__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child", "stand_by"]
 
 WorkerFunction = Callable[..., object]
 
@@ -89,11 +90,47 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     SystemExit
         With the exit code, when the function did not return: that of its own SystemExit, else 1.
     """
+    _settle(connection, setup.parent, setup.environment)
+    _carry_out(connection, delivery, setup)
+
+
+def stand_by(
+    connection: Connection, parent: int, environment: Mapping[str, str], modules: Sequence[str]
+) -> None:
+    """Set the process up, import what its work will need, and wait for the order to do it.
+
+    The order is a `Setup` and, apart from it, ``(function, arguments)``: from there on it is as in
+    `run_child`. A parent that sends none ends this process.
+
+    Parameters
+    ----------
+    environment
+        Variables to set before anything is imported; those of the order may add to them.
+    modules
+        By their names. One that cannot be imported is left to the worker's function, which meets
+        the same error where it is heard.
+    """
+    _settle(connection, parent, environment)
+    with contextlib.suppress(Exception):
+        import_ahead(modules)
+    orders = receive(connection), receive(connection)
+    if orders[0] is None or orders[1] is None:
+        os._exit(0)
+    setup = cast("Setup", orders[0].open())
     os.environ.update(setup.environment)
-    _follow_parent(setup.parent)
+    _carry_out(connection, orders[1], setup)
+
+
+def _settle(connection: Connection, parent: int, environment: Mapping[str, str]) -> None:
+    """Tie the process to its parent, and to nobody else."""
+    os.environ.update(environment)
+    _follow_parent(parent)
     _choose_signals()
     keep_freed_memory()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
+
+
+def _carry_out(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     outbox = Outbox(connection.fileno())
     codes: list[int] = []
     atexit.register(_leave, codes)  # as the first one, so that all others run before it

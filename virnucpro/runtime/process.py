@@ -25,6 +25,7 @@ __all__ = [
     "SpawnProcess",
     "interrupts_held",
     "keep_interrupts_from_children",
+    "receive",
     "wait_for_any",
     "wait_for_parent",
 ]
@@ -44,12 +45,12 @@ class Delivery:
 
     Parameters
     ----------
-    handle
-        A file descriptor in multiprocessing's wrapping.
+    descriptor
+        Of the memory file with its bytes.
     """
 
-    def __init__(self, handle: object) -> None:
-        self._descriptor: int = handle.detach()  # type: ignore[attr-defined]
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
 
     def open(self) -> object:
         """Unpickle the content, importing what it names. Once only."""
@@ -75,24 +76,40 @@ class Sealed:
         self._content = content
         self._descriptor: int | None = None
 
-    def __reduce__(self) -> tuple[type[Delivery], tuple[object]]:
-        self._descriptor = os.memfd_create("virnucpro-sealed")
-        try:
-            with os.fdopen(self._descriptor, "wb", closefd=False) as stream:
-                reduction.dump(self._content, stream)
-        except Exception as error:
-            raise UsageError(
-                f"cannot be sent to a worker process: {reprlib.repr(self._content)}: {error}. "
-                "Define the worker function and its arguments' classes at the top level of a "
-                "module that can be imported."
-            ) from error
-        return Delivery, (reduction.DupFd(self._descriptor),)
+    def __reduce__(self) -> tuple[Callable[[object], Delivery], tuple[object]]:
+        return _delivered, (reduction.DupFd(self._written()),)
+
+    def send(self, pipe: Connection) -> None:
+        """Send it to a child that runs already, where `receive` waits for it. Never blocks.
+
+        What multiprocessing shares only by inheritance cannot be part of the content here.
+        """
+        reduction.send_handle(pipe, self._written(), None)
 
     def close(self) -> None:
         """Free the parent's copy of the bytes."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def _written(self) -> int:
+        """Give the descriptor of the bytes, which are made when they are first asked for."""
+        if self._descriptor is None:
+            self._descriptor = os.memfd_create("virnucpro-sealed")
+            try:
+                with os.fdopen(self._descriptor, "wb", closefd=False) as stream:
+                    reduction.dump(self._content, stream)
+            except Exception as error:
+                raise UsageError(
+                    f"cannot be sent to a worker process: {reprlib.repr(self._content)}: {error}. "
+                    "Define the worker function and its arguments' classes at the top level of a "
+                    "module that can be imported."
+                ) from error
+        return self._descriptor
+
+
+def _delivered(handle: object) -> Delivery:
+    return Delivery(handle.detach())  # type: ignore[attr-defined]
 
 
 class HandedOver:
@@ -120,25 +137,23 @@ def _taken_over(handle: object) -> int:
 class Child:
     """A process, started, with the parent's end of its pipe and a descriptor that tells its death.
 
-    All of it is for one thread: the one that started it. The kernel kills the child when that
-    thread ends (see `virnucpro.runtime.child`).
+    All of it is for one thread at a time. The kernel kills the child when the thread that started
+    it ends (see `virnucpro.runtime.child`).
 
     Parameters
     ----------
     name
         Name of the process, for people.
     target
-        Called in the child as ``target(connection, delivery, *arguments)``; a function of a module
-        that is light to import.
-    sealed
-        Arrives as the delivery.
+        Called in the child as ``target(connection, *arguments)``; a function of a module that is
+        light to import.
     arguments
-        Plain data.
+        Plain data, and what is `Sealed`, which arrives as a `Delivery`.
 
     Raises
     ------
     UsageError
-        When `sealed` cannot be pickled; no process was started.
+        When what is sealed cannot be pickled; no process was started.
     OSError
         When the system has no process or descriptor left to give.
     """
@@ -147,11 +162,10 @@ class Child:
         self,
         name: str,
         target: Callable[..., None],
-        sealed: Sealed,
         arguments: Sequence[object] = (),
     ) -> None:
         ours, theirs = SPAWN.Pipe(duplex=True)
-        process = SPAWN.Process(target=target, name=name, args=(theirs, sealed, *arguments))
+        process = SPAWN.Process(target=target, name=name, args=(theirs, *arguments))
         try:
             process.start()
         except BaseException:
@@ -160,7 +174,9 @@ class Child:
         finally:
             # While the parent holds a copy of the child's end, the child's death is no end of file.
             theirs.close()
-            sealed.close()
+            for argument in arguments:
+                if isinstance(argument, Sealed):
+                    argument.close()
         os.set_blocking(ours.fileno(), False)
         self.process = process
         self._pipe = ours
@@ -186,6 +202,24 @@ class Child:
     def unfinished(self) -> int:
         """Bytes of a message whose end has not come yet."""
         return self._decoder.unfinished
+
+    def give(self, *orders: Sealed) -> bool:
+        """Send what the child waits for by `receive`, one each; say whether it is alive to it.
+
+        Raises
+        ------
+        UsageError
+            When an order cannot be pickled; the child waits on.
+        """
+        try:
+            for order in orders:
+                order.send(self._pipe)
+        except OSError:  # dead, and its end of the pipe with it
+            return False
+        finally:
+            for order in orders:
+                order.close()
+        return not wait_for_any([self.sentinel], 0)
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages that one look at the pipe brings. Never blocks.
@@ -277,6 +311,14 @@ def _pidfd(process: SpawnProcess) -> int | None:
 def wait_for_any(objects: Sequence[Connection | int], timeout: float | None) -> set[object]:
     """Block until one of the pipes or descriptors can be read, or for `timeout` seconds."""
     return set(connection.wait(objects, timeout))
+
+
+def receive(pipe: Connection) -> Delivery | None:
+    """In a child: block until the parent sends an order; None where it will never send one."""
+    try:
+        return Delivery(reduction.recv_handle(pipe))
+    except (EOFError, ConnectionResetError):
+        return None
 
 
 def wait_for_parent() -> None:

@@ -20,6 +20,7 @@ from virnucpro.runtime.process import (
     wait_for_any,
 )
 from virnucpro.runtime.results import ResultsQueue
+from virnucpro.runtime.standby import Standby
 from virnucpro.runtime.status import (
     WorkerState,
     WorkerStatus,
@@ -68,13 +69,20 @@ class Supervisor:
         Takes the reports.
     deadlines
         Longest times without progress; who exceeds one is ended, and failed.
+    standby
+        Has processes for some of the children.
     """
 
     def __init__(
-        self, orders: Iterable[Order], results: ResultsQueue, deadlines: Deadlines = NEVER
+        self,
+        orders: Iterable[Order],
+        results: ResultsQueue,
+        deadlines: Deadlines = NEVER,
+        standby: Standby | None = None,
     ) -> None:
         self._orders = tuple(orders)
         self._results = results
+        self._standby = standby
         self._hangs = HangWatch(deadlines, Graces(STACKS_GRACE_S, TERMINATE_GRACE_S, KILL_GRACE_S))
         self._children: dict[int, Child] = {}
         self._statuses: dict[int, WorkerStatus] = {}
@@ -276,12 +284,7 @@ class Supervisor:
 
     def _start_child(self, order: Order) -> None:
         rank, now = order.setup.rank, time.monotonic()
-        child = Child(
-            f"virnucpro-rank-{rank:04d}",
-            run_child,
-            Sealed((order.function, order.arguments)),
-            (order.setup,),
-        )
+        child = self._child(order)
         self._results.add_senders(1)
         self._children[rank] = child
         self._processes[rank] = child.process
@@ -298,6 +301,14 @@ class Supervisor:
                 total=former.total,
             )
         self._note(status)
+
+    def _child(self, order: Order) -> Child:
+        sealed = Sealed((order.function, order.arguments))
+        ready = None if self._standby is None else self._standby.take(order.setup, sealed)
+        if ready is not None:
+            return ready
+        name = f"virnucpro-rank-{order.setup.rank:04d}"
+        return Child(name, run_child, (sealed, order.setup))
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
