@@ -35,6 +35,8 @@ set_up() {
   echo "setting up .venv ($extras)" >&2
   .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --constraint constraints.txt --editable ".[$extras]"
+  # As pip does with what it installs, but not with what stays where it is.
+  .venv/bin/python -m compileall -q virnucpro
   # An install with other extras removes none: earlier lines stay true while the pins are the same.
   { grep -sF -- "${wanted% *}" "$stamp" || true; echo "$wanted"; } > "$stamp.tmp"
   mv "$stamp.tmp" "$stamp"

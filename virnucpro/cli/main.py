@@ -24,7 +24,7 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.errors import InputError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
-__all__ = ["main", "run"]
+__all__ = ["main"]
 
 _COMMANDS = (predict, embed, launch, frames, status, verify, aggregate, bundle, parity, bench)
 
@@ -74,11 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, MemoryError) as error:
         _complain(error, _advice(error, arguments))
         return ExitCode.FAILED
-
-
-def run() -> NoReturn:
-    """Run the process's own command line and exit."""
-    sys.exit(main())
 
 
 def _parser() -> argparse.ArgumentParser:
