@@ -51,6 +51,11 @@ def touch_and_wait(rank, world_size, results_queue, folder, failing=()):
         time.sleep(0.01)
 
 
+def meet_an_unknown_instruction(rank, world_size, results_queue, *args):
+    results_queue.mark((0,))
+    os.kill(os.getpid(), signal.SIGILL)
+
+
 def hang(rank, world_size, results_queue):
     results_queue.put(os.getpid())
     time.sleep(600)

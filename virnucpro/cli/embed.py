@@ -51,8 +51,8 @@ def _run(arguments: argparse.Namespace) -> int:
             encoder=arguments.encoder,
             embeddings=arguments.embeddings,
         )
-        job = with_precision(job, arguments.precision, execution)
         with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+            job = with_precision(job, arguments.precision, execution, reporter)
             outcome = embed(job, execution, reporter, standby)
             reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

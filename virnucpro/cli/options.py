@@ -142,7 +142,9 @@ def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[st
         default="auto",
         help="numbers that the encoders compute with; auto: those of the run where one is gone on "
         "with, fp32 for small encoders, and for large ones fp16 on a GPU and bf16 on a CPU that "
-        "multiplies matrices of it (AMX); default: %(default)s",
+        "multiplies matrices of it (AMX), where 16 made-up sequences agree with fp32 on it: a new "
+        "run reads the weights twice more for that. A choice of yours is taken as it is. Default: "
+        "%(default)s",
     )
     parser.add_argument(
         "--embeddings",
@@ -165,7 +167,8 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=_PRECISIONS,
         default="auto",
-        help="numbers to compute with; auto: what a run takes on this device; default: %(default)s",
+        help="numbers to compute with; auto: what a run takes on this device, bf16 that is yet to "
+        "be held against fp32 included; default: %(default)s",
     )
     parser.add_argument(
         "-t",

@@ -55,8 +55,8 @@ def _run(arguments: argparse.Namespace) -> int:
             genetic_code=arguments.genetic_code,
             embeddings=arguments.embeddings,
         )
-        job = with_precision(job, arguments.precision, execution)
         with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+            job = with_precision(job, arguments.precision, execution, reporter)
             outcome = predict(job, execution, reporter, standby)
             reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

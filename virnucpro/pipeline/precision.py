@@ -8,8 +8,9 @@ from typing import Final, Literal, TypeAlias
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.job import Job
+from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.manifest import is_manifest, read_manifest
+from virnucpro.pipeline.trial import try_bf16
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import parse_devices
 
@@ -38,7 +39,7 @@ def default_precision(
 
     Small encoders compute at fp32: they are fast anyway. Large ones compute at fp16 on a GPU, as
     fast as bf16 and eight times nearer to fp32, and at bf16 on a CPU that multiplies matrices of
-    it; other CPUs gain too little.
+    it, where that agrees with fp32 (see `with_precision`); other CPUs gain too little.
 
     Parameters
     ----------
@@ -107,11 +108,17 @@ def choice_of_runs(choice: PrecisionChoice, folder: Path) -> PrecisionChoice:
     return choice
 
 
-def with_precision(job: Job, choice: PrecisionChoice, execution: Execution) -> Job:
+def with_precision(
+    job: Job,
+    choice: PrecisionChoice,
+    execution: Execution,
+    reporter: Reporter | None = None,
+) -> Job:
     """Settle the precision of a job: part of what a resume must repeat, once it is settled.
 
     ``auto`` is that of the run which is gone on with, whatever devices it has now; else what suits
-    the devices.
+    the devices. bf16 on a CPU is held against fp32 first, see `try_bf16`, unless there is a run
+    that nobody goes on with: whoever opens that folder refuses it.
 
     Raises
     ------
@@ -119,10 +126,16 @@ def with_precision(job: Job, choice: PrecisionChoice, execution: Execution) -> J
         When the devices make no sense or are not there.
     NotARunError
         When there is a run that cannot be read.
+    WorkerError
+        When bf16 is to be tried and the encoders cannot be computed with at all.
     """
     run = RunDirectory(execution.outdir)
-    goes_on = execution.resume and run.run_json.is_file() and is_manifest(run.run_json)
-    if choice == "auto" and goes_on:
+    there = run.run_json.is_file() and is_manifest(run.run_json)
+    if choice == "auto" and execution.resume and there:
         return replace(job, precision=read_manifest(run).parameters["precision"])
     kind = parse_devices(execution.devices, os.environ)[0].kind
-    return replace(job, precision=precision_on(choice, kind, weight_bytes(job.encoders)))
+    precision = precision_on(choice, kind, weight_bytes(job.encoders))
+    to_be_tried = choice == "auto" and (kind, precision) == ("cpu", "bf16")
+    if to_be_tried and (execution.force or not there):
+        precision = try_bf16(job, execution, reporter or SilentReporter())
+    return replace(job, precision=precision)

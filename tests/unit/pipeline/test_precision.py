@@ -62,22 +62,22 @@ def test_mini_computes_at_fp32_everywhere():
 
 
 def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE])
     first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
     settled = with_precision(job, "auto", first)
     with open_session(settled, first, SilentReporter()) as session:
-        assert session.manifest.parameters["precision"] == "bf16"
+        assert session.manifest.parameters["precision"] == "fp16"
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
-    assert with_precision(job, "auto", first).precision == "bf16"
-    assert with_precision(job, "fp16", first).precision == "fp16"
+    assert with_precision(job, "auto", first).precision == "fp16"
+    assert with_precision(job, "bf16", first).precision == "bf16"
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
     assert with_precision(job, "auto", anew).precision == "fp32"
 
 
 def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypatch):
     assert choice_of_runs("auto", tmp_path / "none") == "auto"
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE])
     first = Execution(tmp_path / "out" / "sub" / "b.fa", devices="cpu:1")
     first.outdir.parent.mkdir(parents=True)
@@ -85,11 +85,11 @@ def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypa
         pass
     (tmp_path / "out" / "a.fa").mkdir()
     (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
-    assert choice_of_runs("auto", tmp_path / "out") == "bf16"
+    assert choice_of_runs("auto", tmp_path / "out") == "fp16"
     assert choice_of_runs("fp32", tmp_path / "out") == "fp32"
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
-    arguments = Namespace(outdir=tmp_path / "out", gpus="cpu:1", threads=1)
-    assert _prepared(arguments, {})[1]["job"].precision == "bf16"
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    arguments = Namespace(outdir=tmp_path / "out", gpus="cpu:1", threads=1, quiet=True)
+    assert _prepared(arguments, {})[1]["job"].precision == "fp16"
 
 
 def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
@@ -99,11 +99,11 @@ def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
 
 
 def test_the_command_line_settles_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     path = tmp_path / "short.fa"
     path.write_text(">a\nAC\n")  # nothing to encode
     assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
-    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "bf16"
+    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "fp16"
 
 
 def test_devices_that_no_run_uses_are_refused():
