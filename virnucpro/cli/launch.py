@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import add_tiling_options, cpu_threads, positive, seconds
+from virnucpro.cli.progress import open_reporter
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
@@ -202,5 +203,6 @@ def _prepared(
     parse_devices(arguments.gpus, os.environ, option="--gpus")  # an error names the option
     choice = choice_of_runs(options.pop("precision", "auto"), arguments.outdir)
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
-    job = with_precision(predict_job((), **options), choice, execution)
+    with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+        job = with_precision(predict_job((), **options), choice, execution, reporter)
     return devices_of(job, execution), {"job": job}
