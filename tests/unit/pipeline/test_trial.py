@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 from argparse import Namespace
 
 import numpy as np
@@ -49,15 +51,19 @@ def amx(monkeypatch, tmp_path):
     path.write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n")
     monkeypatch.setattr(precision, "_CPUINFO", path)
     monkeypatch.setattr(precision, "_LARGE", 1)
+    return path
 
 
 @pytest.fixture
 def wild(tmp_path):
-    """Save an ESM-2 whose weights spread so far that attention hangs on the last bits of bf16."""
+    """Save an ESM-2 whose weights spread so far that attention hangs on the last bits of bf16.
+
+    Its cosine is 0.979, its shift 0.64.
+    """
     settings = Namespace(
         encoder_layers=4, encoder_embed_dim=64, encoder_attention_heads=4, token_dropout=True
     )
-    dice = np.random.default_rng(1)
+    dice = np.random.default_rng(4)
     tensors = {
         name: torch.from_numpy(dice.normal(0, 2, shape).astype(np.float32))
         if len(shape) == 2
@@ -72,12 +78,25 @@ def on_one_cpu(folder, **options):
     return Execution(folder, devices="cpu:1", threads=1, **options)
 
 
-def test_bf16_is_taken_where_it_agrees(tmp_path):
-    heard, execution = Heard(), on_one_cpu(tmp_path / "run")
-    settled = with_precision(predict_job([EXAMPLE]), "auto", execution, heard)
-    assert settled.precision == "bf16"
-    assert (len(heard.stages), heard.warnings) == (1, [])
-    assert not execution.outdir.exists()
+def test_bf16_is_taken_where_it_agrees_and_the_command_imports_no_torch(amx, tmp_path):
+    program = f"""
+import sys
+from pathlib import Path
+from virnucpro.cli.progress import CommandReporter
+from virnucpro.pipeline import precision
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.predict import predict_job
+precision._CPUINFO, precision._LARGE = Path({str(amx)!r}), 1
+execution = Execution(Path({str(tmp_path / "run")!r}), devices="cpu:1", threads=1)
+reporter = CommandReporter(execution.outdir, None, quiet=False)
+job = precision.with_precision(predict_job([{EXAMPLE!r}]), "auto", execution, reporter)
+print(job.precision, "torch" in sys.modules, execution.outdir.exists())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "bf16 False False\n"
+    assert re.fullmatch(r"\[virnucpro\] holding bf16 against fp32 .*\n", done.stderr)
 
 
 def test_weights_that_bf16_cannot_hold_are_computed_with_at_fp32(tmp_path, wild, capsys):
