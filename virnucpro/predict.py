@@ -28,6 +28,8 @@ __all__ = ["Worker"]
 class Worker(BaseWorker):
     """Tells viral from non-viral sequences, a file a task."""
 
+    progress_timeout = Execution(Path()).deadlines.progress
+
     _job: Job
     _models: "Models"
 
@@ -101,7 +103,9 @@ class Worker(BaseWorker):
         warnings = _Warnings()
         job = replace(self._job, inputs=(data,))
         try:
-            outcome, computed = predict_here(job, execution, self._device, warnings, self._models)
+            outcome, computed = predict_here(
+                job, execution, self._device, warnings, self._models, self.progressed
+            )
         except AcceleratorError as error:
             raise WorkerUnusable(f"{self._device}: {error}") from error
         except VirnucproError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import signal
 import threading
@@ -70,6 +71,39 @@ class Worker(BaseWorker):
             with contextlib.suppress(BaseException):
                 time.sleep(60)
 
+    def sleep_on(self):
+        time.sleep(1000)
+
+    def loop_on(self):
+        """Turn for ever in C, with the interpreter's lock."""
+        sum(itertools.repeat(0))
+
+    def stop(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def sleep_on_once(self, path):
+        """Hang in the first attempt alone."""
+        if not Path(path).exists():
+            Path(path).touch()
+            self.sleep_on()
+        return "second attempt"
+
+    def slowly(self, steps, seconds):
+        for _ in range(steps):
+            time.sleep(seconds)
+            self.progressed()
+        return steps
+
+    def silently(self, steps, seconds):
+        for _ in range(steps):
+            time.sleep(seconds)
+
+    def slowly_in_a_thread(self, steps, seconds):
+        thread = threading.Thread(target=self.slowly, args=(steps, seconds))
+        thread.start()
+        thread.join()
+        return steps
+
     def swallow(self):
         try:
             time.sleep(60)
@@ -135,6 +169,10 @@ class Worker(BaseWorker):
     def touch_after(self, path, seconds):
         time.sleep(seconds)
         Path(path).touch()
+
+
+class ImpatientWorker(Worker):
+    progress_timeout = 0.5
 
 
 class OnlyInWorkers:

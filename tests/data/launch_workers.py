@@ -62,6 +62,12 @@ class Obedient(BaseWorker):
         time.sleep(float(seconds))
         return {}
 
+    def slowly(self, steps):
+        for _ in range(int(steps)):
+            time.sleep(0.1)
+            self.progressed()
+        return {}
+
     def spoil(self):
         """Put a folder where the table is to stand."""
         table = self.output_dir / "launch.tsv"

@@ -98,6 +98,15 @@ def _add_course_options(parser: argparse.ArgumentParser) -> None:
         "given up, and the others do its work; default: %(default)g",
     )
     parser.add_argument(
+        "--progress-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="longest time of a worker within a file from one word of progress to the next: one "
+        "that exceeds it hangs, and its file is begun again; default: what the worker says of "
+        f"itself, virnucpro.predict {Execution(Path()).deadlines.progress:g}, from one batch to "
+        "the next",
+    )
+    parser.add_argument(
         "--resume", action="store_true", help="go on with what is in OUT, as is done anyway"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
@@ -155,6 +164,7 @@ def _run(arguments: argparse.Namespace) -> int:
         max_attempts=arguments.max_attempts,
         file_timeout=arguments.file_timeout,
         start_timeout=arguments.start_timeout,
+        progress_timeout=arguments.progress_timeout,
         quiet=arguments.quiet,
     )
     try:

@@ -68,6 +68,11 @@ class Dispatcher:
     setup_timeout, cleanup_timeout
         Seconds that a worker may take to set up and to put away, None for as long as it takes. One
         that still sets up when all tasks are answered has the shorter time.
+    progress_timeout
+        Seconds that a worker may go on with its tasks without progress: a task's end or beginning,
+        or a word by `BaseWorker.progressed`. One that exceeds it hangs: it is ended, writes what it
+        was doing into its log where it has one, and its task counts as one that its worker died of.
+        None for what the worker's class says.
     one_at_a_time
         Whether a worker gets a task only when it has answered the last one. Else tasks that take
         milliseconds travel in batches, and one may wait behind a longer one.
@@ -81,7 +86,8 @@ class Dispatcher:
     TypeError
         When `worker_cls` is no `BaseWorker`.
     ValueError
-        When there is no worker, `queue_size` or `max_attempts` is below 1, or a time is negative.
+        When there is no worker, `queue_size` or `max_attempts` is below 1, or `progress_timeout` is
+        not above 0.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class Dispatcher:
         ordered: bool = False,
         setup_timeout: float | None = SETUP_S,
         cleanup_timeout: float | None = 60.0,
+        progress_timeout: float | None = None,
         one_at_a_time: bool = False,
         environment: Mapping[str, str] | None = None,
         log_folder: Path | None = None,
@@ -104,6 +111,10 @@ class Dispatcher:
             raise TypeError(f"worker_cls must be a subclass of BaseWorker, not {worker_cls!r}.")
         if queue_size < 1 or max_attempts < 1:
             raise ValueError("queue_size and max_attempts must be at least 1.")
+        if progress_timeout is None:
+            progress_timeout = worker_cls.progress_timeout
+        if progress_timeout is not None and progress_timeout <= 0:
+            raise ValueError("progress_timeout must be above 0 seconds, or None.")
         self._masks = None if devices is None else _masks(devices)
         if gpu_ids is None and self._masks is not None:
             gpu_ids = range(len(self._masks))
@@ -121,6 +132,7 @@ class Dispatcher:
         self._ordered = ordered
         self._setup_timeout = setup_timeout
         self._cleanup_timeout = cleanup_timeout
+        self._progress_timeout = progress_timeout
         self._one_at_a_time = one_at_a_time
         self._environment = dict(environment or {})
         self._log_folder = log_folder
@@ -312,6 +324,7 @@ class Dispatcher:
                 task_timeout,
                 self._setup_timeout,
                 self._cleanup_timeout,
+                self._progress_timeout,
                 fair=not ordered,
                 tell_starts=tell_starts,
                 one_at_a_time=self._one_at_a_time,

@@ -25,8 +25,11 @@ from virnucpro.dispatch.protocol import (
     WorkerDied,
     WorkerReady,
 )
-from virnucpro.dispatch.seat import Place, Seat, State, Work
+from virnucpro.dispatch.seat import Ending, Place, Seat, State, Work
+from virnucpro.dispatch.standstills import Standstills
 from virnucpro.dispatch.stream import Stream, Tasks
+from virnucpro.runtime.child import STACKS_SIGNAL
+from virnucpro.runtime.hangs import Measure
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
 
@@ -74,6 +77,8 @@ class Rules:
     task_timeout, setup_timeout, cleanup_timeout
         Seconds, or None for as long as it takes. Once all tasks are answered, a worker that still
         sets up has no longer than one that puts away.
+    progress_timeout
+        Seconds that a worker with tasks may show no progress, or None for as long as it takes.
     fair
         Whether each worker that still sets up is kept a task.
     tell_starts
@@ -86,6 +91,7 @@ class Rules:
     task_timeout: float | None
     setup_timeout: float | None
     cleanup_timeout: float | None
+    progress_timeout: float | None
     fair: bool
     tell_starts: bool
     one_at_a_time: bool = False
@@ -113,6 +119,7 @@ class Engine:
         self._most = most
         self._seats: dict[int, Seat] = {}
         self._barren: dict[int, int] = {}
+        self._standstills = Standstills(rules.progress_timeout)
         self._attempts: dict[int, int] = {}
         self._durations: dict[int, float] = {}
         self._slowest_setup = 0.0
@@ -366,7 +373,7 @@ class Engine:
             or (self._over_since is not None and State.STARTING in states)
             or self._idle_beside_kept
         )
-        return _TICK_S if due else None
+        return _TICK_S if due else self._standstills.tick
 
     def _look_after_times(self) -> Iterator[Event]:
         now = time.monotonic()
@@ -378,8 +385,27 @@ class Engine:
                 if now - seat.killed_at > ABANDON_S:
                     yield from self._bury(seat)
             elif why := self._lateness(seat, serial, began, now):
-                seat.ended_for, seat.killed_at = (serial or 0, why), now
-                seat.child.kill()
+                self._end_worker(seat, Ending(serial or 0, why, timed_out=True), now)
+        if self._rules.progress_timeout is not None:
+            self._look_after_progress(now)
+
+    def _look_after_progress(self, now: float) -> None:
+        """End the workers that get no further."""
+        pulses = {
+            seat.worker_id: pulse
+            for seat in self._seats.values()
+            if (pulse := seat.pulse) is not None
+        }
+        for worker_id, measure, why in self._standstills.steps(pulses, now):
+            seat = self._seats[worker_id]
+            if measure is not Measure.ASK_FOR_STACKS:
+                self._end_worker(seat, Ending(seat.begun or 0, why, timed_out=False), now)
+            elif seat.place.log is not None:
+                seat.child.signal(STACKS_SIGNAL)
+
+    def _end_worker(self, seat: Seat, ending: Ending, now: float) -> None:
+        seat.ended_for, seat.killed_at = ending, now
+        seat.child.kill()
 
     def _lateness(self, seat: Seat, serial: int | None, began: float, now: float) -> str:
         """Say what a worker takes too long for, if it does."""
@@ -446,7 +472,7 @@ class Engine:
             self._stream.suspect(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
         charged = None if serial is None else unanswered.pop(begun - 1)
-        yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0])
+        yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0], text)
         if charged is not None:
             yield from self._charge(seat, serial, charged, text)
         self._stream.put_back(unanswered)
@@ -458,11 +484,13 @@ class Engine:
         """Answer for the task in which a worker died, or have it done again."""
         task_id = task[0]
         yield from self._starts_of(seat, serial)
-        if seat.ended_for is not None:
-            if seat.ended_for[0] == serial:
-                yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, seat.worker_id)
-            else:  # the late task was answered at the last moment: this one is innocent
-                self._stream.put_back([task])
+        ending = seat.ended_for
+        if ending is not None and ending.serial != serial:
+            # The late task was answered at the last moment: this one is innocent.
+            self._stream.put_back([task])
+            return
+        if ending is not None and ending.timed_out:
+            yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, seat.worker_id)
             return
         attempt = self._attempts.get(task_id, 0) + 1
         if attempt < self._rules.max_attempts:
@@ -612,7 +640,7 @@ def _cleanup_failed(seat: Seat, text: str) -> CleanupFailed:
 def _how(seat: Seat, code: int | str | None) -> str:
     """Say how a worker ended."""
     if seat.ended_for is not None:
-        how = f"was ended: {seat.ended_for[1]}"
+        how = f"was ended: {seat.ended_for.why}"
     elif isinstance(code, str):
         how = f"was killed by {code}"
     else:

@@ -99,11 +99,14 @@ class WorkerDied:
         Its exit code, or the name of the signal that killed it; None where nobody knows.
     task_id
         The task that it was running, or None for an idle one.
+    how
+        How it ended, in words, and what it said last.
     """
 
     worker_id: int
     exit: int | str | None
     task_id: int | None
+    how: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,15 @@ from virnucpro.dispatch.packing import (
 )
 from virnucpro.dispatch.post import WAITING
 from virnucpro.dispatch.protocol import Answers, Event, TaskError, TaskTimeout
-from virnucpro.dispatch.serving import RUNNING, STARTED, Assignment, serve
+from virnucpro.dispatch.serving import PROGRESSED, RUNNING, STARTED, Assignment, serve
+from virnucpro.dispatch.standstills import Pulse
 from virnucpro.dispatch.stream import Tasks
 from virnucpro.runtime.child import Setup, run_child
 from virnucpro.runtime.feed import Feed
 from virnucpro.runtime.process import Child, HandedOver, Sealed, interrupts_held
 from virnucpro.runtime.shared import Region, SharedMemory
 
-__all__ = ["Place", "Seat", "State", "Work"]
+__all__ = ["Ending", "Place", "Seat", "State", "Work"]
 
 
 class Work(NamedTuple):
@@ -39,6 +40,24 @@ class Work(NamedTuple):
 
     task_id: int
     since: float
+
+
+class Ending(NamedTuple):
+    """Why the parent kills a worker.
+
+    Attributes
+    ----------
+    serial
+        Number of the task that it is killed for, 0 for none.
+    why
+        In words.
+    timed_out
+        Whether that task took longer than its time limit, which is its answer.
+    """
+
+    serial: int
+    why: str
+    timed_out: bool
 
 
 class State(Enum):
@@ -101,7 +120,7 @@ class Seat:
         self.since = time.monotonic()
         self.answered = 0
         self.reported = 0
-        self.ended_for: tuple[int, str] | None = None
+        self.ended_for: Ending | None = None
         self.killed_at = 0.0
         self.words_of_end = ""
         self.finished = False
@@ -152,6 +171,14 @@ class Seat:
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self._outstanding else None
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """What changes when it gets on; None while nothing is expected of it."""
+        if self.state is not State.READY or not self._outstanding or self.ended_for is not None:
+            return None
+        memory = self._memory
+        return Pulse(self.answered, memory.words[RUNNING], memory.times[PROGRESSED])
 
     @property
     def started_at(self) -> float:

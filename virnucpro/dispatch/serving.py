@@ -18,13 +18,16 @@ from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.shared import SharedMemory
 from virnucpro.runtime.signals import ignore_stops
 
-__all__ = ["RUNNING", "STARTED", "Assignment", "serve"]
+__all__ = ["PROGRESSED", "RUNNING", "STARTED", "Assignment", "serve"]
 
 RUNNING = 0
 """Which shared number counts the task that runs, from 1 on; negative after it, while idle."""
 
 STARTED = 0
 """Which shared time says when it began (monotonic, the same clock for all processes)."""
+
+PROGRESSED = 1
+"""Which shared time says when the worker said last that it gets on; 0 where it never did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ def serve(
     post = Post(outbox, memory.upwards, memory.words, space)
     try:
         worker = assignment.worker_cls()
+        worker._beat = lambda: _beat(memory.times)  # noqa: SLF001 - the dispatcher's part of it
         worker.setup(assignment.gpu_id, assignment.seed, **assignment.keywords)
     except BaseException:  # noqa: BLE001 - SystemExit, too, is a set-up that failed
         post.tell(Tag.SETUP_FAILED, traceback.format_exc())
@@ -77,6 +81,11 @@ def serve(
         worker.cleanup()
     except BaseException:  # noqa: BLE001 - SystemExit, too
         post.tell(Tag.CLEANUP_FAILED, traceback.format_exc())
+
+
+def _beat(times: "memoryview[float]") -> None:
+    # One store, of a number that was not there before: two threads cannot undo each other's.
+    times[PROGRESSED] = time.monotonic()
 
 
 class _Desk:

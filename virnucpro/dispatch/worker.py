@@ -1,7 +1,8 @@
 """What a user of the dispatcher writes."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 __all__ = ["BaseWorker", "WorkerUnusable"]
 
@@ -19,7 +20,17 @@ class BaseWorker(ABC):
 
     A subclass stands at the top level of a module that can be imported. Its ``__init__`` takes no
     arguments and is light; it runs in the worker's process.
+
+    Attributes
+    ----------
+    progress_timeout
+        Longest time in seconds that a task of this class goes on without `progressed`, where the
+        dispatcher is given no other. None, as here, for as long as it takes.
     """
+
+    progress_timeout: ClassVar[float | None] = None
+
+    _beat: Callable[[], object] = staticmethod(lambda: None)
 
     @abstractmethod
     def setup(self, gpu_id: int, seed: int, **kwargs: Any) -> None:  # noqa: ANN401 - whatever run() was given
@@ -47,6 +58,16 @@ class BaseWorker(ABC):
         WorkerUnusable
             To have the worker replaced. Whatever else is raised is the answer to this one task.
         """
+
+    def progressed(self) -> None:
+        """Say that the task gets on: a batch is done, a piece was read. Costs next to nothing.
+
+        For a worker with a `progress_timeout`, or of a dispatcher that was given one: should so
+        much time pass in a task without this word, the worker hangs. It is ended and replaced; the
+        task counts as one whose worker died of it. From any thread; nobody hears it where there is
+        no dispatcher.
+        """
+        self._beat()
 
     def cleanup(self) -> None:  # noqa: B027 - few workers need one
         """Put away what `setup` prepared, after the last task."""

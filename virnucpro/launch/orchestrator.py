@@ -45,6 +45,9 @@ class LaunchOptions:
         Seconds that a file may take, or None.
     start_timeout
         Seconds that a worker may take to set up, or None.
+    progress_timeout
+        Seconds that a worker may go on with a file without progress, before it is taken to hang and
+        the file is begun again; None for what the worker's class says.
     quiet
         Print nothing but warnings.
     """
@@ -53,6 +56,7 @@ class LaunchOptions:
     max_attempts: int = 3
     file_timeout: float | None = None
     start_timeout: float | None = SETUP_S
+    progress_timeout: float | None = None
     quiet: bool = False
 
 
@@ -371,6 +375,7 @@ def _spawner(target: Path, threads: int, options: LaunchOptions) -> ProcessSpawn
         max_attempts=options.max_attempts,
         file_timeout=options.file_timeout,
         setup_timeout=options.start_timeout,
+        progress_timeout=options.progress_timeout,
         environment=thread_variables(threads, os.environ),
         log_folder=target / LOGS_NAME,
         show_ui=_shows_table(options),

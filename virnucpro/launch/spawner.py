@@ -41,6 +41,8 @@ class ProcessSpawner:
         Seconds that a file may take, or None.
     setup_timeout, cleanup_timeout
         Seconds that a worker may take to set up and to put away, or None.
+    progress_timeout
+        Seconds that a worker may go on with a file without progress; None for what its class says.
     environment
         Variables to set in the workers.
     log_folder
@@ -56,6 +58,7 @@ class ProcessSpawner:
         file_timeout: float | None = None,
         setup_timeout: float | None = SETUP_S,
         cleanup_timeout: float | None = 60.0,
+        progress_timeout: float | None = None,
         environment: Mapping[str, str] | None = None,
         log_folder: Path | None = None,
         show_ui: bool = False,
@@ -64,6 +67,7 @@ class ProcessSpawner:
             "max_attempts": max_attempts,
             "setup_timeout": setup_timeout,
             "cleanup_timeout": cleanup_timeout,
+            "progress_timeout": progress_timeout,
             "environment": environment,
             "log_folder": log_folder,
         }
@@ -284,7 +288,7 @@ class _Listener:
         if isinstance(fault, CleanupFailed):
             self._trouble(fault.gpu_id, "clean-up failed", fault.error)
         elif fault.task_id is None:
-            self._trouble(self._gpus.get(fault.worker_id), "died while idle", str(fault.exit))
+            self._trouble(self._gpus.get(fault.worker_id), "died while idle", fault.how)
 
     def _trouble(self, gpu_id: int | None, what: str, error: str) -> None:
         self._results.put(WorkerTrouble(gpu_id, f"{what}: {reason_of(error)}"))

@@ -1,16 +1,18 @@
 """A run in this very process: its only rank, with models that were loaded before.
 
 For a process that does many small runs, one after the other: what it leaves is a run folder as any.
-Nobody watches over the rank here: an error is raised, and a process that dies is its parent's
-business. What it has committed stays, and a resume goes on.
+Nobody watches over the rank here: an error is raised, and a process that dies or hangs is its
+parent's business. What it has committed stays, and a resume goes on.
 """
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.pipeline.budgets import Learnt, merge_budgets, write_budgets
+from virnucpro.pipeline.busy import TellsWhileBusy
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.gpu_worker import run_rank
 from virnucpro.pipeline.job import Job, Reporter
@@ -32,7 +34,12 @@ _STATUS_EVERY_S = 0.5
 
 
 def predict_here(
-    job: Job, execution: Execution, device: Device, reporter: Reporter, models: "Models"
+    job: Job,
+    execution: Execution,
+    device: Device,
+    reporter: Reporter,
+    models: "Models",
+    progressed: Callable[[], object] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Compute what is missing in the run folder, then write its tables.
 
@@ -44,6 +51,8 @@ def predict_here(
         What this process sees.
     models
         Loaded for the encoders, classifier and precision of `job`.
+    progressed
+        Called at each batch, and while files are read and written, from any thread.
 
     Returns
     -------
@@ -57,8 +66,8 @@ def predict_here(
     InputError, RunError, BundleError, OSError
         As the parts raise them; committed segments stay.
     """
-    with open_session(job, execution, reporter) as session:
-        computed = _compute(session, job, execution, device, reporter, models)
+    with TellsWhileBusy(progressed) as busy, open_session(job, execution, reporter) as session:
+        computed = _compute(session, job, execution, device, reporter, models, busy)
         return write_outputs(session, reporter), computed
 
 
@@ -69,6 +78,7 @@ def _compute(
     device: Device,
     reporter: Reporter,
     models: "Models",
+    busy: TellsWhileBusy,
 ) -> int:
     plan = survey_for(session, job, reporter).missing
     if not plan:
@@ -78,8 +88,9 @@ def _compute(
     story = Story(session.run, reporter, execution.log_format)
     story.began(launch.number, len(plan), launch.devices)
     began = time.perf_counter()
-    rank = _OwnRank(StatusFile(session.run, reporter), story, session, task.learnt)
-    with rank:
+    status_file = StatusFile(session.run, reporter)
+    rank = _OwnRank(status_file, story, session, task.learnt, busy.progressed)
+    with busy.leaving_it_to_batches(), rank:
         run_rank(0, 1, rank, task, {0: Share(tuple(plan))}, models)
     seconds = round(time.perf_counter() - began, 3)
     story.over(launch.number, seconds, 0)
@@ -93,7 +104,12 @@ class _OwnRank:
     """Hears what the rank says, as its coordinator would."""
 
     def __init__(
-        self, status_file: StatusFile, story: Story, session: Session, learnt: Learnt
+        self,
+        status_file: StatusFile,
+        story: Story,
+        session: Session,
+        learnt: Learnt,
+        progressed: Callable[[], object],
     ) -> None:
         now = time.monotonic()
         self.status = WorkerStatus(0, WorkerState.RUNNING, os.getpid(), now, now)
@@ -102,6 +118,7 @@ class _OwnRank:
         self._story = story
         self._run = session.run
         self._learnt = learnt
+        self._progressed = progressed
         self._written = 0.0
 
     def put(self, payload: Any) -> None:  # noqa: ANN401 - as it is put
@@ -118,6 +135,7 @@ class _OwnRank:
 
     def progress(self, done: int, total: int) -> None:
         """Take down how far it is."""
+        self._progressed()
         now = time.monotonic()
         self.status = replace(self.status, done=done, total=total, last_heartbeat=now)
         if now - self._written >= _STATUS_EVERY_S:
@@ -126,6 +144,7 @@ class _OwnRank:
 
     def mark(self, place: tuple[int, ...]) -> None:
         """Take down where it is."""
+        self._progressed()
         self.status = replace(self.status, place=place)
 
     def __enter__(self) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from virnucpro import predict
 from virnucpro.cli.main import main
+from virnucpro.dispatch import standstills
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.launch import (
     LauncherOrchestrator,
@@ -24,6 +26,7 @@ from virnucpro.launch.plain import DEEPEST, plain_result
 from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import FileResult, FileStatus
 from virnucpro.launch.summary import readable, table
+from virnucpro.pipeline.execution import Execution
 from virnucpro.runtime.folder_lock import folder_lock
 
 pytestmark = pytest.mark.timeout(60)
@@ -140,6 +143,32 @@ def test_one_that_never_sets_up_keeps_nobody_waiting(workers, files, tmp_path, c
     assert "launch.logs/worker-1.log" in told
     assert "waiting for 2 workers to put away" in told
     assert "3 files: 3 done" in told
+
+
+def test_one_that_gets_no_further_within_a_file_is_ended(
+    workers, files, tmp_path, capsys, monkeypatch
+):
+    """And replaced; one that gets on, however slowly, is let be."""
+    monkeypatch.setattr(standstills, "STACKS_GRACE_S", 0.3)
+    folder = files(done="ok", hangs="sleep 60", slow="slowly 12")
+    command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
+    command += ["--worker", "launch_workers:Obedient", "--progress-timeout", "0.5"]
+    assert main([*command, "--max-attempts", "1"]) == 2
+    assert "3 files: 2 done, 1 failed" in capsys.readouterr().err
+    content = json.loads((tmp_path / "out" / "launch.json").read_text())
+    rows = {Path(one["file"]).stem: one for one in content["files"]}
+    assert {name: (row["status"], row["attempts"]) for name, row in rows.items()} == {
+        "done": ("done", 1),
+        "hangs": ("failed", 1),
+        "slow": ("done", 1),
+    }
+    assert "was ended: it made no progress within 0.5 s" in rows["hangs"]["error"]
+    logs = "".join(log.read_text() for log in (tmp_path / "out" / "launch.logs").iterdir())
+    assert "in sleep" in logs
+
+
+def test_predict_is_held_to_its_own_deadline():
+    assert predict.Worker.progress_timeout == Execution(Path()).deadlines.progress == 600.0
 
 
 def test_how_workers_put_away_is_told(workers, files, tmp_path, capsys):

@@ -32,7 +32,7 @@ def models():
 def do(tmp_path, models):
     """Predict some made-up records in a folder."""
 
-    def run(name, n_records):
+    def run(name, n_records, progressed=lambda: None):
         dice = random.Random(name)
         path = tmp_path / f"{name}.fa"
         path.write_text(
@@ -41,7 +41,8 @@ def do(tmp_path, models):
         folder = RunDirectory(tmp_path / name)
         execution = Execution(folder.root, threads=1, resume=True)
         job = predict_job((str(path),))
-        return folder, predict_here(job, execution, Device("cpu"), SilentReporter(), models)
+        device, reporter = Device("cpu"), SilentReporter()
+        return folder, predict_here(job, execution, device, reporter, models, progressed)
 
     return run
 
@@ -84,6 +85,14 @@ def test_what_ends_a_run_keeps_what_is_committed(do, monkeypatch, tmp_path, erro
     assert computed == progress.units_total - 2 > 0
     launches = json.loads(folder.run_json.read_text())["launches"]
     assert [launch["n_units"] for launch in launches] == [computed + 2, computed]
+
+
+def test_a_batch_is_progress(do):
+    words = []
+    _, (_, computed) = do("told", 70, lambda: words.append(1))
+    assert computed > 1
+    # of each unit each encoder's batches, before and after
+    assert len(words) >= 4 * computed
 
 
 def test_a_second_time_nothing_is_computed(do):
