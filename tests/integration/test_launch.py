@@ -195,6 +195,34 @@ def test_gone_on_with_after_its_end_and_after_a_workers(
     assert main(["verify", str(out / "f1.fa")]) == 0
 
 
+FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["sleep", "deadlock in C", "SIGSTOP"])
+def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, tables):
+    out = tmp_path / "out"
+    plan = {"point": "batch", "how": how, "times": 1, "fired": str(tmp_path / "fired")}
+    done = subprocess.run(
+        [
+            *(sys.executable, FAULTY, json.dumps(plan), "launch", "--input-dir", long_files),
+            *("-o", out, "--gpus", "cpu:2", "--progress-timeout", "3"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "is begun again: worker " in done.stderr
+    assert "it made no progress within 3.0 s" in done.stderr
+    rows = rows_of(out, tables).values()
+    assert [row["status"] for row in rows] == ["done"] * len(SIZES)
+    assert sorted(row["attempts"] for row in rows) == ["1"] * (len(SIZES) - 1) + ["2"]
+    stacks = "".join(log.read_text() for log in out.glob("launch.logs/*"))
+    assert ("in fire" in stacks) == (how != "SIGSTOP")
+
+
 @pytest.mark.parametrize(
     ("signum", "whole_group"), [(signal.SIGTERM, False), (signal.SIGINT, True)]
 )
