@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from virnucpro.pipeline.rank_task import RankChannel, RankTask, Share
-from virnucpro.runtime.imports import uncollected
+from virnucpro.runtime.imports import import_ahead
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.models import Models
@@ -39,8 +39,8 @@ def run_rank(
     """
     # The device mask must be set before torch is imported.
     try:
-        with uncollected():
-            from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415
+        import_ahead(["virnucpro.pipeline.share_work"])
+        from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415
     except ImportError as error:
         error.add_note(
             "either the installation is damaged, or there is too little address space to load it: "

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -26,13 +27,19 @@ def uncollected() -> Iterator[None]:
 
 
 def import_ahead(modules: Sequence[str]) -> None:
-    """Import modules by name.
+    """Import modules by name; nothing happens where all are there.
+
+    A process that does one run after the other comes here for each: what it has made since must
+    stay the collector's.
 
     Raises
     ------
     ImportError
         When there is no such module; and whatever its import raises.
     """
+    new = [name for name in modules if name not in sys.modules]
+    if not new:
+        return
     with uncollected():
-        for name in modules:
+        for name in new:
             importlib.import_module(name)
