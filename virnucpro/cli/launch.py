@@ -195,8 +195,8 @@ def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> N
         folder = arguments.outdir / Path(deadly[0]).relative_to(arguments.input_dir.absolute())
         print(
             f"[virnucpro] {len(deadly):,} files killed their workers, or hung them. To find the "
-            f"sequence that does, and have all others answered: virnucpro predict {deadly[0]} -o {folder} "
-            "--resume, with the same options.",
+            f"sequence that does, and have all others answered: virnucpro predict {deadly[0]} "
+            f"-o {folder} --resume, with the same options.",
             file=sys.stderr,
         )
 
