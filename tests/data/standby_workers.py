@@ -20,4 +20,4 @@ def tell(rank, world_size, results_queue, *args):
 
 
 def unlucky(rank, world_size, results_queue):
-    import no_such_module_of_tests
+    import no_such_module_of_tests  # noqa: F401 - the error is what is wanted

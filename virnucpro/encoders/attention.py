@@ -77,7 +77,8 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     longest = packed.longest
     mixed = varlen_attn(q, k, v, packed.offsets, packed.offsets, longest, longest)
     assert isinstance(mixed, torch.Tensor)  # a pair where auxiliary results are asked for
-    return _filled(mixed, heads)
+    joined, filler = mixed.flatten(1), len(heads) - len(mixed)
+    return pad(joined, (0, 0, 0, filler)) if filler else joined
 
 
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
@@ -86,7 +87,8 @@ def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     On a CPU, bfloat16 goes by plain products, which processors multiply faster than torch's fused
     attention does, and no less exactly.
     """
-    mixed = heads.new_empty(packed.total, *heads.shape[2:])
+    mixed = heads.new_empty(len(heads), *heads.shape[2:])
+    mixed[packed.total :].zero_()
     heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
     by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
     for run in packed.runs:
@@ -96,14 +98,7 @@ def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
             _attend_by_products(q, k, v, run.of(mixed), max(1, _SCORES_AT_ONCE // scores))
         else:
             run.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
-    return _filled(mixed, heads)
-
-
-def _filled(mixed: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
-    """Join the heads, and add the rows that belong to no sequence."""
-    filler = len(heads) - len(mixed)
-    joined = mixed.flatten(1)
-    return pad(joined, (0, 0, 0, filler)) if filler else joined
+    return mixed.flatten(1)
 
 
 def _attend_by_products(

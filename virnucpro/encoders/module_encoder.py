@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -10,6 +11,12 @@ from virnucpro.encoders.packed import Packed, pack
 from virnucpro.errors import InputError
 
 __all__ = ["ModuleEncoder"]
+
+_CPU_STEP: Final = 32
+"""Rows of a matrix on a CPU are a multiple of it. oneDNN makes, and keeps, kernels for each number
+of rows that it meets: with every number among them a rank of 2 MB of weights grew by 600 MB, and
+products took 7 % longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,8 @@ class ModuleEncoder:
 
     def collate(self, batch: Sequence[IntArray]) -> Packed:
         """Lay a batch out on the device; see `Encoder.collate`."""
-        return pack(batch).to(self.device)
+        step = _CPU_STEP if self.device.type == "cpu" else 1
+        return pack(batch, step).to(self.device)
 
     def encode(self, batch: Sequence[IntArray] | Packed) -> torch.Tensor:
         """Turn tokenised sequences into vectors; see `Encoder.encode`."""

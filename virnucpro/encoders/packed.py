@@ -65,8 +65,8 @@ class Packed:
     Attributes
     ----------
     tokens
-        (rows,) int64, ids of all sequences, the longest sequence first. Rows from `total` on, which
-        a tiny batch has (`LEAST_ROWS`), belong to no sequence.
+        (rows,) int64, ids of all sequences, the longest sequence first. Rows from `total` on belong
+        to no sequence: they fill the matrix up to a number of rows that suits the device.
     runs
         The sequences by length, descending; together the first `total` rows, without a gap.
     offsets
@@ -116,13 +116,15 @@ class Packed:
         )
 
 
-def pack(batch: Sequence[IntArray]) -> Packed:
+def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
     """Lay ragged token ids end to end, the longest sequence first; equal lengths as they come.
 
     Parameters
     ----------
     batch
         Arrays of token ids, none of them empty.
+    step
+        The number of rows is made a multiple of it.
 
     Returns
     -------
@@ -134,7 +136,8 @@ def pack(batch: Sequence[IntArray]) -> Packed:
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
     offsets = np.concatenate([[0], np.cumsum(lengths[order])])
-    filler = np.zeros(max(0, LEAST_ROWS - int(offsets[-1])), dtype=np.int64)
+    total = int(offsets[-1])
+    filler = np.zeros(max(LEAST_ROWS, total + -total % step) - total, dtype=np.int64)
     tokens = np.concatenate([*(batch[i] for i in order), filler])
     positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths[order])
     return Packed(

@@ -58,6 +58,13 @@ def test_tiny_batches_are_filled_up_to_the_least_number_of_rows(lengths):
     assert len(packed.tokens) == max(LEAST_ROWS, sum(lengths))
 
 
+@given(LENGTHS, st.integers(1, 64))
+def test_batches_are_filled_up_to_whole_steps(lengths, step):
+    rows = len(pack(ragged(lengths), step).tokens)
+    assert rows >= LEAST_ROWS
+    assert rows == LEAST_ROWS or (rows % step == 0 and rows - step < sum(lengths) <= rows)
+
+
 def test_a_run_views_its_part_of_a_matrix():
     rows = torch.arange(40).view(20, 2)
     assert Run(2, 3, 4).of(rows).shape == (3, 4, 2)
