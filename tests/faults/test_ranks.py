@@ -148,8 +148,8 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
     ]
     assert all(event["exit"] == "SIGKILL" for event in story if event["event"] == "failed")
     assert [event["units"] for event in story if event["event"] == "dealt"] == [[1, 3]]
-    computed = [step["unit"] for step in steps if step["event"] == "computed"]
-    assert sorted(computed) == [0, 1, 2, 3, 4]
+    committed = [step["unit"] for step in steps if step["event"] == "committed"]
+    assert sorted(committed) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from itertools import accumulate
 
 from virnucpro.encoders.placement import device_name
@@ -145,8 +146,8 @@ class ShareWork:
         )
         # Before the commit: who sees the last segment has heard that this rank is done.
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
-        writer.put(segment)
-        self._log.write("computed", f"rank {self._rank}: unit {unit}", unit=unit, rows=len(rows))
+        line = f"rank {self._rank}: unit {unit}"
+        writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
         if self._embedder.learnt != self._learnt:
             self._learnt = self._embedder.learnt
             self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})

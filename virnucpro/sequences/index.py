@@ -139,10 +139,12 @@ class SequenceIndex:
         return self.record_names(np.array([record]))[0]
 
     def record_names(self, records: IntArray) -> list[str]:
-        """Name records, in the order of `records`."""
-        firsts, lasts = self._name_first[records].tolist(), self._name_first[records + 1].tolist()
+        """Name records, in the order of `records`; one that comes often is read once."""
+        distinct, which = np.unique(records, return_inverse=True)
+        firsts, lasts = self._name_first[distinct].tolist(), self._name_first[distinct + 1].tolist()
         read = self._names.read
-        return [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
+        names = [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
+        return [names[number] for number in which.tolist()]
 
     def window_name(self, window: int) -> str:
         """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""
