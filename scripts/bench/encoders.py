@@ -32,6 +32,7 @@ from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.esm2_forward import Esm2
+from virnucpro.encoders.module_encoder import CPU_STEP
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.sizes import PUBLISHED, work_of
@@ -107,7 +108,7 @@ def _sides(config: Esm2Config, precisions: Sequence[str]) -> Iterator[tuple[tupl
     for precision in precisions:
         dtype = DTYPES[precision]
         own = Esm2(config, tensors, CPU, dtype)
-        yield ("ours", precision), lambda batch, own=own: own(pack(batch))
+        yield ("ours", precision), lambda batch, own=own: own(pack(batch, CPU_STEP))
         model = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
         model.load_state_dict(theirs.state_dict())
         yield ("fair-esm", precision), Padded(_fair_esm(model.to(dtype)))

@@ -10,9 +10,9 @@ from virnucpro.encoders.base import IntArray, View
 from virnucpro.encoders.packed import Packed, pack
 from virnucpro.errors import InputError
 
-__all__ = ["ModuleEncoder"]
+__all__ = ["CPU_STEP", "ModuleEncoder"]
 
-_CPU_STEP: Final = 32
+CPU_STEP: Final = 32
 """Rows of a matrix on a CPU are a multiple of it. oneDNN makes, and keeps, kernels for each number
 of rows that it meets: with every number among them a rank of 2 MB of weights grew by 600 MB, and
 products took 7 % longer.
@@ -54,7 +54,7 @@ class ModuleEncoder:
 
     def collate(self, batch: Sequence[IntArray]) -> Packed:
         """Lay a batch out on the device; see `Encoder.collate`."""
-        step = _CPU_STEP if self.device.type == "cpu" else 1
+        step = CPU_STEP if self.device.type == "cpu" else 1
         return pack(batch, step).to(self.device)
 
     def encode(self, batch: Sequence[IntArray] | Packed) -> torch.Tensor:
