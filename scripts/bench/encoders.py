@@ -4,11 +4,11 @@ Peptides of random residues, sorted by length and cut into batches of up to 2,04
 batches for all sides, evenly drawn from all. Peers pad them, as the published tool does; tokens are
 counted without padding. Same random weights on all sides; that all give the same vectors of every
 batch is checked before any figure is printed, and how close they are is printed. Sides take turns
-in one process, with the memory settings that a rank has (peers gain by them, too, and the published
-tool has none: --malloc default); of each batch the least time counts, by the thread's own clock:
-others at work on the machine change caches and clock rates alone. The ceiling is torch.mm at the
-layers' shapes, in the same turns and by the same clock: what its rate would make of the layers'
-products alone.
+in one process, with the C library's own memory settings, as the published tool runs; --malloc rank
+gives all of them those of a rank, by which the peers gain most. Of each batch the least time
+counts, by the thread's own clock: others at work on the machine change caches and clock rates
+alone. The ceiling is torch.mm at the layers' shapes, in the same turns and by the same clock: what
+its rate would make of the layers' products alone.
 
     python scripts/bench/encoders.py [--quick] [--model esm2_t12_35M_UR50D] [--turns 3]
 
@@ -263,7 +263,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=2048, help="of a batch, at most")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--malloc", default="rank", choices=["rank", "default"])
+    parser.add_argument("--malloc", default="system", choices=["system", "rank"])
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.peptides, arguments.batches, arguments.turns = 200, 2, 1
