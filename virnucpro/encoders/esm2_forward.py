@@ -102,7 +102,7 @@ class Esm2:
         stream += layer.out(self._mix(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
-        for stripe in stream.tensor_split(max(1, len(stream) // _STRIPE)):
+        for stripe in stream.tensor_split(-(-len(stream) // _STRIPE)):
             normed = layer.before_widening(stripe).to(self.dtype)
             stripe.add_(layer.narrow(layer.widen(normed)))
 
