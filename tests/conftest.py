@@ -13,6 +13,10 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("virnucpro", deadline=None)  # machines have other work
+settings.load_profile("virnucpro")
 
 _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "shared"))
 

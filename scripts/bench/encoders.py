@@ -32,8 +32,7 @@ from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.esm2_forward import Esm2
-from virnucpro.encoders.module_encoder import CPU_STEP
-from virnucpro.encoders.packed import pack
+from virnucpro.encoders.packed import CPU_STEP, pack
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.sizes import PUBLISHED, work_of
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up

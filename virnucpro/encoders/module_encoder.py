@@ -2,21 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 
 from virnucpro.encoders.base import IntArray, View
-from virnucpro.encoders.packed import Packed, pack
+from virnucpro.encoders.packed import CPU_STEP, Packed, pack
 from virnucpro.errors import InputError
 
-__all__ = ["CPU_STEP", "ModuleEncoder"]
-
-CPU_STEP: Final = 32
-"""Rows of a matrix on a CPU are a multiple of it. oneDNN makes, and keeps, kernels for each number
-of rows that it meets: with every number among them a rank of 2 MB of weights grew by 600 MB, and
-products took 7 % longer.
-"""
+__all__ = ["ModuleEncoder"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import torch
 from virnucpro.encoders.base import IntArray
 
 __all__ = [
+    "CPU_STEP",
     "LEAST_ROWS",
     "Packed",
     "Run",
@@ -28,6 +29,12 @@ LEAST_ROWS: Final = 32
 """Rows of the smallest matrix. Of fewer rows matrix products come from other kernels, with other
 roundings (MKL on AMD: below 4), and a short sequence alone would not give the bits that it gives in
 company.
+"""
+
+CPU_STEP: Final = 32
+"""Rows of a matrix on a CPU are a multiple of it. oneDNN makes, and keeps, kernels for each number
+of rows that it meets: with every number among them a rank of 2 MB of weights grew by 600 MB, and
+products took 7 % longer.
 """
 
 

@@ -12,7 +12,7 @@ from virnucpro.runtime.imports import import_ahead
 if TYPE_CHECKING:
     from virnucpro.pipeline.models import Models
 
-__all__ = ["run_rank"]
+__all__ = ["import_work", "run_rank"]
 
 
 def run_rank(
@@ -37,14 +37,25 @@ def run_rank(
     BundleError, IndexFormatError, OSError
         As the parts raise them; committed segments stay.
     """
-    # The device mask must be set before torch is imported.
+    import_work()
+    from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415 - see `import_work`
+
+    ShareWork(rank, world_size, results, task, shares[rank], models).run()
+
+
+def import_work() -> None:
+    """Import what a rank's work is in, and torch with it: the device mask must be set by then.
+
+    Raises
+    ------
+    ImportError
+        With what may be the matter; and whatever the imports raise.
+    """
     try:
         import_ahead(["virnucpro.pipeline.share_work"])
-        from virnucpro.pipeline.share_work import ShareWork  # noqa: PLC0415
     except ImportError as error:
         error.add_note(
             "either the installation is damaged, or there is too little address space to load it: "
             "torch needs about 2 GB (ulimit -v)"
         )
         raise
-    ShareWork(rank, world_size, results, task, shares[rank], models).run()

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from virnucpro.errors import VirnucproError
-from virnucpro.runtime.imports import import_ahead
 from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.outbox import Outbox
 from virnucpro.runtime.process import Connection, Delivery, receive, wait_for_parent
@@ -35,6 +34,8 @@ STACKS_SIGNAL = signal.SIGUSR1
 """Makes a worker write what all its threads are doing into its log."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 _MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
 """M_MMAP_THRESHOLD (its largest value), M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h, in bytes."""
@@ -95,30 +96,35 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
 
 
 def stand_by(
-    connection: Connection, parent: int, environment: Mapping[str, str], modules: Sequence[str]
+    connection: Connection, delivery: Delivery, parent: int, environment: Mapping[str, str]
 ) -> None:
-    """Set the process up, import what its work will need, and wait for the order to do it.
+    """Set the process up, prepare it for its work, and wait for the order to do it.
 
     The order is a `Setup` and, apart from it, ``(function, arguments)``: from there on it is as in
-    `run_child`. A parent that sends none ends this process.
+    `run_child`. A parent that sends none ends this process. What is printed meanwhile goes where
+    the order says; an error is raised when there is somebody to hear it.
 
     Parameters
     ----------
+    delivery
+        Holds a function without arguments, which prepares.
     environment
         Variables to set before anything is imported; those of the order may add to them.
-    modules
-        By their names. One that cannot be imported is left to the worker's function, which meets
-        the same error where it is heard.
     """
     _settle(connection, parent, environment)
-    with contextlib.suppress(Exception):
-        import_ahead(modules)
+    output = _HeldOutput()
+    failed: BaseException | None = None
+    try:
+        cast("Callable[[], object]", delivery.open())()
+    except BaseException as error:  # noqa: BLE001 - told as soon as there is an order
+        failed = error
     orders = receive(connection), receive(connection)
     if orders[0] is None or orders[1] is None:
         os._exit(0)
     setup = cast("Setup", orders[0].open())
     os.environ.update(setup.environment)
-    _carry_out(connection, orders[1], setup)
+    output.release(setup.log)
+    _carry_out(connection, orders[1], setup, failed)
 
 
 def _settle(connection: Connection, parent: int, environment: Mapping[str, str]) -> None:
@@ -130,11 +136,17 @@ def _settle(connection: Connection, parent: int, environment: Mapping[str, str])
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
 
 
-def _carry_out(connection: Connection, delivery: Delivery, setup: Setup) -> None:
+def _carry_out(
+    connection: Connection,
+    delivery: Delivery,
+    setup: Setup,
+    failed: BaseException | None = None,
+) -> None:
+    """Do the work, or tell that its preparation has failed, and end the process."""
     outbox = Outbox(connection.fileno())
     codes: list[int] = []
     atexit.register(_leave, codes)  # as the first one, so that all others run before it
-    codes.append(_run(outbox, delivery, setup))
+    codes.append(_run(outbox, delivery, setup, failed))
     if codes[0] != 0:
         sys.exit(codes[0])
 
@@ -152,7 +164,7 @@ def _leave(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
-def _run(outbox: Outbox, delivery: Delivery, setup: Setup) -> int:
+def _run(outbox: Outbox, delivery: Delivery, setup: Setup, failed: BaseException | None) -> int:
     try:
         if setup.log is not None:
             _redirect(setup.log)
@@ -160,6 +172,8 @@ def _run(outbox: Outbox, delivery: Delivery, setup: Setup) -> int:
         # Sent before a worker that hangs is ended: its log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
+        if failed is not None:
+            raise failed  # noqa: TRY301 - told as an error of the function is
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
         function(setup.rank, setup.world_size, outbox, *arguments)
     except SystemExit as error:
@@ -234,7 +248,7 @@ def _choose_signals() -> None:
 
 def _redirect(log: Path) -> None:
     """Append standard output and error to `log`, on the descriptors: C code writes there too."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    descriptor = os.open(log, _APPEND, 0o666)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # the parent was started with it closed
             stream.flush()
@@ -242,6 +256,41 @@ def _redirect(log: Path) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     sys.stdout, sys.stderr = _line_writer(1), _line_writer(2)
+
+
+class _HeldOutput:
+    """Keeps standard output and error in memory until it is known where they go."""
+
+    def __init__(self) -> None:
+        self._descriptors: tuple[int, int] | None = None
+        if sys.stdout is None or sys.stderr is None:  # the parent was started with it closed
+            return
+        self._descriptors = os.dup(1), os.dup(2)
+        self._held = os.memfd_create("virnucpro-output")
+        os.dup2(self._held, 1)
+        os.dup2(self._held, 2)
+
+    def release(self, log: Path | None) -> None:
+        """Give the streams back, and write what was held to the log, or to standard error."""
+        if self._descriptors is None:
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in enumerate(self._descriptors, start=1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        with os.fdopen(self._held, "rb") as held:
+            held.seek(0)
+            text = held.read()
+        if text:
+            with contextlib.suppress(OSError):  # a full disk, a closed terminal: it informs
+                _append(text, log)
+
+
+def _append(text: bytes, log: Path | None) -> None:
+    descriptor = os.dup(2) if log is None else os.open(log, _APPEND, 0o666)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(text)
 
 
 def _line_writer(descriptor: int) -> TextIO:

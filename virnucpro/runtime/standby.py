@@ -1,7 +1,7 @@
 """Processes that are started before it is known what they will do."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,21 +17,23 @@ _DEATH_S = 10.0
 
 
 class Standby:
-    """A process for each of the first ranks: it masks its device, imports modules, and waits.
+    """A process for each of the first ranks: it masks its device, prepares itself, and waits.
 
     Importing torch takes a second, in which the parent finds out what there is to do. Who starts
     workers takes the processes from here as far as they go, and starts others where one is missing,
-    dead, or made for another device. Use it as a context manager, in a thread that outlives the
-    work: the kernel kills the processes when it ends.
+    dead, or made for another device. An error in the preparation is that of the worker. Use it as a
+    context manager, in a thread that outlives the work: the kernel kills the processes when it
+    ends.
 
     Parameters
     ----------
     devices
         One a process; the process of rank r gets the r-th.
-    modules
-        What each imports, by name, after the mask is set.
+    prepare
+        What each does after the mask is set: a function of a module, without arguments.
     threads
-        Threads that the numeric libraries of a process may use; None leaves it to them.
+        Threads that the numeric libraries of a process may use; None leaves it to them. They read
+        it as they are imported: a worker whose order says another number has to tell them so.
 
     Notes
     -----
@@ -39,7 +41,10 @@ class Standby:
     """
 
     def __init__(
-        self, devices: Sequence[Device], modules: Sequence[str], threads: int | None = None
+        self,
+        devices: Sequence[Device],
+        prepare: Callable[[], object],
+        threads: int | None = None,
     ) -> None:
         self._children: dict[int, tuple[Device, Child]] = {}
         variables = thread_variables(threads, os.environ)
@@ -50,7 +55,7 @@ class Standby:
                     child = Child(
                         f"virnucpro-rank-{rank:04d}",
                         stand_by,
-                        (os.getpid(), environment, tuple(modules)),
+                        (Sealed(prepare), os.getpid(), environment),
                     )
                     self._children[rank] = device, child
             except OSError:

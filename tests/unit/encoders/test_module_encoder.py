@@ -1,0 +1,19 @@
+"""What an encoder makes of a batch on its device."""
+
+import numpy as np
+import torch
+
+from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.packed import CPU_STEP
+
+CPU = torch.device("cpu")
+
+
+def test_batches_on_a_cpu_have_whole_steps_of_rows():
+    rows = []
+    encoder = ModuleEncoder(
+        "x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), CPU
+    )
+    for n in (1, CPU_STEP, CPU_STEP + 1, 5 * CPU_STEP - 1):
+        encoder.encode([np.zeros(n, np.int64)])
+    assert rows == [CPU_STEP, CPU_STEP, 2 * CPU_STEP, 5 * CPU_STEP]
