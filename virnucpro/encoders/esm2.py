@@ -25,6 +25,9 @@ __all__ = ["Esm2Config", "load", "recognise"]
 _UNUSED: Final = ("lm_head.", "contact_head.")
 """Parts of fair-esm's module that no embedding needs."""
 
+_FREQUENCIES: Final = ".inv_freq"
+"""How the names of the rotary positions' frequencies end, of which each layer has its own."""
+
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     """Open an ESM-2 encoder.
@@ -55,6 +58,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     require_room(spec.name, shapes.values(), precision, device, device_bytes(place))
     tensors = _tensors(path, config)
     check(shapes, tensors, path)
+    _check_frequencies(tensors, path)
     model = Esm2(config, tensors, place, dtype)
     return ModuleEncoder(spec.name, config.embed_dim, "protein", tokenise_residues, model, place)
 
@@ -73,7 +77,9 @@ def recognise(path: Path) -> EncoderSpec | None:
         return None
     require_intact(path)
     config, tensors = read_checkpoint(path)
-    check_layout(tensor_shapes(config), _with_angles(tensors, config), path)
+    needed = _with_frequencies(tensors, config)
+    check_layout(tensor_shapes(config), needed, path)
+    _check_frequencies(needed, path)
     files = {"weights": path.name}
     return EncoderSpec(
         path.stem, "esm2", "protein", config.embed_dim, path.parent, files, asdict(config)
@@ -91,13 +97,25 @@ def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
                 f"{path}: the checkpoint is of {own}, and the encoder's settings say {config}. "
                 "Take settings and weights from the same model."
             )
-    return _with_angles(tensors, config)
+    return _with_frequencies(tensors, config)
 
 
-def _with_angles(
+def _with_frequencies(
     tensors: Mapping[str, torch.Tensor], config: Esm2Config
 ) -> dict[str, torch.Tensor]:
-    """Leave out what no embedding needs, and add the angles where a file does without them."""
-    angles = inverse_frequencies(config.embed_dim // config.attention_heads)
-    names = [name for name in tensor_shapes(config) if name.endswith(".inv_freq")]
-    return dict.fromkeys(names, angles) | without(tensors, _UNUSED)
+    """Leave out what no embedding needs, and add the frequencies that a file does without."""
+    computed = inverse_frequencies(config.embed_dim // config.attention_heads)
+    names = [name for name in tensor_shapes(config) if name.endswith(_FREQUENCIES)]
+    return dict.fromkeys(names, computed) | without(tensors, _UNUSED)
+
+
+def _check_frequencies(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    for name, tensor in tensors.items():
+        if not name.endswith(_FREQUENCIES):
+            continue
+        exact = tensor.float()
+        if not (exact.isfinite() & (exact >= 0)).all():
+            raise BundleError(
+                f"{path}: tensor {name!r} holds numbers that are negative, infinite or none (NaN): "
+                "rotary positions turn by no such angle. Get the file again."
+            )

@@ -1,6 +1,7 @@
 """ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
 
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -10,7 +11,7 @@ from virnucpro.encoders.attention import attention_on
 from virnucpro.encoders.dense import Product, has_kernels
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.packed import Packed, mean_of_runs
-from virnucpro.encoders.rotary import Rotation, side_by_side, turn
+from virnucpro.encoders.rotary import Rotation, rotations, side_by_side, turn
 
 __all__ = ["Esm2"]
 
@@ -39,6 +40,7 @@ class _Layer(NamedTuple):
     before_widening: _Step
     widen: _Step
     narrow: _Step
+    rotation: Rotation
 
 
 class Esm2:
@@ -66,13 +68,14 @@ class Esm2:
         source = _Source(tensors, device, dtype)
         table = tensors["embed_tokens.weight"].to(device, torch.float32)
         self._embedding = table * _NOT_MASKED if config.token_dropout else table
+        names = [f"layers.{number}" for number in range(config.num_layers)]
+        frequencies = (tensors[f"{name}.self_attn.rot_emb.inv_freq"] for name in names)
         self._layers = [
-            source.layer(f"layers.{number}", self._heads) for number in range(config.num_layers)
+            source.layer(name, self._heads, rotation)
+            for name, rotation in zip(names, rotations(frequencies, device), strict=True)
         ]
         self._last_norm = source.norm("emb_layer_norm_after")
-        head_dim = config.embed_dim // self._heads
-        self._rotation = Rotation(head_dim, device)
-        self._mix = attention_on(device, dtype, head_dim)
+        self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
         """Give the mean over residues, <cls> and <eos> left out: (n, dim) float32.
@@ -87,10 +90,11 @@ class Esm2:
     def hidden(self, packed: Packed) -> torch.Tensor:
         """Give the last layer's representation after the final norm: (rows, dim) float32."""
         stream = self._embedding[packed.tokens]
-        factors = self._rotation.factors(packed)
-        for layer in self._layers:
-            self._attend(layer, stream, packed, factors)
-            self._widen(layer, stream)
+        for rotation, layers in groupby(self._layers, lambda layer: layer.rotation):
+            factors = rotation.factors(packed)
+            for layer in layers:
+                self._attend(layer, stream, packed, factors)
+                self._widen(layer, stream)
         return self._last_norm(stream)
 
     def _attend(
@@ -114,7 +118,7 @@ class _Source(NamedTuple):
     device: torch.device
     dtype: torch.dtype
 
-    def layer(self, name: str, heads: int) -> _Layer:
+    def layer(self, name: str, heads: int, rotation: Rotation) -> _Layer:
         return _Layer(
             self.norm(f"{name}.self_attn_layer_norm"),
             self._joined(f"{name}.self_attn", heads),
@@ -122,6 +126,7 @@ class _Source(NamedTuple):
             self.norm(f"{name}.final_layer_norm"),
             self._product(f"{name}.fc1", gelu=True),
             self._product(f"{name}.fc2"),
+            rotation,
         )
 
     def norm(self, name: str) -> _Step:

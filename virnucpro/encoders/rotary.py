@@ -1,12 +1,13 @@
 """Rotary positions: queries and keys turned by an angle that grows with the position."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import torch
 
 from virnucpro.encoders.packed import Packed
 
-__all__ = ["Rotation", "inverse_frequencies", "side_by_side", "turn"]
+__all__ = ["Rotation", "inverse_frequencies", "rotations", "side_by_side", "turn"]
 
 _KEPT: Final = 4096
 """Positions whose angles are kept from batch to batch: 2 MiB for heads of 128 channels."""
@@ -14,6 +15,8 @@ _KEPT: Final = 4096
 
 def inverse_frequencies(head_dim: int) -> torch.Tensor:
     """Give the rotation of each pair of channels, in radians a position: (head_dim / 2,) float32.
+
+    They are what a file says that has none of its own.
 
     Source: Su et al. 2021, RoFormer, base 10,000; written as in fair-esm's ``RotaryEmbedding``.
     """
@@ -47,14 +50,16 @@ class Rotation:
 
     Parameters
     ----------
-    head_dim
-        Channels of a head.
+    frequencies
+        (head_dim / 2,) radians a position, of any floating-point type. As fair-esm does, they are
+        taken as a file has them: a file in half precision has them rounded (.75 for .749894), and
+        whatever was trained on its vectors was trained with those.
     device
         Where the tables are.
     """
 
-    def __init__(self, head_dim: int, device: torch.device) -> None:
-        self._frequencies = inverse_frequencies(head_dim).to(device)
+    def __init__(self, frequencies: torch.Tensor, device: torch.device) -> None:
+        self._frequencies = frequencies.to(device, torch.float32)
         self._kept = self._angles(0)
 
     def table(self, longest: int) -> torch.Tensor:
@@ -69,7 +74,7 @@ class Rotation:
     def factors(self, packed: Packed) -> torch.Tensor:
         """Give the factors of each token, by its position: (rows, head_dim / 2) complex64.
 
-        They are the same in all layers, and with them one kernel turns a whole batch.
+        They are the same in all layers of one rotation, and one kernel turns a whole batch.
         """
         return self.table(max(1, packed.longest))[packed.positions]
 
@@ -77,6 +82,23 @@ class Rotation:
         place = torch.arange(positions, dtype=torch.float32, device=self._frequencies.device)
         angles = torch.outer(place, self._frequencies)
         return torch.complex(angles.cos(), angles.sin())
+
+
+def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list[Rotation]:
+    """Give each layer its rotation, the same one to all layers whose frequencies are equal.
+
+    Parameters
+    ----------
+    frequencies
+        (head_dim / 2,) of each layer, as `Rotation` takes them.
+    device
+        Where the tables are.
+    """
+    made: dict[tuple[float, ...], Rotation] = {}
+    return [
+        made.setdefault(tuple(of_layer.float().tolist()), Rotation(of_layer, device))
+        for of_layer in frequencies
+    ]
 
 
 def turn(heads: torch.Tensor, factors: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from virnucpro.cli.main import main
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.pickles import read_state_dict
-from virnucpro.encoders.registry import load_encoder, open_spec
+from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -94,10 +94,18 @@ def test_types_are_kept_and_heads_are_left_out(tmp_path, stand_ins):
         content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
     content["model"] = {name: tensor.half() for name, tensor in content["model"].items()}
     torch.save(content, tmp_path / "esm2_tiny.pt")
-    convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+    entry = convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
     tensors = load_file(tmp_path / "protein.safetensors")
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
     assert not [name for name in tensors if name.startswith(("lm_head", "contact_head"))]
+    frequencies = "layers.1.self_attn.rot_emb.inv_freq"
+    assert torch.equal(
+        tensors[frequencies], content["model"]["encoder.sentence_encoder." + frequencies]
+    )
+    spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
+    own, theirs = load_encoder(spec), load_encoder(open_spec(tmp_path / "esm2_tiny.pt"))
+    tokens = own.tokenise([b"MKTAYIAKQRQISFVKSH" * 9])
+    assert torch.equal(own.encode(tokens), theirs.encode(tokens))
 
 
 @pytest.mark.parametrize(
@@ -135,8 +143,6 @@ def test_a_converted_encoder_loads(tmp_path, stand_ins):
         "protein",
         {"weights": "protein.safetensors"},
     )
-    from virnucpro.encoders.registry import EncoderSpec
-
     spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
     assert load_encoder(spec).dim == 32
 

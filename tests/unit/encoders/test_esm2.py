@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from esm.model.esm2 import ESM2
+from esm.pretrained import load_model_and_alphabet_core
 from safetensors.torch import save_file
 
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
@@ -352,34 +353,92 @@ def test_missing_weights_are_named(fair_esm):
         load_encoder(spec)
 
 
-def test_stored_halves_are_computed_with_in_fp32(fair_esm, proteins):
-    path, model = fair_esm()
+def fair_esms_own(path):
+    """Load a checkpoint as fair-esm does, with the very numbers of the file."""
+    with pytest.warns(UserWarning, match="Regression weights not found"):
+        model, _ = load_model_and_alphabet_core(path.stem, torch.load(path, weights_only=False))
+    return model.eval()
 
-    def halve(tensors):
+
+def halve(tensors, dtype=torch.float16):
+    tensors.update({name: tensor.to(dtype) for name, tensor in tensors.items()})
+
+
+def with_computed_frequencies(path):
+    """Leave a checkpoint's frequencies out: a copy of it, whose encoder computes them."""
+    content = torch.load(path, weights_only=False)
+    content["model"] = {
+        name: tensor for name, tensor in content["model"].items() if "inv_freq" not in name
+    }
+    torch.save(content, path.with_name("esm2_other.pt"))
+    return path.with_name("esm2_other.pt")
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 128, 2)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("alter", [dict, peaky], ids=["plain", "peaky"])
+def test_stored_halves_are_computed_with_in_fp32(fair_esm, proteins, shape, dtype, alter):
+    path, model = fair_esm(*shape)
+    change(path, model, alter)
+    change(path, model, lambda tensors: halve(tensors, dtype))
+    sequences = proteins([1, 9, 200, 1022])
+    expected = reference(fair_esms_own(path), sequences)
+    own, other = (
+        encoder.encode(encoder.tokenise(sequences))
+        for encoder in map(load_encoder, map(open_spec, (path, with_computed_frequencies(path))))
+    )
+    torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
+    assert (other - expected).abs().max() > 1e-5, "it is the file's frequencies that do it"
+
+
+def test_each_layer_turns_by_the_frequencies_that_the_file_has_for_it(fair_esm, proteins):
+    path, model = fair_esm(4, 48, 4)
+    change(path, model, peaky)
+
+    def alter(tensors):
         for name, tensor in tensors.items():
-            if not name.endswith("inv_freq"):
-                tensors[name] = tensor.half()
+            if "layers.1." in name and "inv_freq" in name:
+                tensor.mul_(0.9)
+            if "layers.2." in name and "inv_freq" in name:
+                tensor.mul_(0).add_(torch.rand(len(tensor)).sort().values)
 
-    change(path, model, halve)
+    change(path, model, alter)
     encoder = load_encoder(open_spec(path))
-    vectors = encoder.encode(encoder.tokenise(proteins([9, 200])))
-    expected = reference(model, proteins([9, 200]))
-    torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-5)
+    sequences = proteins([1, 40, 300, 300])
+    tokens = encoder.tokenise(sequences)
+    expected = reference(fair_esms_own(path), sequences)
+    torch.testing.assert_close(encoder.encode(tokens), expected, rtol=0, atol=1e-5)
+    assert torch.equal(encoder.encode(tokens[:1]), encoder.encode(tokens)[:1])
 
 
-def test_angles_are_computed_whatever_a_file_says_of_them(fair_esm, proteins):
+FREQUENCIES = "layers.1.self_attn.rot_emb.inv_freq"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.tensor([1.0, -0.5, 0.1, 0.01]),
+        torch.tensor([1.0, 0.5, torch.inf, 0.01]),
+        torch.tensor([1.0, 0.5, 0.1, torch.nan]),
+        torch.tensor([1.0, 0.5, 0.1, 1e300], dtype=torch.float64),
+        torch.ones(3),
+        torch.ones(4, 1),
+        torch.ones(4, dtype=torch.int64),
+    ],
+    ids=["negative", "infinite", "nan", "too large", "few", "matrix", "integers"],
+)
+def test_frequencies_that_are_none_are_refused_by_name(fair_esm, wrong):
     path, model = fair_esm()
-    tokens = load_encoder(open_spec(path)).tokenise(proteins([300]))
-    exact = load_encoder(open_spec(path)).encode(tokens)
-
-    def halve(tensors):
-        for name, tensor in tensors.items():
-            if name.endswith("inv_freq"):
-                tensors[name] = tensor.half()
-
-    change(path, model, halve)
-    assert torch.equal(load_encoder(open_spec(path)).encode(tokens), exact)
-    assert (reference(model, proteins([300])) - exact).abs().max() > 1e-5
+    whole = open_spec(path)
+    content = torch.load(path, weights_only=False)
+    content["model"]["encoder.sentence_encoder." + FREQUENCIES] = wrong
+    torch.save(content, path)
+    own = {name: t.clone() for name, t in model.state_dict().items()}
+    save_file(own | {FREQUENCIES: wrong}, path.with_suffix(".safetensors"))
+    bundled = dataclasses.replace(whole, files={"weights": "esm2_tiny.safetensors"})
+    for attempt in (lambda: open_spec(path), lambda: load_encoder(bundled)):
+        with pytest.raises(BundleError, match=r"esm2_tiny.*layers\.1\..*inv_freq"):
+            attempt()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

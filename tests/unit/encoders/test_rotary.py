@@ -3,7 +3,7 @@ import torch
 from esm.rotary_embedding import RotaryEmbedding
 
 from virnucpro.encoders.packed import pack
-from virnucpro.encoders.rotary import Rotation, side_by_side, turn
+from virnucpro.encoders.rotary import Rotation, inverse_frequencies, rotations, side_by_side, turn
 
 HEADS, WIDTH = 3, 8
 
@@ -16,7 +16,7 @@ def test_products_of_queries_and_keys_are_those_after_fair_esms_rotation():
     arranged = torch.stack(
         [side_by_side(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
     )
-    turn(arranged, Rotation(WIDTH, torch.device("cpu")).factors(packed))
+    turn(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
     for run in packed.runs:
         q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
         expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
@@ -34,7 +34,7 @@ def test_pairs_stand_side_by_side_in_each_head():
 
 def test_halves_are_turned_in_fp32_and_rounded_once():
     packed = pack([np.zeros(3000, np.int64)])
-    factors = Rotation(WIDTH, torch.device("cpu")).factors(packed)
+    factors = Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed)
     exact = torch.randn(3000, HEADS, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
     half, whole = exact.clone(), exact.float()
     turn(half, factors)
@@ -43,9 +43,19 @@ def test_halves_are_turned_in_fp32_and_rounded_once():
 
 
 def test_tables_of_short_sequences_are_kept_and_those_of_long_ones_are_not():
-    rotation = Rotation(WIDTH, torch.device("cpu"))
+    rotation = Rotation(inverse_frequencies(WIDTH), torch.device("cpu"))
     short, long = rotation.table(100), rotation.table(100_000)
     assert rotation.table(60).data_ptr() == short.data_ptr()
     assert torch.equal(long[:100], short)
     assert rotation.table(100_000).data_ptr() != long.data_ptr()
     assert len(rotation.table(100_000)) == 100_000
+
+
+def test_layers_of_equal_frequencies_have_one_rotation():
+    exact = inverse_frequencies(WIDTH)
+    layers = [exact, exact.clone(), exact.half(), exact, exact.half().double()]
+    made = rotations(layers, torch.device("cpu"))
+    assert [made.index(rotation) for rotation in made] == [0, 0, 2, 0, 2]
+    assert made[0] is made[3]
+    assert not torch.equal(made[2].table(9), made[0].table(9))
+    torch.testing.assert_close(made[2].table(9).angle()[1], exact.half().float())
