@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -12,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.permissions import who_opens
 from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
 from virnucpro.durable import write_file
@@ -113,11 +115,17 @@ def find_bundle(name_or_path: str) -> Path:
     ------
     UsageError
         When there is no such bundle.
+    BundleError
+        When it may be there, behind a folder that is closed to this process.
     """
     known = _known()
     folder = known.get(name_or_path, Path(name_or_path).absolute())
-    if folder.is_dir():
+    if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where a folder is closed
         return folder
+    installed = data_folder().bundle(Path(name_or_path).name)
+    for place in (installed, folder):
+        if (advice := who_opens(place / MANIFEST, whole=place)) is not None:
+            raise BundleError(f"{name_or_path}: cannot be looked for. {advice}")
     fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
         name_or_path in published_names()
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from virnucpro.bundles.permissions import DENIED, advice_on_reading
 from virnucpro.bundles.verify import FileDigest
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
@@ -98,10 +99,10 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BundleError(
-            f"{path}: cannot be read ({error.strerror}). A bundle is a folder with a {MANIFEST}: "
-            "check its path."
-        ) from error
+        otherwise = f"A bundle is a folder with a {MANIFEST}: check its path."
+        advice = advice_on_reading(path, error, otherwise)
+        message = f"{path}: cannot be read ({error.strerror}). {advice}"
+        raise BundleError(message) from (None if error.errno in DENIED else error)
     return parse_manifest(content, path)
 
 

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.permissions import new_file_mode
 from virnucpro.bundles.verify import verify_file
 from virnucpro.errors import BundleError
 
@@ -33,11 +35,21 @@ class InstalledEncoder:
         """
         for name in self.entry.files.values():
             verify_file(self.folder, name, self.manifest.files[name])
-            try:
-                os.link(self.folder / name, folder / name)
-            except OSError:
-                shutil.copyfile(self.folder / name, folder / name)
+            _link_or_copy(self.folder / name, folder / name)
         return self.entry
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Share a file, opened to those who may read new ones; what cannot be shared so is copied."""
+    mode = stat.S_IMODE(source.stat().st_mode)
+    wanted = mode | new_file_mode(target.parent)
+    try:
+        os.link(source, target)
+        if wanted != mode:
+            target.chmod(wanted)
+    except OSError:
+        target.unlink(missing_ok=True)
+        shutil.copyfile(source, target)
 
 
 def installed_encoders(folder: Path) -> list[InstalledEncoder]:

@@ -13,7 +13,7 @@ __all__ = ["write_tensors"]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write safetensors; each tensor keeps its type.
+    """Write safetensors; each tensor keeps its type, and the file the mode of any new one.
 
     Raises
     ------
@@ -22,7 +22,11 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """
     own = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
+        # save_file puts another file in its place, which is its owner's alone
+        path.touch()
+        mode = path.stat().st_mode
         save_file(own, path)
+        path.chmod(mode)
     except (OSError, SafetensorError) as error:
         raise BundleError(
             f"{path}: cannot be written ({error}). See to the disk, and repeat the command."

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from virnucpro.bundles.permissions import DENIED, advice_on_reading
 from virnucpro.errors import BundleError
 
 __all__ = ["FileDigest", "digest", "verify_file"]
@@ -42,9 +43,10 @@ def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
     try:
         found = digest(path)
     except OSError as error:
+        advice = advice_on_reading(path, error, "Get the bundle again.")
         raise BundleError(
-            f"{path}: the bundle's file cannot be read ({error.strerror}). Get the bundle again."
-        ) from error
+            f"{path}: the bundle's file cannot be read ({error.strerror}). {advice}"
+        ) from (None if error.errno in DENIED else error)
     if found.bytes != wanted.bytes:
         raise BundleError(
             f"{path}: has {found.bytes:,} bytes where the bundle's manifest says "

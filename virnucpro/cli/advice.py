@@ -1,6 +1,10 @@
 """What to do when the machine, and not the input, is what fails."""
 
 import errno
+import os
+from pathlib import Path
+
+from virnucpro.bundles.permissions import DENIED, who_opens
 
 __all__ = ["advice_for"]
 
@@ -41,4 +45,14 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
     if code in _MEND:
         return f"{_MEND[code]}, then repeat the command{' with --resume' if resumable else ''}"
+    if code in DENIED and (closed := _closed_file(error)) is not None:
+        return closed
     return None if code is None else _ELSEWHERE.get(code)
+
+
+def _closed_file(error: OSError | MemoryError) -> str | None:
+    """Say whose permission is lacking where it was a file that could not be read."""
+    name = getattr(error, "filename", None)
+    if not isinstance(name, str | bytes | os.PathLike) or not os.path.isfile(name):
+        return None
+    return who_opens(Path(os.fsdecode(name)))

@@ -1,5 +1,6 @@
 import argparse
 import errno
+import os
 
 import pytest
 
@@ -34,3 +35,13 @@ def test_the_command_line_knows_which_commands_resume(command, resumes, monkeypa
     monkeypatch.setattr(entry, "_parser", parser)
     assert entry.main(command) == 1
     assert ("--resume" in capsys.readouterr().err) == resumes
+
+
+def test_a_file_that_may_not_be_read_is_no_folder_to_make_writable(tmp_path, monkeypatch):
+    path = tmp_path / "closed"
+    path.write_text("")
+    denied = OSError(errno.EACCES, "Permission denied", str(path))
+    assert "writable" in advice_for(denied, resumable=True)
+    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != path)
+    assert f"chmod u+r {path}" in advice_for(denied, resumable=True)
+    assert "writable" in advice_for(OSError(errno.EACCES, "x", str(tmp_path)), resumable=False)
