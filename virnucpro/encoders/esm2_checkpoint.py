@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.pickles import read_pickle
+from virnucpro.encoders.pickles import is_plain_tensor, read_pickle
 from virnucpro.errors import BundleError
 
 __all__ = ["read_checkpoint"]
@@ -47,11 +47,10 @@ def _by_bare_name(content: Mapping[object, object], path: Path) -> dict[str, tor
             raise BundleError(
                 f"{path}: among the names of its tensors is {name!r}, no text. Get the file again."
             )
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            kind = value.layout if isinstance(value, torch.Tensor) else type(value).__name__
+        if not is_plain_tensor(value):
             raise BundleError(
-                f"{path}: {name!r} is no plain tensor ({kind}). Get the file again, in the format "
-                "that fair-esm publishes."
+                f"{path}: {name!r} is no plain tensor ({_kind(value)}). Get the file again, in the "
+                "format that fair-esm publishes."
             )
         if _bare(name) in tensors:
             raise BundleError(
@@ -60,6 +59,12 @@ def _by_bare_name(content: Mapping[object, object], path: Path) -> dict[str, tor
             )
         tensors[_bare(name)] = value
     return tensors
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.layout} on {value.device}"
+    return type(value).__name__
 
 
 def _config_of(settings: Namespace, path: Path) -> Esm2Config:

@@ -4,10 +4,12 @@ import re
 import warnings
 import zlib
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from typing import TypeGuard
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from virnucpro.encoders.weights import read_safetensors
 from virnucpro.errors import BundleError
 
-__all__ = ["count_tensors", "read_pickle", "read_state_dict", "require_intact"]
+__all__ = ["count_tensors", "is_plain_tensor", "read_pickle", "read_state_dict", "require_intact"]
 
 
 def read_pickle(path: Path) -> object:
@@ -28,11 +30,15 @@ def read_pickle(path: Path) -> object:
     BundleError
         When it cannot be read, or holds anything else; nothing of it has run.
     """
+    archived = is_zipfile(path)
+    if archived:
+        with _archive(path) as archive:
+            _require_stored(archive, path)
     try:
         with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
             # torch asks users to report odd pickles to it
             warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=archived)
     except UnpicklingError as error:
         raise BundleError(
             f"{path}: is refused, and nothing of it was run ({_refusal(error)}). A checkpoint "
@@ -58,10 +64,18 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     if not isinstance(content, Mapping) or not content:
         raise BundleError(f"{path}: holds no tensors by name. Get the file again.")
     for name, tensor in content.items():
-        plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
-        if not isinstance(name, str) or not plain:
+        if not isinstance(name, str) or not is_plain_tensor(tensor):
             raise BundleError(f"{path}: holds {name!r}, which is no tensor. Get the file again.")
     return dict(content)
+
+
+def is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    """Say whether it is a tensor with a number in each place: none that is sparse, none on meta."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+    )
 
 
 def count_tensors(path: Path) -> int:
@@ -86,16 +100,30 @@ def count_tensors(path: Path) -> int:
 def require_intact(path: Path) -> None:
     """Hold every part of an archive against its checksum, which torch's own reader does not.
 
-    It reads all of the file: to be done once, where a job is made.
+    It reads all of the file, and no more than that: to be done once, where a job is made.
 
     Raises
     ------
     BundleError
-        When the file was changed after it was written, or is no zip archive.
+        When the file was changed after it was written, is no zip archive, or one that torch.save
+        does not write.
     """
+    with _archive(path) as archive:
+        _require_stored(archive, path)
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise BundleError(
+            f"{path}: is damaged: {damaged} in it is not what its checksum says. Get the file "
+            "again."
+        )
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[ZipFile]:
+    """Open an archive; what goes wrong while it is open is an error of the file."""
     try:
         with ZipFile(path) as archive:
-            damaged = archive.testzip()
+            yield archive
     except BadZipFile as error:
         raise BundleError(
             f"{path}: is no archive of torch.save ({error}): it is damaged, or in the format "
@@ -106,10 +134,22 @@ def require_intact(path: Path) -> None:
         raise BundleError(
             f"{path}: cannot be read as a checkpoint ({error}). Get the file again."
         ) from error
-    if damaged is not None:
+
+
+def _require_stored(archive: ZipFile, path: Path) -> None:
+    """Refuse parts that are compressed or lie over each other, by which a small file holds much."""
+    parts = archive.infolist()
+    squeezed = next((part for part in parts if part.compress_type != ZIP_STORED), None)
+    if squeezed is not None:
         raise BundleError(
-            f"{path}: is damaged: {damaged} in it is not what its checksum says. Get the file "
-            "again."
+            f"{path}: {squeezed.filename} in it is compressed, which torch.save does not do. Get "
+            "the file again, from its publisher."
+        )
+    held, size = sum(part.file_size for part in parts), path.stat().st_size
+    if held > size:
+        raise BundleError(
+            f"{path}: is said to hold {held:,} bytes, and has {size:,}. Get the file again, from "
+            "its publisher."
         )
 
 

@@ -12,7 +12,7 @@ from virnucpro.bundles.tensor_files import write_tensors
 from virnucpro.cli.main import main
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.packed import pack
-from virnucpro.encoders.pickles import read_state_dict
+from virnucpro.encoders.pickles import read_pickle, read_state_dict
 from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -42,6 +42,7 @@ def test_a_state_dict_comes_out_as_it_was_saved_in_either_format(tmp_path, archi
         ({}, "holds no tensors by name"),
         ({"a": 1}, "holds 'a', which is no tensor"),
         ({3: torch.zeros(1)}, "holds 3, which is no tensor"),
+        ({"a": torch.zeros(1, device="meta")}, "holds 'a', which is no tensor"),
         ({"a": Widget()}, r"nothing of it was run \(it names \S*Widget\)"),
         (nn.Linear(2, 2), r"nothing of it was run \(it names torch\.nn\.modules\.linear\.Linear\)"),
     ],
@@ -70,6 +71,45 @@ def test_a_pickle_that_is_no_checkpoint_is_refused(tmp_path):
     for name in ("x.pt", "y.pt", "none.pt"):
         with pytest.raises(BundleError, match=name):
             read_checkpoint(tmp_path / name)
+
+
+def repacked(path, compression=zipfile.ZIP_STORED, times=1):
+    """Write an archive's parts anew, and list one of them so many times."""
+    with zipfile.ZipFile(path) as archive:
+        parts = [(part.filename, archive.read(part)) for part in archive.infolist()]
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in parts:
+            archive.writestr(name, content)
+        largest = max(archive.filelist, key=lambda part: part.file_size)
+        archive.filelist += [largest] * (times - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"compression": zipfile.ZIP_DEFLATED}, r"\S+ in it is compressed"),
+        ({"compression": zipfile.ZIP_LZMA}, r"\S+ in it is compressed"),
+        ({"times": 1000}, r"said to hold [\d,]+ bytes, and has [\d,]+"),
+    ],
+    ids=["deflated", "lzma", "overlapping"],
+)
+def test_a_checkpoint_that_holds_more_than_its_bytes_is_refused_unread(
+    tmp_path, stand_ins, monkeypatch, change, message
+):
+    stand_ins.publish(tmp_path)
+    for name, place in (
+        ("esm2_tiny.pt", tmp_path / "esm2_tiny.pt"),
+        ("pytorch_model.bin", tmp_path),
+    ):
+        path = tmp_path / name
+        repacked(path)
+        open_spec(place)
+        repacked(path, **change)
+        with monkeypatch.context() as patch:
+            patch.setattr(zipfile.ZipFile, "open", None)
+            for read in (open_spec, lambda _, path=path: read_pickle(path)):
+                with pytest.raises(BundleError, match=rf"{name}: .*{message}"):
+                    read(place)
 
 
 def test_another_checkpoint_is_no_fair_esm(tmp_path):

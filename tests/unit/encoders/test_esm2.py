@@ -285,6 +285,7 @@ def test_wrong_tensors_are_named_with_their_file(fair_esm, damage, message):
         (lambda model: model.update({3: torch.zeros(1)}), "names of its tensors is 3, no text"),
         (lambda model: model.update({NORM: "x"}), f"'{NORM}' is no plain tensor .str."),
         (lambda model: model.update({NORM: torch.ones(32).to_sparse()}), "torch.sparse_coo"),
+        (lambda model: model.update({NORM: torch.ones(32, device="meta")}), "tensor .*on meta"),
         (
             lambda model: model.update({"emb_layer_norm_after.weight": torch.zeros(32)}),
             "two tensors for 'emb_layer_norm_after.weight'",
@@ -292,7 +293,7 @@ def test_wrong_tensors_are_named_with_their_file(fair_esm, damage, message):
         (lambda model: model.update({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
         (lambda model: model.pop(NORM), "missing: 'emb_layer_norm_after.weight'"),
     ],
-    ids=["key", "value", "sparse", "twice", "tiny numbers", "missing"],
+    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers", "missing"],
 )
 def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, damage, message):
     path, _ = fair_esm()
