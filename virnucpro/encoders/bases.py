@@ -27,6 +27,8 @@ def _letters() -> bytes:
 _LETTERS: Final = _letters()
 """Upper case of a letter; N for any other byte, so that none can spell a special token."""
 
+_FIRST, _LAST = "[CLS]", "[SEP]"
+
 
 class BaseTokeniser:
     """Applies a tokenizer.json to bases, whole and unpadded.
@@ -45,7 +47,7 @@ class BaseTokeniser:
     Raises
     ------
     BundleError
-        When the file cannot be read or is no tokeniser.
+        When the file cannot be read, is no tokeniser, or puts other tokens around a sequence.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,13 +56,20 @@ class BaseTokeniser:
         )  # read by every call of the library
         try:
             self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            enclosed = _puts_between_ends(self._tokenizer)
         except Exception as error:
             # the library raises bare Exception for a malformed file
             raise BundleError(
                 f"{path}: cannot be read as a tokenizer.json ({error}). Get the file again."
             ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        if not enclosed:
+            raise BundleError(
+                f"{path}: does not put a sequence between {_FIRST} and {_LAST}, with which the "
+                "model was trained: its vectors would be others. Get the file again, from its "
+                "publisher."
+            )
 
     @property
     def vocabulary_size(self) -> int:
@@ -77,3 +86,9 @@ class BaseTokeniser:
         texts = [sequence.translate(_LETTERS).decode("ascii") for sequence in sequences]
         encodings = self._tokenizer.encode_batch_fast(texts)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+
+def _puts_between_ends(tokenizer: Tokenizer) -> bool:
+    ends = tokenizer.token_to_id(_FIRST), tokenizer.token_to_id(_LAST)
+    inside = tokenizer.encode("ACGT", add_special_tokens=False).ids
+    return None not in ends and tokenizer.encode("ACGT").ids == [ends[0], *inside, ends[1]]

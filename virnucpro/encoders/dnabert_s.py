@@ -159,13 +159,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     config = DnabertSConfig.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
     require_room(spec.name, shapes_of(spec), precision, device, device_bytes(place))
-    tokeniser = BaseTokeniser(spec.file("tokenizer"))
-    if tokeniser.vocabulary_size > config.vocab_size:
-        raise BundleError(
-            f"{spec.file('tokenizer')}: gives ids up to {tokeniser.vocabulary_size - 1}, and "
-            f"the model of {path} has {config.vocab_size} tokens. "
-            "Take both files from the same model."
-        )
+    tokeniser = _tokeniser(spec.file("tokenizer"), config)
     with unfilled():
         model = DnabertS(config)
     tensors = {name.removeprefix("bert."): t for name, t in read_state_dict(path).items()}
@@ -182,7 +176,8 @@ def recognise(path: Path) -> EncoderSpec | None:
     Raises
     ------
     BundleError
-        When config.json cannot be read, or lacks a setting; when the weights are damaged.
+        When config.json cannot be read, or lacks a setting; when the weights are damaged; when
+        tokenizer.json is not this model's.
     """
     source = path / _SETTINGS
     weights = next((name for name in _WEIGHTS if (path / name).is_file()), None)
@@ -202,11 +197,23 @@ def recognise(path: Path) -> EncoderSpec | None:
             f"{source}: says {config.num_hidden_layers:,} layers, and {weights} holds {found:,} "
             "tensors in all. Take settings and weights from the same model."
         )
+    _tokeniser(path / _TOKENIZER, config)
     name = path.resolve().name
     files = {"weights": weights, "tokenizer": _TOKENIZER}
     return EncoderSpec(
         name, "dnabert_s", "nucleotide", config.hidden_size, path, files, asdict(config)
     )
+
+
+def _tokeniser(path: Path, config: DnabertSConfig) -> BaseTokeniser:
+    """Open a tokeniser, none of whose ids the model lacks."""
+    tokeniser = BaseTokeniser(path)
+    if tokeniser.vocabulary_size > config.vocab_size:
+        raise BundleError(
+            f"{path}: gives ids up to {tokeniser.vocabulary_size - 1}, and the model beside it has "
+            f"{config.vocab_size} tokens. Take both files from the same model."
+        )
+    return tokeniser
 
 
 def _start(module: nn.Module) -> None:

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import string
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -127,6 +129,51 @@ def test_a_damaged_file_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"tokenizer\.json.*Get the file again"):
         BaseTokeniser(path)
+
+
+def _without_ends(settings):
+    settings["post_processor"] = None
+
+
+def _with_one_end(settings):
+    del settings["post_processor"]["single"][-1]
+
+
+def _with_another_end(settings):
+    settings["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [3]
+
+
+def _with_an_end_twice(settings):
+    settings["post_processor"]["single"].append(settings["post_processor"]["single"][-1])
+
+
+def _with_ends_by_another_name(settings):
+    for one in settings["added_tokens"]:
+        one["content"] = one["content"].replace("[CLS]", "<s>")
+    settings["model"]["vocab"]["<s>"] = settings["model"]["vocab"].pop("[CLS]")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _without_ends,
+        _with_one_end,
+        _with_another_end,
+        _with_an_end_twice,
+        _with_ends_by_another_name,
+    ],
+)
+def test_a_file_that_leaves_the_ends_out_is_refused(dnabert, change):
+    folder, _ = dnabert()
+    spec = open_spec(folder)
+    settings = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(settings))
+    load_encoder(spec)
+    change(settings)
+    (folder / "tokenizer.json").write_text(json.dumps(settings))
+    for attempt in (lambda: open_spec(folder), lambda: load_encoder(spec)):
+        with pytest.raises(BundleError, match=r"tokenizer\.json: .* between \[CLS\] and \[SEP\]"):
+            attempt()
 
 
 def test_a_missing_file_is_named(tmp_path):
