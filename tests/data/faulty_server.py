@@ -206,6 +206,23 @@ class _Handler(BaseHTTPRequestHandler):
     def _redirects_to_a_file(self, _content):
         self._status(302, Location="file:///etc/hostname")
 
+    def _redirects_to_ftp(self, _content):
+        self._status(302, Location="ftp://127.0.0.1/x")
+
+    def _redirects_nowhere(self, _content):
+        self._status(302)
+
+    def _never_answers(self, _content):
+        self.server.released.wait(10)
+        self.close_connection = True
+
+    def _breaks_off_where_no_length_was_said(self, content):
+        """Half of the file the first time, and ranges of it from then on."""
+        if self.headers["Range"]:
+            self._whole(content)
+        else:
+            self._no_length_and_breaks_off(content)
+
     def _encodes(self, content):
         self._head(200, len(content), Content_Encoding="gzip")
         self._body(content)

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import h5py
 import pytest
 
 from virnucpro.bundles import published
@@ -18,6 +20,8 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
+from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.packed import pack
 from virnucpro.errors import BundleError
 
 pytestmark = pytest.mark.timeout(60)
@@ -118,33 +122,101 @@ def test_fetched_verified_converted_and_predicted_with(
     assert first.startswith("open_0_chunk_1")
 
 
+STRETCHES = [(0, 500), (500, 1000)]
+"""Windows of 500 of a record of 1,000 bases, as the published tool cuts it."""
+
+
+AMINO_ACIDS = "FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
+"""Of the codons in the order T, C, A, G. Source: NCBI's genetic code 1."""
+
+TRANSLATION = dict(zip(map("".join, itertools.product("TCAG", repeat=3)), AMINO_ACIDS, strict=True))
+
+
+def reverse_complement(bases):
+    return bases[::-1].translate(str.maketrans("ACGT", "TGCA"))
+
+
+def open_frames(bases):
+    """Give frame, bases and peptide of each frame without a stop."""
+    for strand, text in (("F", bases), ("R", reverse_complement(bases))):
+        for shift in range(3):
+            ends = range(shift + 3, len(text) + 1, 3)
+            peptide = "".join(TRANSLATION[text[end - 3 : end]] for end in ends)
+            if peptide and "*" not in peptide:
+                yield f"{strand}{shift + 1}", text[shift : ends[-1] + 1], peptide
+
+
+@pytest.fixture
+def input_and_items(tmp_path, small_fasta):
+    """A FASTA of five windows, and its items' (name, bases, peptide) by the published rules."""
+    lines = small_fasta.read_text().splitlines()
+    texts = [bases for bases in lines[1::2] if len(bases) > 1000][:2]
+    records = {"long": texts[0][:1000], "short": texts[1][:480], "crumb": texts[1][480:520]}
+    records["turned"] = reverse_complement(texts[1][520:700])
+    path = tmp_path / "few.fa"
+    path.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
+    windows = [
+        (f"{name}_chunk_{number}", bases[start:end])
+        for name, bases in records.items()
+        for number, (start, end) in enumerate(STRETCHES, 1)
+        if start < len(bases)
+    ]
+    items = [
+        (name + frame, stretch, peptide)
+        for name, bases in windows
+        for frame, stretch, peptide in open_frames(bases)
+    ]
+    return path, items
+
+
+def fair_esms_vectors(path, peptides):
+    """Give the means over residues, (n, dim), of the model that fair-esm itself loads."""
+    import torch
+    from esm.pretrained import load_model_and_alphabet_core
+
+    with pytest.warns(UserWarning, match="Regression weights not found"):
+        model, alphabet = load_model_and_alphabet_core(
+            path.stem, torch.load(path, weights_only=False)
+        )
+    convert = alphabet.get_batch_converter()
+    vectors = []
+    for peptide in peptides:
+        with torch.no_grad():
+            found = model.eval()(convert([("", peptide)])[2], repr_layers=[model.num_layers])
+        vectors.append(found["representations"][model.num_layers][0, 1:-1].mean(0))
+    return torch.stack(vectors)
+
+
 def test_the_numbers_are_those_of_the_published_modules(
-    fetch, stand_ins, published_files, tmp_path
+    fetch, stand_ins, published_files, tmp_path, input_and_items, tables
 ):
     import torch
-
-    from virnucpro.classify.head import load_head
-    from virnucpro.encoders.packed import pack
-    from virnucpro.encoders.registry import load_encoder, open_spec
 
     bundle = fetch()
     assert (bundle.window, bundle.tiling, bundle.genetic_code) == (500, "published", 1)
     assert [spec.view for spec in bundle.encoders] == ["nucleotide", "protein"]
-    peptides = [b"MKTAYIAKQRQISFVKSH", b"GAVLI"]
-    own = load_encoder(bundle.encoders[1])
-    theirs = load_encoder(open_spec(published_files / "esm2_tiny.pt"))
-    assert torch.equal(own.encode(own.tokenise(peptides)), theirs.encode(theirs.tokenise(peptides)))
+    fasta, items = input_and_items
+    run = tmp_path / "run"
+    arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "--precision", "fp32", "-q"]
+    assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
+    names, stretches, peptides = zip(*items, strict=True)
     module = stand_ins.write_dnabert_s(tmp_path)
-    encoder = load_encoder(bundle.encoders[0])
-    tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
-    with torch.inference_mode():
-        expected = module(pack(tokens))
-    assert torch.allclose(encoder.encode(tokens), expected, atol=1e-6)
-    classifier = stand_ins.write_classifier(tmp_path / "again.pth")
-    vectors = torch.randn(5, stand_ins.ESM2_WIDTH + stand_ins.DNABERT_WIDTH)
-    with torch.inference_mode():
-        expected = torch.softmax(classifier(vectors), dim=1)
-    assert torch.allclose(load_head(bundle.head).scores(vectors), expected, atol=1e-6)
+    tokens = BaseTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
+    with torch.no_grad():
+        nucleotide = module(pack(tokens))
+    protein = fair_esms_vectors(published_files / "esm2_tiny.pt", peptides)
+    expected = torch.cat([nucleotide, protein], dim=1)
+    with h5py.File(run / "embeddings.h5") as file:
+        assert file["sequence_ids"].asstr()[:].tolist() == list(names)
+        found = torch.from_numpy(file["embeddings"][:])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        classifier = stand_ins.write_classifier(tmp_path / "again.pth")
+        scores = torch.softmax(classifier(expected), dim=1)
+    rows = tables(run / "prediction_results.txt")
+    assert [row["Sequence_ID"] for row in rows] == list(names)
+    written = torch.tensor([[float(row["score1"]), float(row["score2"])] for row in rows])
+    torch.testing.assert_close(written, scores, rtol=0, atol=1e-5)
 
 
 PASSING = [
@@ -181,7 +253,7 @@ LASTING = [
     *((fault, "times in a row") for fault in PASSING if fault != "asks_to_wait"),
     ("says_longer", r"ended after [\d,]+ of [\d,]+ bytes"),
     ("says_shorter", "is not the published file"),
-    ("no_length_and_breaks_off", "is not the published file"),
+    ("no_length_and_breaks_off", "had not said how many there are, and what arrived is not the"),
     (lambda content: bytes(len(content)), "is not the published file"),
     (lambda _: b"<html>please log in</html>", "begins like a web page"),
     (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
@@ -191,8 +263,10 @@ LASTING = [
     (401, r"who asks \(401"),
     (407, r"proxy wants to know who asks \(407"),
     (400, r"the server refuses \(400"),
-    ("redirects_for_ever", "refuses"),
-    ("redirects_to_a_file", "refuses"),
+    ("redirects_for_ever", r"again and again, the last time to http://\S+esm2_tiny\.pt"),
+    ("redirects_to_a_file", "redirects to file:///etc/hostname, and only http and https are"),
+    ("redirects_to_ftp", r"redirects to ftp://127\.0\.0\.1/x, and only http and https are"),
+    ("redirects_nowhere", r"the server refuses \(302"),
     ("encodes", r"encoded \(gzip\)"),
     ("drips", r"bytes came in 0 seconds, which is too few"),
     ("drips_its_head", r"bytes came in 0 seconds, which is too few"),
@@ -201,6 +275,7 @@ LASTING = [
     ("redirects_to_half_an_address", "makes no sense"),
     ("redirects_to_no_name", "makes no sense"),
     ("nothing_there", r"none of its bytes to give \(416"),
+    (416, r"none of its bytes to give \(416"),
 ]
 
 
@@ -217,6 +292,7 @@ def test_what_fails_for_good_is_a_clear_error_and_a_repeat_gets_it(
     assert f"{server.url}/esm2_tiny.pt" in str(caught.value)
     assert "esm2_tiny.pt" in str(caught.value)
     assert any(word in str(caught.value) for word in ("VIRNUCPRO_MIRROR_ESM2", "Get the file"))
+    assert "\n" not in str(caught.value)
     assert entries(data) == []
     del server.always["esm2_tiny.pt"], server.head_faults["esm2_tiny.pt"]
     assert fetch(recipe=alone).name == alone.name
@@ -314,13 +390,51 @@ def test_a_missing_file_is_known_before_gigabytes_are_fetched(fetch, server):
     server.always["500_model.pth"] = 404
     with pytest.raises(BundleError, match=r"500_model\.pth: there is no such file"):
         fetch()
-    assert [method for method, *_ in server.requests if method == "GET"] == []
+    gets = [target for method, target, _ in server.requests if method == "GET"]
+    assert {target.rpartition("/")[2] for target in gets} == {"500_model.pth"}
 
 
-@pytest.mark.parametrize("status", [403, 405, 501])
-def test_a_server_that_does_not_tell_sizes_is_no_obstacle(fetch, alone, server, status):
-    server.head_faults["esm2_tiny.pt"] = status
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(400, 401, 403, 404, 405, 416, 500, 501),
+        *("never_answers", "hangs_up", "talks_nonsense", "redirects_for_ever", "says_far_longer"),
+    ],
+)
+def test_a_head_that_fails_in_whatever_way_is_no_obstacle(fetch, alone, server, fault):
+    server.head_faults["esm2_tiny.pt"] = fault
     assert fetch(recipe=alone).name == alone.name
+    assert [method for method, *_ in server.requests if method == "HEAD"] != []
+
+
+def test_sizes_are_known_where_only_get_tells_them(fetch, server, monkeypatch):
+    """Space is asked for before gigabytes are fetched."""
+    import shutil
+
+    for name in ("config.json", "tokenizer.json", "pytorch_model.bin", "esm2_tiny.pt"):
+        server.head_faults[name] = 405
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16_100_000))
+    with pytest.raises(BundleError, match=r"GB of disk are needed there"):
+        fetch()
+
+
+def test_a_body_cut_off_whose_length_nobody_said_is_gone_on_with(fetch, alone, server):
+    server.always["esm2_tiny.pt"] = "breaks_off_where_no_length_was_said"
+    assert fetch(recipe=alone).name == alone.name
+    half = (server.folder / "esm2_tiny.pt").stat().st_size // 2
+    assert server.asked("esm2_tiny.pt") == [None, f"bytes={half}-"]
+
+
+def test_what_came_without_a_length_is_kept_for_the_next_fetch(fetch, alone, server, data):
+    server.always["esm2_tiny.pt"] = "no_length_and_breaks_off"
+    with pytest.raises(BundleError, match=r"bytes have arrived and are kept"):
+        fetch(recipe=alone)
+    kept = (data.downloads / "esm2_tiny.pt.part").stat().st_size
+    server.always.clear()
+    server.requests.clear()
+    fetch(recipe=alone)
+    assert server.asked("esm2_tiny.pt") == [f"bytes={kept}-"]
 
 
 def test_a_disk_too_small_is_known_before_anything_is_fetched(fetch, server, monkeypatch):

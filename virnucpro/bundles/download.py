@@ -1,50 +1,37 @@
 """One file over HTTP: whole or resumable, in spite of whatever the network does.
 
-urllib and http.client are all that is used: proxies are those of the environment. What has arrived
-stays in ``<name>.part`` and is gone on with by a range request, on the condition that the file is
-still the same (If-Range with the server's own validator, and its length).
+What has arrived stays in ``<name>.part`` and is gone on with by a range request, on the condition
+that the file is still the same (If-Range with the server's own validator, and its length).
 """
 
 import http.client
 import json
 import os
-import ssl
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import Final, TypeVar
 
-from virnucpro import __version__
+from virnucpro.bundles.connection import NothingBeyondError, open_address
 from virnucpro.bundles.http_answers import (
     ChangedError,
     Placement,
     RefusedError,
     TransientError,
-    judge_status,
     placement_of,
     size_of,
     validator_of,
 )
-from virnucpro.bundles.metered import handlers
 from virnucpro.durable import sync_folder, write_file
 from virnucpro.errors import BundleError
 
-__all__ = ["Patience", "Progress", "download", "remote_size"]
+__all__ = ["Patience", "Progress", "download", "remote_size", "require"]
 
 T = TypeVar("T")
 
 Progress = Callable[[str, int, int | None], None]
 """Hears the file's name, the bytes that have arrived, and those that are expected, if known."""
-
-_NO_WORD_ON_THE_FILE: Final = frozenset(
-    {HTTPStatus.FORBIDDEN, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
-)
-"""What servers say to HEAD although they would give the file: mirrors with signed addresses, some
-proxies."""
 
 _BLOCK: Final = 1 << 18
 _PROGRESS_BYTES: Final = 1 << 20
@@ -83,50 +70,28 @@ class _Arrived:
     size: int | None
 
 
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never from an encrypted connection to a plain one."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            fp.close()
-            raise RefusedError(
-                f"it redirects from an encrypted connection to a plain one ({newurl})"
-            )
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 def remote_size(url: str, hint: str, patience: Patience, most: int) -> int | None:
     """Ask how many bytes a file has; None where the server does not say.
 
-    See `download` for the parameters.
+    A server that fails to answer HEAD, in whatever way, may give the file all the same: it is asked
+    by a GET then, whose content is not read. See `download` for the parameters.
 
     Raises
     ------
     BundleError
         When it cannot be had at all; as `download`.
     """
-    request = urllib.request.Request(url, method="HEAD", headers=_headers())  # noqa: S310 - http(s) alone, see published.py
 
-    def ask() -> int | None:
-        try:
-            with _open(request, patience) as response:
-                size = size_of(response.headers)
-                _refuse_more_than(most, size)
-                return size
-        except RefusedError as error:
-            if error.status in _NO_WORD_ON_THE_FILE:
-                return None
-            raise
+    def ask(method: str) -> int | None:
+        with _open(url, {}, patience, method) as response:
+            size = size_of(response.headers)
+            _refuse_more_than(most, size)
+            return size
 
-    return _patiently(ask, lambda: 0, url, hint, patience)
+    try:
+        return ask("HEAD")
+    except (RefusedError, TransientError):
+        return _patiently(lambda: ask("GET"), lambda: 0, url, hint, patience)
 
 
 def download(
@@ -135,9 +100,13 @@ def download(
     hint: str,
     patience: Patience,
     most: int,
+    check: Callable[[Path], None],
     progress: Progress | None = None,
 ) -> None:
     """Bring a file here; it appears under `target` when all of it has arrived.
+
+    A server that says neither the length nor where the content ends may have broken off: what does
+    not pass the check then is gone on with. Of a content that is whole nothing is kept.
 
     Parameters
     ----------
@@ -151,14 +120,16 @@ def download(
         When to give up.
     most
         Bytes that the file does not exceed: what is longer is refused as soon as that is known.
+    check
+        Raises BundleError where a file is not the one that was wanted.
     progress
         Hears how it goes.
 
     Raises
     ------
     BundleError
-        When the server refuses, or the network fails too often in a row; the message names the
-        address, what has arrived and what to do.
+        When the server refuses, when the network fails too often in a row, or when what arrived is
+        another file; the message names the address, what has arrived and what to do.
     OSError
         When it cannot be written here.
     """
@@ -166,7 +137,13 @@ def download(
     tell = progress or _nobody
 
     def bring() -> None:
-        _attempt(url, part, patience, most, lambda have, size: tell(target.name, have, size))
+        whole = _attempt(
+            url, part, patience, most, lambda have, size: tell(target.name, have, size)
+        )
+        if whole:
+            require(part, check, hint)
+        else:
+            _require_or_ask_for_more(part, check)
 
     _patiently(bring, lambda: _size(part), url, hint, patience)
     part.replace(target)
@@ -204,41 +181,62 @@ def _patiently(
             wait *= 2
 
 
+def require(path: Path, check: Callable[[Path], None], hint: str) -> None:
+    """Hold a whole file against `check`, as `download` takes it; remove what is another file.
+
+    Raises
+    ------
+    BundleError
+        As `check`, with a note that it has been removed.
+    """
+    try:
+        check(path)
+    except BundleError as error:
+        path.unlink()
+        error.add_note(f"It has been removed: the same command fetches it anew. {hint}")
+        raise
+
+
+def _require_or_ask_for_more(part: Path, check: Callable[[Path], None]) -> None:
+    try:
+        check(part)
+    except BundleError:
+        raise TransientError(
+            f"the connection ended after {_size(part):,} bytes, the server had not said how many "
+            "there are, and what arrived is not the published file"
+        ) from None
+
+
 def _attempt(
     url: str, part: Path, patience: Patience, most: int, tell: Callable[[int, int | None], None]
-) -> None:
-    """Bring all that is missing, or raise with whatever has arrived on the disk."""
+) -> bool:
+    """Bring all that is missing, or raise with whatever has arrived on the disk.
+
+    Returns
+    -------
+    Whether it is certain that nothing is missing.
+    """
     known, have = _read_notes(part, url), _size(part)
     if have and have == known.size:
-        return
-    headers = _headers()
+        return True
+    headers = {}
     if have and known.validator:
-        headers |= {"Range": f"bytes={have}-", "If-Range": known.validator}
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - as above
+        headers = {"Range": f"bytes={have}-", "If-Range": known.validator}
     try:
-        with _open(request, patience) as response:
+        with _open(url, headers, patience) as response:
             placement = placement_of(response.status, response.headers, have, known.size)
             _refuse_more_than(most, placement.size)
             fresh = _Arrived(url, validator_of(response.headers), placement.size)
             _write_notes(part, replace(known, size=fresh.size) if placement.start else fresh)
-            _receive(response, part, placement, most, tell)
-    except _NothingBeyondError as whole:
-        if not have:
-            raise RefusedError("the server has none of its bytes to give (416)") from None
+            return _receive(response, part, placement, most, tell)
+    except NothingBeyondError as whole:
         if whole.size != have:
             part.unlink(missing_ok=True)
             raise ChangedError("the server's file has changed since the last attempt") from None
+        return True
     except (ChangedError, _TooLongError):
         part.unlink(missing_ok=True)
         raise
-
-
-class _NothingBeyondError(Exception):
-    """The server has no byte beyond those that arrived (416); `size` is what it says it has."""
-
-    def __init__(self, size: int | None) -> None:
-        super().__init__()
-        self.size = size
 
 
 class _TooLongError(RefusedError):
@@ -253,27 +251,12 @@ def _refuse_more_than(most: int, size: int | None) -> None:
         )
 
 
-def _open(request: urllib.request.Request, patience: Patience) -> http.client.HTTPResponse:
-    """Send a request through the environment's proxies; tell lasting failures from passing ones."""
-    opener = urllib.request.build_opener(_SafeRedirects, *handlers(patience.window))
-    try:
-        response: http.client.HTTPResponse = opener.open(request, timeout=patience.silence)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                raise _NothingBeyondError(size_of(error.headers, beyond=True)) from None
-            raise judge_status(error.code, error.reason, error.headers) from None
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise RefusedError(f"its certificate cannot be trusted ({error.reason})") from None
-        raise TransientError(f"cannot be reached ({error.reason})") from None
-    except (ValueError, http.client.InvalidURL) as error:
-        raise RefusedError(
-            f"the address, or one that it redirects to, makes no sense ({error})"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise TransientError(f"the connection failed ({error!r})") from None
-    return response
+def _open(
+    url: str, headers: Mapping[str, str], patience: Patience, method: str = "GET"
+) -> http.client.HTTPResponse:
+    return open_address(
+        url, headers, silence=patience.silence, window=patience.window, method=method
+    )
 
 
 def _receive(
@@ -282,8 +265,11 @@ def _receive(
     placement: Placement,
     most: int,
     tell: Callable[[int, int | None], None],
-) -> None:
+) -> bool:
+    """Write what arrives behind what there is; say whether its end was the content's."""
     have = placement.start
+    # the end of a range need not be the file's
+    framed = not have and (response.length is not None or response.chunked)
     with part.open("r+b" if have else "wb") as stream:
         stream.seek(have)
         stream.truncate()
@@ -297,6 +283,7 @@ def _receive(
         os.fsync(stream.fileno())
     if placement.size is not None and have != placement.size:
         raise TransientError(f"the connection ended after {have:,} of {placement.size:,} bytes")
+    return framed or placement.size is not None
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
@@ -305,10 +292,6 @@ def _read(response: http.client.HTTPResponse) -> bytes:
         return response.read1(_BLOCK)
     except (OSError, http.client.HTTPException) as error:
         raise TransientError(f"the connection broke off ({error!r})") from None
-
-
-def _headers() -> dict[str, str]:
-    return {"User-Agent": f"virnucpro/{__version__}", "Accept-Encoding": "identity"}
 
 
 def _nobody(_name: str, _have: int, _size: int | None) -> None:
@@ -334,7 +317,15 @@ def _write_notes(part: Path, known: _Arrived) -> None:
 def _read_notes(part: Path, url: str) -> _Arrived:
     """Recall what a part belongs to; without a note of this very address it belongs to nothing."""
     try:
-        known = _Arrived(**json.loads(_notes(part).read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return _Arrived(url, None, None)
-    return known if known.url == url else _Arrived(url, None, None)
+        content = json.loads(_notes(part).read_bytes())
+    except (FileNotFoundError, ValueError):
+        content = None
+    match content:
+        case {
+            "url": str(known),
+            "validator": str() | None as validator,
+            "size": int() | None as size,
+        }:
+            if known == url:
+                return _Arrived(url, validator, size)
+    return _Arrived(url, None, None)

@@ -10,7 +10,7 @@ from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import require_content
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
 from virnucpro.bundles.data_folder import DataFolder, require_space
-from virnucpro.bundles.download import Patience, Progress, download, remote_size
+from virnucpro.bundles.download import Patience, Progress, download, remote_size, require
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.bundles.shared_files import InstalledEncoder, find_encoder
@@ -125,18 +125,29 @@ def _downloaded(
     }
     require_space(data.downloads, _bytes_to_write(files, paths, sizes))
     for file in files:
-        path, url = paths[file.name], urls[file.name]
+        path, check = paths[file.name], _check(file, urls[file.name], listener)
         if file in missing:
-            listener.stage(f"fetching {url}")
-            download(url, path, _hint(file), patience, file.most_bytes, listener.progress)
-        listener.stage(f"verifying {path.name}")
-        try:
-            require_content(path, file.checksum, url)
-        except BundleError as error:
-            path.unlink()
-            error.add_note(f"It has been removed: the same command fetches it anew. {_hint(file)}")
-            raise
+            listener.stage(f"fetching {urls[file.name]}")
+            download(
+                urls[file.name],
+                path,
+                _hint(file),
+                patience,
+                file.most_bytes,
+                check,
+                listener.progress,
+            )
+        else:
+            require(path, check, _hint(file))
     return paths
+
+
+def _check(file: PublishedFile, url: str, listener: Listener) -> Callable[[Path], None]:
+    def check(path: Path) -> None:
+        listener.stage(f"verifying {file.name}")
+        require_content(path, file.checksum, url)
+
+    return check
 
 
 def _bytes_to_write(

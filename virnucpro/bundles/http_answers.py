@@ -33,17 +33,14 @@ _MEANING: Final[Mapping[int, str]] = {
     HTTPStatus.NOT_FOUND: "there is no such file on the server",
     HTTPStatus.GONE: "the file has been taken away from the server",
     HTTPStatus.METHOD_NOT_ALLOWED: "the server does not answer such a question",
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: "the server has none of its bytes to give",
     HTTPStatus.NOT_IMPLEMENTED: "the server does not answer such a question",
     HTTPStatus.PROXY_AUTHENTICATION_REQUIRED: "the proxy wants to know who asks",
 }
 
 
 class RefusedError(Exception):
-    """Asking again would not help; `status` is the server's, where one answered."""
-
-    def __init__(self, reason: str, status: int | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
+    """Asking again would not help."""
 
 
 class TransientError(Exception):
@@ -74,7 +71,7 @@ def judge_status(status: int, reason: str, headers: Message) -> RefusedError | T
             f"the server is not well ({status} {reason})",
             float(_number(headers.get("Retry-After", "")) or 0),
         )
-    return RefusedError(f"{_MEANING.get(status, 'the server refuses')} ({status} {reason})", status)
+    return RefusedError(f"{_MEANING.get(status, 'the server refuses')} ({status} {reason})")
 
 
 def size_of(headers: Message, *, beyond: bool = False) -> int | None:
