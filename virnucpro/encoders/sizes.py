@@ -159,11 +159,15 @@ def n_parameters(size: PublishedSize) -> int:
     return sum(math.prod(shape) for shape in tensors_of(size).values())
 
 
-def shapes_of(spec: EncoderSpec) -> list[tuple[int, ...]]:
-    """List the shapes of an encoder's tensors; none where its settings do not say them.
+def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
+    """List the shapes of all tensors of encoders; none where an encoder's settings do not say them.
 
     Settings are checked where an encoder is loaded, with an error that names what is wrong.
     """
+    return [shape for spec in specs for shape in _shapes_of_one(spec)]
+
+
+def _shapes_of_one(spec: EncoderSpec) -> list[tuple[int, ...]]:
     config = {key: _int(value) for key, value in spec.config.items()}
     try:
         return list(_TENSORS[spec.architecture](config).values())

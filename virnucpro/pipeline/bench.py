@@ -18,8 +18,8 @@ from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.random_weights import write_random_encoder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.room import require_room
-from virnucpro.encoders.sizes import n_parameters, size_named, tensors_of, work_of
+from virnucpro.encoders.room import bytes_of, require_room
+from virnucpro.encoders.sizes import size_named, tensors_of, work_of
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
 from virnucpro.pipeline.own_device import device_of, kind_of
@@ -44,9 +44,6 @@ _BATCHES: Final = 8
 
 _CEILING_SHARE: Final = 0.1
 """Of the time for an encoder that goes to its ceiling, before the batches and after them."""
-
-_BESIDES: Final = 1 << 29
-"""Bytes beside the weights: a batch, and what torch keeps for itself."""
 
 Result = TypeVar("Result")
 
@@ -158,9 +155,9 @@ def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
         When there is no such device, or not memory enough: before anything is written.
     """
     size, device = size_named(name), device_of(measuring.device)
-    precision = precision_on(measuring.precision, kind_of(device), 4 * n_parameters(size))
-    free = free_bytes(open_device(device))
-    require_room(name, tensors_of(size).values(), precision, device, free, _BESIDES)
+    shapes = list(tensors_of(size).values())
+    precision = precision_on(measuring.precision, kind_of(device), bytes_of(shapes, "fp32"))
+    require_room(name, shapes, precision, device, free_bytes(open_device(device)))
     with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
         spec = write_random_encoder(Path(folder), name)
         return measure_encoder(spec, measuring, device, precision)

@@ -1,6 +1,7 @@
 """Whether a job's encoders fit into its devices at all, told before a run folder is made."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 from virnucpro.encoders.machine_memory import usable_memory
@@ -14,9 +15,10 @@ __all__ = ["refuse_what_does_not_fit"]
 
 
 def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
-    """Refuse encoders whose weights together are more than the whole memory of a device.
+    """Refuse encoders that take more than the whole memory of a device.
 
-    A rank holds all encoders of its job. What is free of the memory may change, and is not asked.
+    A rank holds all encoders of its job, and all ranks on a CPU share its memory. What is free of
+    that may change, and is not asked.
 
     Raises
     ------
@@ -24,9 +26,9 @@ def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
         With what is wanted, what there is, and what to do.
     """
     names = " and ".join(spec.name for spec in job.encoders)
-    shapes = [shape for spec in job.encoders for shape in shapes_of(spec)]
-    for device in dict.fromkeys(devices):
-        require_room(names, shapes, job.precision, str(device), _memory(device))
+    shapes = shapes_of(*job.encoders)
+    for device, ranks in Counter(devices).items():
+        require_room(names, shapes, job.precision, str(device), _memory(device), ranks)
 
 
 def _memory(device: Device) -> int | None:

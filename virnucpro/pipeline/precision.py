@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.room import bytes_of
+from virnucpro.encoders.sizes import shapes_of
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.manifest import is_manifest, read_manifest
@@ -48,7 +50,7 @@ def default_precision(
     flags
         What the CPU can do, in Linux's names.
     n_bytes
-        Weights of all encoders.
+        Weights of all encoders at fp32; see `weight_bytes`.
     """
     if n_bytes < _LARGE:
         return "fp32"
@@ -67,8 +69,8 @@ def cpu_flags(cpuinfo: str) -> frozenset[str]:
 
 
 def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
-    """Add up the files of weights."""
-    return sum(spec.file("weights").stat().st_size for spec in encoders)
+    """Say how large encoders are, however their files store them."""
+    return bytes_of(shapes_of(*encoders), "fp32")
 
 
 def precision_on(choice: PrecisionChoice, kind: Literal["cpu", "cuda"], n_bytes: int) -> Precision:

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from virnucpro.encoders.machine_memory import usable_memory
+from virnucpro.encoders.room import PROCESS_BYTES, memory_wanted
 from virnucpro.pipeline.execution import Execution
 from virnucpro.runtime.devices import Device, parse_devices
 
@@ -12,17 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["devices_for", "devices_of", "ranks_that_fit", "threads_of_rank"]
 
-_RANK_BYTES = 1 << 29
-"""Memory of a rank beside its weights: torch, the index's pages, a batch. Measured: 0.35 GB."""
-
 
 def devices_of(job: "Job", execution: Execution) -> list[Device]:
     """Read ``--devices``, one device a rank, as `devices_for` does for the encoders of a job."""
-    weights = sum(encoder.file("weights").stat().st_size for encoder in job.encoders)
-    return devices_for(execution, weights)
+    from virnucpro.encoders.sizes import shapes_of  # noqa: PLC0415 - imports NumPy
+
+    return devices_for(execution, memory_wanted(shapes_of(*job.encoders), job.precision, "cpu"))
 
 
-def devices_for(execution: Execution, weights: int) -> list[Device]:
+def devices_for(execution: Execution, rank_bytes: int) -> list[Device]:
     """Read ``--devices``, one device a rank.
 
     ``auto`` on a machine without GPUs gives a rank to each thread: a rank with one thread never
@@ -31,8 +30,8 @@ def devices_for(execution: Execution, weights: int) -> list[Device]:
 
     Parameters
     ----------
-    weights
-        Bytes of the encoders' weights, which every rank holds.
+    rank_bytes
+        What a rank on a CPU takes; 0 where the encoders are not known yet.
 
     Raises
     ------
@@ -42,7 +41,7 @@ def devices_for(execution: Execution, weights: int) -> list[Device]:
     devices = parse_devices(execution.devices, os.environ)
     if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
         return devices
-    return devices * ranks_that_fit(_usable_threads(execution), weights, usable_memory())
+    return devices * ranks_that_fit(_usable_threads(execution), rank_bytes, usable_memory())
 
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
@@ -55,16 +54,16 @@ def _usable_threads(execution: Execution) -> int:
     return execution.threads or len(os.sched_getaffinity(0))
 
 
-def ranks_that_fit(threads: int, weights: int, memory: int) -> int:
+def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
     """Choose a number of CPU ranks: one a thread, as far as half of the memory goes, at least one.
 
     Parameters
     ----------
     threads
         CPU threads for all ranks together.
-    weights
-        Bytes of the encoders' weights, which every rank holds.
+    rank_bytes
+        What a rank takes, see `memory_wanted`; what it takes without encoders is the least.
     memory
         Bytes of the machine.
     """
-    return max(1, min(threads, memory // 2 // (weights + _RANK_BYTES)))
+    return max(1, min(threads, memory // 2 // max(rank_bytes, PROCESS_BYTES)))

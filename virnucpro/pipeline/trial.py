@@ -12,7 +12,7 @@ from typing import Final
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.machine_memory import available_memory
-from virnucpro.encoders.room import weight_bytes
+from virnucpro.encoders.room import memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.execution import Execution
@@ -28,14 +28,6 @@ __all__ = ["Verdict", "hold_against_fp32", "shortage", "try_bf16", "verdict"]
 
 _STAGES: Final[tuple[Precision, ...]] = ("bf16", "fp32")
 """What is computed with, first and then; a mark is the number of one of them."""
-
-_LAYING_OUT: Final = 1.4
-"""Most memory while weights are laid out at fp32, by their size. Measured: 1.35 with ESM-2 150M,
-1.33 with 650M.
-"""
-
-_BESIDES: Final = 1 << 29
-"""Bytes beside the weights: torch, and a batch."""
 
 _INSIST: Final = "--precision bf16 would insist on it."
 
@@ -92,8 +84,7 @@ def shortage(encoders: Sequence[EncoderSpec], available: int) -> str:
     available
         Bytes of memory.
     """
-    largest = max(weight_bytes(shapes_of(spec), "fp32") for spec in encoders)
-    wanted = _BESIDES + _LAYING_OUT * largest
+    wanted = max(memory_wanted(shapes_of(spec), "fp32", "cpu") for spec in encoders)
     if wanted <= available:
         return ""
     return (

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
 from virnucpro.encoders.placement import device_bytes, free_bytes
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.room import require_room, weight_bytes
+from virnucpro.encoders.room import PROCESS_BYTES, bytes_of, memory_wanted, require_room
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import DeviceError
 
@@ -26,7 +26,23 @@ PUBLISHED = {  # layers, channels, heads; thousands of millions of parameters
 def test_weights_are_counted_as_the_published_sizes_say(name, precision, each):
     *size, billions = PUBLISHED[name]
     shapes = tensor_shapes(Esm2Config(*size)).values()
-    assert weight_bytes(shapes, precision) == pytest.approx(billions * 1e9 * each, rel=0.01)
+    assert bytes_of(shapes, precision) == pytest.approx(billions * 1e9 * each, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "wanted"),
+    [
+        ("fp32", "cpu", 1400),
+        ("bf16", "cpu", 700),
+        ("fp16", "cpu", 500),
+        ("fp32", "cuda:0", 1000),
+        ("fp16", "cuda:0", 500),
+    ],
+)
+def test_a_process_wants_its_weights_their_laying_out_and_half_a_gigabyte(
+    precision, device, wanted
+):
+    assert memory_wanted([(5, 40), (50,)], precision, device) == PROCESS_BYTES + wanted
 
 
 def test_what_does_not_fit_is_refused_with_both_figures():
@@ -34,29 +50,44 @@ def test_what_does_not_fit_is_refused_with_both_figures():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "esm2_t48_15B_UR50D needs 30.2 GB at fp16 for its weights alone, and cuda:0 has 24.0 GB. "
-        "One encoder over several devices, or partly outside of one, is not possible yet. Take a "
-        "device with more memory, or a smaller model."
+        "esm2_t48_15B_UR50D needs 30.7 GB at fp16 for its weights and a batch, and cuda:0 has 24.0 "
+        "GB. One encoder over several devices, or partly outside of one, is not possible yet. Take "
+        "a device with more memory, or a smaller model."
     )
 
 
 @pytest.mark.parametrize(
     ("precision", "device", "room", "hint"),
     [
-        ("fp32", "cuda:0", 70, "--precision fp16 halves that; or take"),
-        ("fp32", "cpu", 70, "--precision bf16 halves that; or take"),
+        ("fp32", "cuda:0", 50, "--precision fp16 halves the weights; or take"),
+        ("fp32", "cpu", 70, "--precision bf16 halves the weights; or take"),
         ("fp32", "cpu", 69, "Take"),
         ("bf16", "cpu", 69, "Take"),
+        ("fp16", "cpu", 49, "Take"),
     ],
 )
 def test_half_precision_is_advised_where_it_fits(precision, device, room, hint):
     with pytest.raises(DeviceError, match=rf"possible yet\. {hint} a device with more memory"):
-        require_room("x", [(5, 5)], precision, device, room, besides=20)
+        require_room("x", [(5, 5)], precision, device, PROCESS_BYTES + room)
 
 
-@pytest.mark.parametrize(("precision", "room"), [("fp32", 120), ("fp16", 70), ("fp32", None)])
+@pytest.mark.parametrize(("precision", "room"), [("fp32", 140), ("fp16", 50)])
 def test_what_just_fits_is_not_refused(precision, room):
-    require_room("x", [(5, 5)], precision, "cpu", room, besides=20)
+    require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room)
+    require_room("x", [(5, 5)], precision, "cpu", 3 * (PROCESS_BYTES + room), ranks=3)
+    require_room("x", [(5, 5)], precision, "cpu", None)
+    with pytest.raises(DeviceError):
+        require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1)
+
+
+def test_ranks_that_are_too_many_together_are_told_how_many_fit():
+    shapes = tensor_shapes(Esm2Config(36, 2560, 40)).values()
+    with pytest.raises(DeviceError) as caught:
+        require_room("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
+    assert str(caught.value) == (
+        "esm2_t36_3B_UR50D needs 16.4 GB at fp32 for its weights and a batch, in each of 4 ranks, "
+        "and cpu has 40.0 GB, which is enough for 2. Give that many by --devices, such as cpu:2."
+    )
 
 
 def test_a_cpu_has_the_machines_memory_and_the_meta_device_none():
@@ -75,7 +106,9 @@ def test_a_specs_shapes_are_told_without_its_files(spec_of, architecture):
     else:
         stored = sum(t.numel() for name, t in tensors.items() if "pooler" not in name)
     assert wanted == pytest.approx(stored, rel=0.001)
-    assert shapes_of(dataclasses.replace(spec, config={})) == []
+    nothing = dataclasses.replace(spec, config={})
+    assert shapes_of(nothing) == []
+    assert shapes_of(spec, nothing, spec) == 2 * shapes_of(spec)
 
 
 @pytest.mark.parametrize("architecture", ["esm2", "dnabert_s"])

@@ -22,6 +22,14 @@ def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tm
     assert not (tmp_path / "run").exists()
 
 
+def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 1_500_000_000)
+    with pytest.raises(DeviceError, match=r"in each of 4 ranks, .*enough for 2\. .* cpu:2\."):
+        predict(job, Execution(tmp_path / "run", devices="cpu:4"))
+    assert not (tmp_path / "run").exists()
+    refuse_what_does_not_fit(job, 2 * [Device("cpu")])
+
+
 def test_the_driver_says_what_a_gpu_has(monkeypatch, job):
     monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
     monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))

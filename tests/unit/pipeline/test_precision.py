@@ -5,6 +5,8 @@ import pytest
 
 from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.sizes import PUBLISHED, n_parameters
 from virnucpro.errors import UsageError
 from virnucpro.pipeline import precision
 from virnucpro.pipeline.execution import Execution
@@ -59,6 +61,17 @@ def test_mini_computes_at_fp32_everywhere():
     n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
     assert 10**5 < n_bytes < 10**7
     assert {default_precision(kind, AMX, n_bytes) for kind in ("cpu", "cuda")} == {"fp32"}
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [("esm2_t6_8M_UR50D", "fp32"), ("esm2_t12_35M_UR50D", "fp16")]
+)
+def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wanted):
+    """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
+    spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, PUBLISHED[size].config)
+    n_bytes = weight_bytes([spec])
+    assert n_bytes == 4 * n_parameters(PUBLISHED[size])
+    assert default_precision("cuda", (), n_bytes) == wanted
 
 
 def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):

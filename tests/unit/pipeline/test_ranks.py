@@ -1,6 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.sizes import PUBLISHED
 from virnucpro.errors import UsageError
+from virnucpro.pipeline import ranks
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.ranks import devices_of, ranks_that_fit
@@ -10,17 +15,31 @@ GB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("threads", "weights", "memory", "ranks"),
+    ("threads", "rank_bytes", "memory", "wanted"),
     [
         (1, 0, 16 * GB, 1),
-        (8, 2_000_000, 24 * GB, 8),
-        (64, 2_000_000, 24 * GB, 23),
+        (8, 0, 3 * GB, 3),
+        (8, GB // 2, 24 * GB, 8),
+        (64, GB // 2, 24 * GB, 24),
         (8, 11 * GB, 64 * GB, 2),
         (8, 11 * GB, 16 * GB, 1),
     ],
 )
-def test_one_rank_a_thread_as_far_as_memory_goes(threads, weights, memory, ranks):
-    assert ranks_that_fit(threads, weights, memory) == ranks
+def test_one_rank_a_thread_as_far_as_half_of_the_memory_goes(threads, rank_bytes, memory, wanted):
+    assert ranks_that_fit(threads, rank_bytes, memory) == wanted
+
+
+@pytest.mark.parametrize(("precision", "wanted"), [("fp32", 3), ("fp16", 8)])
+def test_what_counts_is_the_precision_computed_with_not_the_file(
+    tmp_path, monkeypatch, precision, wanted
+):
+    """ESM-2 3B takes 16.4 GB at fp32, in whichever type it is stored; here there is no file."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(ranks, "usable_memory", lambda: 100 * 10**9)
+    size = PUBLISHED["esm2_t36_3B_UR50D"]
+    spec = EncoderSpec("3B", "esm2", "protein", 2560, tmp_path, {}, size.config)
+    job = replace(predict_job(["a.fa"]), encoders=(spec,), precision=precision)
+    assert len(devices_of(job, Execution(tmp_path, threads=12))) == wanted
 
 
 def test_auto_without_a_gpu_spreads_over_the_threads(tmp_path, monkeypatch):

@@ -13,6 +13,8 @@ import torch
 from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
+from virnucpro.encoders.room import memory_wanted
+from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline import precision, trial
 from virnucpro.pipeline.embed import embed_job
@@ -143,9 +145,9 @@ def test_without_memory_for_fp32_bf16_is_taken_and_a_launch_says_so(tmp_path, mo
 
 def test_memory_is_wanted_for_the_largest_encoder_alone():
     encoders = predict_job([EXAMPLE]).encoders
-    largest = max(spec.file("weights").stat().st_size for spec in encoders)
-    assert shortage(encoders, 2**29 + 3 * largest) == ""
-    assert shortage(encoders, 2**29 + largest // 2)
+    wanted = max(memory_wanted(shapes_of(spec), "fp32", "cpu") for spec in encoders)
+    assert shortage(encoders, wanted) == ""
+    assert shortage(encoders, wanted - 1)
 
 
 def test_a_run_that_is_there_already_is_no_reason_to_try(tmp_path):
