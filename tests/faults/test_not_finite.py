@@ -1,5 +1,7 @@
 """Row 10: an encoder gives NaN or infinity. Never stored: tried once more at fp32, then told."""
 
+import json
+import os
 import random
 
 import numpy as np
@@ -50,6 +52,25 @@ def tryptophan(bundle_with):
     return make
 
 
+@pytest.fixture
+def overflowing(bundle_with):
+    """A copy of mini that computes the same, but with numbers that fp16 cannot hold at tryptophan.
+
+    Its token has one channel far above all others, which a norm makes 11 times what is usual and,
+    now, 10,000 times as much: other residues stay below 65,504 there.
+    """
+
+    def change(content):
+        tensors = load(content)
+        tensors["embed_tokens.weight"][TOKENS.index("W"), 0] = 1e5
+        for part in ("weight", "bias"):
+            tensors[f"layers.0.final_layer_norm.{part}"][0] *= 1e4
+        tensors["layers.0.fc1.weight"][:, 0] /= 1e4
+        return save(tensors)
+
+    return bundle_with("protein.safetensors", change)
+
+
 def predict(virnucpro, fasta, run, *options):
     return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:2", *options)
 
@@ -80,15 +101,51 @@ def test_what_stays_not_finite_is_set_aside_and_never_stored(
 
 
 def test_what_half_precision_cannot_hold_is_taken_from_fp32(
-    one_with_tryptophan, tryptophan, virnucpro, tables, tmp_path
+    one_with_tryptophan, overflowing, virnucpro, tables, tmp_path
 ):
-    bundle = tryptophan(1e5)
     runs = {precision: tmp_path / precision for precision in ("fp32", "fp16")}
     for precision, run in runs.items():
-        options = ("--bundle", bundle, "--precision", precision)
+        options = ("--bundle", overflowing, "--precision", precision, "-q")
         done = predict(virnucpro, one_with_tryptophan, run, *options)
         assert done.returncode == 0, done.stderr
     full, half = (tables(run / "predictions.tsv") for run in runs.values())
     assert half[POISON]["status"] == "scored"
     for one, other in zip(full, half, strict=True):
         assert float(one["score"]) == pytest.approx(float(other["score"]), abs=0.01)
+    (launch,) = json.loads((runs["fp16"] / "run.json").read_text())["launches"]
+    again = sum(rank["again"].get("fp32", 0) for rank in launch["ranks"].values())
+    assert again
+    assert done.stderr == (
+        f"[virnucpro] warning: {again} rows were not finite at fp16 in their batch and were "
+        f"computed again alone ({again} at fp32). --precision bf16 or fp32 avoids it.\n"
+    )
+    logs = "".join(path.read_text() for path in (runs["fp16"] / "logs").glob("rank*.log"))
+    assert "rows not finite in their batch, computed again alone at fp32" in logs
+
+
+FULL = """
+import sys
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    from virnucpro.encoders import placement
+
+    placement.available_memory = lambda: 10**8
+"""
+"""Gives each rank a machine that has no memory left beside the encoders that it loads."""
+
+
+def test_what_nothing_nearer_to_fp32_has_room_for_is_set_aside(
+    one_with_tryptophan, overflowing, virnucpro, tables, tmp_path, monkeypatch
+):
+    (tmp_path / "sitecustomize.py").write_text(FULL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    run = tmp_path / "run"
+    options = ("--bundle", overflowing, "--precision", "fp16")
+    done = predict(virnucpro, one_with_tryptophan, run, *options)
+    assert done.returncode == 2, done.stderr
+    assert not (run / "missing.tsv").exists()
+    assert "failed" not in done.stderr
+    aside = tables(run / "quarantine.tsv")
+    assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
+    assert {row["reason"] for row in aside} == {"not_finite"}
+    assert all("fp32 wants 0.54 GB and cpu has 0.10 GB left" in row["evidence"] for row in aside)

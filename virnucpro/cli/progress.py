@@ -76,6 +76,8 @@ class CommandReporter:
                 f"{outcome.rows_quarantined:,} rows have no numbers and never will, "
                 f"listed in {outcome.root / 'quarantine.tsv'}."
             )
+        if outcome.again:
+            self.warn(_again(outcome))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -183,6 +185,21 @@ def _summary(outcome: "Outcome") -> Iterator[str]:
     if outcome.calls:
         yield "calls: " + ", ".join(f"{count:,} {name}" for name, count in outcome.calls.items())
     yield f"written: {outcome.main_output}"
+
+
+def _again(outcome: "Outcome") -> str:
+    """Say how many rows have numbers of another precision than the run's."""
+    rows = sum(outcome.again.values())
+    how = ", ".join(f"{count:,} at {name}" for name, count in outcome.again.items())
+    advice = {
+        "fp16": "--precision bf16 or fp32 avoids it.",
+        "bf16": "--precision fp32 avoids it.",
+        "fp32": "Alone they are finite: is the device in order?",
+    }
+    return (
+        f"{rows:,} rows were not finite at {outcome.precision} in their batch and were computed "
+        f"again alone ({how}). {advice[outcome.precision]}"
+    )
 
 
 def _say(text: str) -> None:

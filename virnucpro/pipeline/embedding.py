@@ -1,6 +1,7 @@
 """One unit of rows through the encoders and the head: the numbers of a segment."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from virnucpro.classify.head import Head
 from virnucpro.encoders.batching import Filling
 from virnucpro.encoders.memory import within_memory
-from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
+from virnucpro.pipeline.encoding import Again, RankEncoder, UnitTokens
 from virnucpro.pipeline.finite import RowNumbers, problems
 from virnucpro.pipeline.models import Models
 from virnucpro.pipeline.poison import (
@@ -55,6 +56,9 @@ class RowEmbedder:
     ----------
     seconds
         Time spent so far, by stage; of tokens that were fed, the time spent waiting for them.
+    again
+        Rows that were not finite in their batch and are when alone: how many have their numbers
+        from which precision, the coarsest where encoders differ.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class RowEmbedder:
         for encoder in self._encoders:
             encoder.filling = Filling()
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
+        self.again: Counter[str] = Counter()
         if task.torch_device == "cuda":
             self._find_budgets()
 
@@ -103,9 +108,9 @@ class RowEmbedder:
         """Make the segment of `unit`, rows ``first`` to ``last - 1``.
 
         A batch that does not fit into memory is split, and smaller ones are made from then on. A
-        row with a number that is not finite is tried once more, alone and at fp32. Rows that do
-        not fit alone, that stay not finite, or that `suspicion` convicts are quarantined: zeros,
-        and the reason beside them.
+        row with a number that is not finite is tried once more, alone, at fp32 or as near to it as
+        there is room for. Rows that do not fit alone, that stay not finite, or that `suspicion`
+        convicts are quarantined: zeros, and the reason beside them.
 
         Parameters
         ----------
@@ -213,30 +218,33 @@ class RowEmbedder:
             return stored
 
     def _once_more(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode rows that are not finite again, alone, at fp32; note those that stay so."""
+        """Encode rows that are not finite again, alone; note those that stay so."""
         with self._timed("again"):
-            for row in rows:
-                self._encode_alone(work, row)
+            tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(work.vectors)
-        precision = self._task.precision
-        how = "in a batch and alone"
-        if precision != "fp32":
-            how = f"at {precision} in a batch and at fp32 alone"
         for row, problem in problems(numbers).items():
-            work.reasons.setdefault(row, f"{problem}, {how}")
+            if row not in work.reasons:
+                how = "; ".join(dict.fromkeys(again.how for again in tried[row]))
+                work.reasons[row] = f"{problem}, {how}"
+        for row in tried.keys() - work.reasons.keys():
+            precisions = {again.precision for again in tried[row]}
+            self.again["bf16" if "bf16" in precisions else "fp32"] += 1
         return numbers
 
-    def _encode_alone(self, work: "_UnitWork", row: int) -> None:
+    def _encode_alone(self, work: "_UnitWork", row: int) -> list[Again]:
         """Encode a row by every encoder whose vector is not finite, or by all if none is."""
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
         ]
+        tried: list[Again] = []
         for number in culprits or range(len(self._encoders)):
-            vector = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
-            if isinstance(vector, str):
-                work.reasons[row] = vector
-            else:
-                work.vectors[number][row] = vector
+            again = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
+            tried.append(again)
+            if again.too_large:
+                work.reasons[row] = again.too_large
+            if again.vector is not None:
+                work.vectors[number][row] = again.vector
+        return tried
 
     def _segment(
         self, unit: int, first: int, numbers: RowNumbers, reasons: Mapping[int, str]

@@ -1,7 +1,8 @@
-"""One encoder of a rank: what does not fit is split, and a row can be tried again alone at fp32."""
+"""One encoder of a rank: what does not fit is split, and a row can be tried again alone."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -16,8 +17,9 @@ from virnucpro.encoders.packed import Packed
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.feeding import one_ahead
 from virnucpro.pipeline.poison import Place, Suspicion, pieces
+from virnucpro.pipeline.twin import NoTwin, Twin, open_twin
 
-__all__ = ["MOST_TOKENS", "RankEncoder", "UnitTokens"]
+__all__ = ["MOST_TOKENS", "Again", "RankEncoder", "UnitTokens"]
 
 MOST_TOKENS = 65_536
 """Budget beyond which a GPU gains nothing: it is at work to the full with fewer."""
@@ -45,8 +47,30 @@ class UnitTokens:
         self.order = longest_first(self.lengths)
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What became of a row that was to be encoded again, alone.
+
+    Attributes
+    ----------
+    vector
+        (dim,) float32 on the CPU; None where there is none.
+    precision
+        What it was computed with.
+    how
+        What was tried in all: the end of a reason, should it have been in vain.
+    too_large
+        Why the row is to be set aside, where it did not fit even alone.
+    """
+
+    vector: torch.Tensor | None
+    precision: Precision
+    how: str = ""
+    too_large: str = ""
+
+
 class RankEncoder:
-    """An encoder, its budget, and its twin at fp32.
+    """An encoder, its budget, and its twin nearer to fp32.
 
     Parameters
     ----------
@@ -165,27 +189,26 @@ class RankEncoder:
                     "have fitted: somebody else uses the memory of this device, or it is bad."
                 )
 
-    def alone(
-        self, tokens: UnitTokens, row: int, at: Callable[[Place], None]
-    ) -> torch.Tensor | str:
-        """Encode one row by itself at fp32.
-
-        Returns
-        -------
-        (dim,) float32 on the CPU, or why there is none
-        """
+    def alone(self, tokens: UnitTokens, row: int, at: Callable[[Place], None]) -> "Again":
+        """Encode one row by itself, at fp32 or as near to it as there is room for."""
         at(self.place(tokens, np.flatnonzero(tokens.order == row)))
-        encoded = within_memory(lambda: self._twin.encode([tokens.ids[row]]).cpu())
+        twin = self._twin
+        if isinstance(twin, NoTwin):
+            return Again(None, self.precision, _how(self.precision, twin))
+        encoded = within_memory(lambda: twin.encoder.encode([tokens.ids[row]]).cpu())
         if isinstance(encoded, Shortage):
-            return self.too_large(tokens, row, encoded) + ", tried again alone at fp32"
-        return encoded[0]
+            reason = self.too_large(tokens, row, encoded)
+            return Again(
+                None, twin.precision, too_large=f"{reason}, tried again alone at {twin.precision}"
+            )
+        return Again(encoded[0], twin.precision, _how(self.precision, twin))
 
     @cached_property
-    def _twin(self) -> Encoder:
-        """The same at fp32. Loaded when a row first needs it, and kept: others will, too."""
+    def _twin(self) -> Twin | NoTwin:
+        """Loaded when a row first needs it, and kept: others will, too."""
         if self.precision == "fp32":
-            return self.encoder
-        return load_encoder(self._spec, self._device, "fp32")
+            return Twin("fp32", self.encoder)
+        return open_twin(self._spec, self._device, self.precision)
 
     def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
         """Take batches in which processes died and which went well in halves for too large.
@@ -213,6 +236,21 @@ class RankEncoder:
             f"out_of_memory: its {tokens.lengths[row]:,} tokens do not fit into the memory for "
             f"{self._spec.name}, even alone{wanted}"
         )
+
+
+def _how(precision: Precision, twin: Twin | NoTwin) -> str:
+    """Say in words what a row has been tried at."""
+    if precision == "fp32":
+        return "in a batch and alone"
+    tried = f"at {precision} in a batch"
+    if isinstance(twin, Twin):
+        tried += f" and at {twin.precision} alone"
+    if not twin.short:
+        return tried
+    return (
+        f"{tried}; no nearer to fp32, for want of memory: {twin.short}. A run of its own "
+        "at another --precision, or with more memory, may answer it"
+    )
 
 
 class _Way:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -199,6 +200,7 @@ def rank_records(
         record["unused"] = round(fillings[rank].unused, 4)
         seconds = record.setdefault("seconds", {})
         record["rows"] = record.get("rows", 0) + report["rows"]
+        record["again"] = dict(Counter(record.get("again", {})) + Counter(report["again"]))
         for stage, value in report["seconds"].items():
             seconds[stage] = round(seconds.get(stage, 0.0) + value, 3)
     return records

@@ -1,7 +1,8 @@
 """The last step of every run: from whatever segments survived to the files a user opens."""
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from virnucpro.classify.consensus import (
     call_windows,
 )
 from virnucpro.pipeline.job import Reporter
+from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.session import Session
 from virnucpro.report.published import write_consensus, write_results
 from virnucpro.report.tables import (
@@ -48,6 +50,11 @@ class Outcome:
         Rows without numbers: a resume computes the former, never the latter.
     main_output
         The file to open first.
+    precision
+        Of the run.
+    again
+        Rows that were not finite at it in their batch, and have their numbers from another
+        precision, alone: how many from which. As far as ranks came to their end and said so.
     """
 
     root: Path
@@ -56,6 +63,8 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     main_output: Path
+    precision: str
+    again: dict[str, int]
 
     @property
     def complete(self) -> bool:
@@ -151,7 +160,17 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
         main_output=session.run.predictions if predicts else session.run.sequences,
+        precision=session.manifest.parameters["precision"],
+        again=_rows_again(session.manifest.launches),
     )
+
+
+def _rows_again(launches: Iterable[Launch]) -> dict[str, int]:
+    again: Counter[str] = Counter()
+    for launch in launches:
+        for record in launch.ranks.values():
+            again.update(record.get("again", {}))
+    return dict(again)
 
 
 def _tally(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:

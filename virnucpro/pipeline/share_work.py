@@ -99,6 +99,7 @@ class ShareWork:
                 "units": computed,
                 "rows": self._total - self._share.rows_before,
                 "seconds": self._seconds | self._embedder.seconds,
+                "again": dict(self._embedder.again),
                 "filling": asdict(filling),
             }
         )
@@ -141,9 +142,14 @@ class ShareWork:
         self, unit: int, fed: Future[list[UnitTokens]] | None, writer: SegmentWriter
     ) -> None:
         rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
+        again = self._embedder.again.copy()
         segment = self._embedder.embed(
             unit, rows.start, rows.stop, self._watch(unit), suspicion, fed
         )
+        for precision, count in (self._embedder.again - again).items():
+            text = f"rank {self._rank}: unit {unit}: {count:,} rows not finite in their batch"
+            facts = {"unit": unit, "rows": count, "precision": precision}
+            self._log.write("again", f"{text}, computed again alone at {precision}", **facts)
         # Before the commit: who sees the last segment has heard that this rank is done.
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
         line = f"rank {self._rank}: unit {unit}"

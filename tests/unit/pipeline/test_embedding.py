@@ -1,6 +1,8 @@
 """Units of a small index through mini's own encoders, with a memory and weights made to fail."""
 
+import math
 import random
+import re
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -9,7 +11,11 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
+from virnucpro.encoders.dnabert_s import DnabertS
 from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.room import PROCESS_BYTES
+from virnucpro.encoders.sizes import shapes_of
+from virnucpro.pipeline import twin
 from virnucpro.pipeline.embedding import RowEmbedder
 from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
 from virnucpro.pipeline.poison import FINISHING, Place, Suspicion, tokenising
@@ -381,6 +387,7 @@ def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, 
     planted("protein", length, float("inf"), when=at_half_precision)
     segment, _, embedder = embedded(half, index)
     assert segment.reasons == {}
+    assert embedder.again == {"fp32": len(rows_of(index, length))}
     dim = embedder._encoders[0].encoder.dim
     for row in rows_of(index, length):
         np.testing.assert_allclose(
@@ -400,16 +407,79 @@ def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
     )
 
 
-def test_a_twin_that_does_not_fit_is_a_reason_and_no_end(task, index, planted, monkeypatch):
+@pytest.fixture
+def between(task, monkeypatch):
+    """Give the machine too little memory for ESM-2 at fp32, and enough at bf16."""
+    room = PROCESS_BYTES + 4 * sum(map(math.prod, shapes_of(task.encoders[1])))
+    monkeypatch.setattr("virnucpro.encoders.placement.usable_memory", lambda: room)
+
+
+def test_where_fp32_has_no_room_bf16_answers(task, index, healthy, planted, between):
+    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"), lambda one, _: one.module.dtype == torch.float16)
+    segment, _, embedder = embedded(half, index)
+    bad = rows_of(index, length)
+    assert segment.reasons == {}
+    assert embedder.again == {"bf16": len(bad)}
+    np.testing.assert_allclose(segment.embeddings, healthy.embeddings, rtol=0, atol=0.05)
+    assert np.abs(segment.embeddings[bad] - healthy.embeddings[bad]).max() > 1e-5
+
+
+def test_what_bf16_cannot_answer_either_is_told(task, index, planted, between):
+    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"))
+    segment, _, embedder = embedded(half, index)
+    assert sorted(segment.reasons) == rows_of(index, length)
+    assert not embedder.again
+    (reason,) = set(segment.reasons.values())
+    assert re.search(
+        r"^not_finite: mini-esm2 .* at fp16 in a batch and at bf16 alone; no nearer to fp32, for "
+        r"want of memory: fp32 wants 0\.54 GB and cpu has 0\.54 GB left\. A run of its own",
+        reason,
+    )
+
+
+def out_of_memory(*_arguments):
+    raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("precision", "patched", "said"),
+    [
+        ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into what cpu has left"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, "fp32 wants 0.54 GB and cpu has 0.10 GB left"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, "left; bf16 wants 0.54 GB and cpu has 0.10 GB"),
+    ],
+)
+def test_rows_that_no_twin_has_room_for_are_set_aside_and_no_others(
+    precision, patched, said, task, index, planted, monkeypatch
+):
+    half = SimpleNamespace(**{**vars(task), "precision": precision})
+    length = int(index.row_lengths[5]) + 2
+    undisturbed, _, _ = embedded(half, index)
+    planted("protein", length, float("nan"))
+    for name, value in patched.items():
+        monkeypatch.setattr(twin, name, value)
+    segment, _, embedder = embedded(half, index)
+    same_but_for(rows_of(index, length), segment, undisturbed)
+    assert not embedder.again
+    assert all(said in reason for reason in segment.reasons.values())
+
+
+def test_a_row_that_does_not_fit_at_fp32_is_set_aside(task, index, planted, memory, monkeypatch):
     half = SimpleNamespace(**{**vars(task), "precision": "bf16"})
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
-
-    def too_large(*_arguments):
-        raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
-
     embedder = RowEmbedder(half, index)
-    monkeypatch.setattr("virnucpro.pipeline.encoding.load_encoder", too_large)
+    encode = ModuleEncoder.encode
+
+    def full_at_fp32(self, batch):
+        return out_of_memory() if self.module.dtype == torch.float32 else encode(self, batch)
+
+    monkeypatch.setattr(ModuleEncoder, "encode", full_at_fp32)
+    monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
     segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
