@@ -62,9 +62,9 @@ def write_classifier(path: Path, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> MLPC
 
 
 def write_esm2(path: Path) -> ESM2:
-    """A fair-esm checkpoint."""
+    """A fair-esm checkpoint, in half precision as the published 3B is."""
     torch.manual_seed(7)
-    model = roughen(ESM2(2, ESM2_WIDTH, 4))
+    model = roughen(ESM2(2, ESM2_WIDTH, 4)).half()
     settings = Namespace(
         arch="esm2",
         encoder_layers=2,
