@@ -25,6 +25,9 @@ __all__ = ["Esm2Config", "load", "recognise"]
 _UNUSED: Final = ("lm_head.", "contact_head.")
 """Parts of fair-esm's module that no embedding needs."""
 
+_LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
+"""Parts of the names of what `Esm2` multiplies with in the precision that is computed with."""
+
 _FREQUENCIES: Final = ".inv_freq"
 """How the names of the rotary positions' frequencies end, of which each layer has its own."""
 
@@ -57,7 +60,8 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     shapes = tensor_shapes(config)
     require_room(spec.name, shapes.values(), precision, device, device_bytes(place))
     tensors = _tensors(path, config)
-    check(shapes, tensors, path)
+    rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
+    check(shapes, tensors, path, rounded, dtype)
     _check_frequencies(tensors, path)
     model = Esm2(config, tensors, place, dtype)
     return ModuleEncoder(spec.name, config.embed_dim, "protein", tokenise_residues, model, place)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors import SafetensorError
@@ -11,6 +12,14 @@ from torch import nn
 from virnucpro.errors import BundleError
 
 __all__ = ["check", "check_layout", "fill", "read_safetensors", "without"]
+
+
+_WIDER: Final = {
+    torch.float16: ("fp16", "--precision bf16 or fp32"),
+    torch.bfloat16: ("bf16", "--precision fp32"),
+    torch.float32: ("fp32", "weights of smaller numbers"),
+}
+"""Name of a type, and what to take where a number is too large for it."""
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -52,22 +61,41 @@ def check_layout(
 
 
 def check(
-    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, torch.Tensor],
+    source: Path,
+    rounded: Collection[str],
+    dtype: torch.dtype,
 ) -> None:
     """Make sure of the same, and that every number is finite: one that is not spoils all vectors.
+
+    Parameters
+    ----------
+    rounded
+        Names of the tensors that are to become `dtype`.
 
     Raises
     ------
     BundleError
-        As `check_layout`, and when a number is infinite or none.
+        As `check_layout`, and when a number is infinite or none, or would be as `dtype`.
     """
     check_layout(shapes, tensors, source)
     for name, tensor in tensors.items():
+        if not tensor.numel():
+            continue
         # both ends are infinite or none if any number is; in a thirtieth of isfinite's time
-        if tensor.numel() and not torch.stack(torch.aminmax(tensor)).isfinite().all():
+        ends = torch.stack(torch.aminmax(tensor))
+        if not ends.isfinite().all():
             raise BundleError(
                 f"{source}: tensor {name!r} holds numbers that are infinite or none (NaN): nothing "
                 "can be computed with these weights. Get the file again."
+            )
+        if name in rounded and not ends.to(dtype).isfinite().all():
+            precision, wider = _WIDER[dtype]
+            raise BundleError(
+                f"{source}: tensor {name!r} holds numbers up to {ends.abs().max():.4g}, and "
+                f"{precision} none above {torch.finfo(dtype).max:.4g}: nothing can be computed "
+                f"with these weights at it. Take {wider}."
             )
 
 
@@ -88,13 +116,14 @@ def fill(
     BundleError
         As `check`.
     """
-    check({name: tuple(t.shape) for name, t in module.state_dict().items()}, tensors, source)
     linear = {
         f"{layer}.{name}"
         for layer, part in module.named_modules()
         if isinstance(part, nn.Linear)
         for name, _ in part.named_parameters()
     }
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    check(shapes, tensors, source, linear, dtype)
     placed = {
         name: tensor.to(device, dtype if name in linear else torch.float32)
         for name, tensor in tensors.items()

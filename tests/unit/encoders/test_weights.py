@@ -1,0 +1,70 @@
+"""Weights that a precision cannot hold, in files as they are published."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.errors import BundleError
+
+LINEAR = {
+    "esm2": "encoder.sentence_encoder.layers.1.fc2.weight",
+    "dnabert_s": "encoder.layer.1.attention.self.Wqkv.weight",
+}
+EMBEDDING = {
+    "esm2": "encoder.sentence_encoder.embed_tokens.weight",
+    "dnabert_s": "embeddings.word_embeddings.weight",
+}
+
+
+@pytest.fixture(params=["esm2", "dnabert_s"])
+def architecture(request):
+    return request.param
+
+
+@pytest.fixture
+def with_number(spec_of, architecture):
+    """Give a spec of an encoder one of whose tensors has a number put into it."""
+
+    def make(names, number):
+        spec = spec_of(architecture)
+        path = spec.file("weights")
+        if path.suffix == ".pt":
+            with torch.serialization.safe_globals([Namespace]):
+                content = torch.load(path)
+            content["model"][names[architecture]][3, 2] = number
+            torch.save(content, path)
+        else:
+            tensors = load_file(path)
+            tensors[names[architecture]][3, 2] = number
+            save_file(tensors, path)
+        return spec
+
+    return make
+
+
+@pytest.mark.parametrize("number", [7e4, -7e4])
+def test_weights_that_fp16_cannot_hold_are_refused_at_it_alone(with_number, architecture, number):
+    spec = with_number(LINEAR, number)
+    bare = LINEAR[architecture].removeprefix("encoder.sentence_encoder.")
+    with pytest.raises(BundleError) as caught:
+        load_encoder(spec, "cpu", "fp16")
+    assert str(caught.value) == (
+        f"{spec.file('weights')}: tensor {bare!r} holds numbers up to 7e+04, and fp16 none above "
+        "6.55e+04: nothing can be computed with these weights at it. Take --precision bf16 or fp32."
+    )
+    for precision in ("bf16", "fp32"):
+        load_encoder(spec, "cpu", precision)
+
+
+def test_what_bf16_cannot_hold_is_refused_at_it(with_number):
+    spec = with_number(LINEAR, 3.4e38)  # bf16 ends at 3.39e38
+    with pytest.raises(BundleError, match=r"and bf16 none above 3\.39e\+38: .* --precision fp32\."):
+        load_encoder(spec, "cpu", "bf16")
+    load_encoder(spec, "cpu", "fp32")
+
+
+def test_what_stays_at_fp32_may_be_as_large_as_it_holds(with_number):
+    load_encoder(with_number(EMBEDDING, 7e4), "cpu", "fp16")
