@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
+_ONCE = "a lower bound: a batch that takes more than a minute is measured once"
+
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
     """Add the command and its options."""
@@ -22,7 +24,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         description="Let an encoder encode made-up sequences on one device, and tell tokens and "
         "sequences a second, the share of what matrix products of a layer's shapes reach on this "
         "very device (their ceiling, measured before and after), and where the time goes. Each "
-        "batch counts at its fastest. Exit code 1: the model does not fit, or cannot be opened.",
+        "batch counts at its fastest of three times or more, whatever --seconds says; one that "
+        "takes longer than a minute is done once. Exit code 1: the model does not fit, or cannot "
+        "be opened.",
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -95,6 +99,7 @@ def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:
 def _as_text(figures: "EncoderFigures") -> str:
     threads = f", {figures.threads} CPU threads" if figures.threads > 1 else ", 1 CPU thread"
     total = sum(figures.seconds.values())
+    once = figures.turns == 1
     linear, attention = figures.linear_operations, figures.attention_operations
     rows = [
         ("tokens/s", f"{figures.tokens_per_second:,.0f}", ""),
@@ -106,7 +111,7 @@ def _as_text(figures: "EncoderFigures") -> str:
         ),
         ("the model's rate", f"{figures.rate / 1e9:,.1f} GFLOP/s", "while it computes"),
         ("ceiling", f"{figures.ceiling / 1e9:,.1f} GFLOP/s", "torch.mm at a layer's shapes"),
-        ("share of the ceiling", f"{figures.share_of_ceiling:.1%}", ""),
+        ("share of the ceiling", f"{figures.share_of_ceiling:.1%}", _ONCE if once else ""),
         *(
             (f"time to {stage}", f"{spent / total:.2%}", f"{spent:.3f} s")
             for stage, spent in figures.seconds.items()
@@ -114,8 +119,13 @@ def _as_text(figures: "EncoderFigures") -> str:
     ]
     title = f"{figures.encoder} on {figures.device}, {figures.precision}{threads}"
     what = (
-        f"lengths {figures.lengths}: {figures.sequences:,} sequences, {figures.tokens:,} tokens "
-        f"in batches of up to {figures.batch_tokens:,} ({figures.unused:.1%} left unused), "
-        f"{figures.passes:,} batches done"
+        f"lengths {figures.lengths}: {_counted(figures.sequences, 'sequence')}, "
+        f"{_counted(figures.tokens, 'token')} in {_counted(figures.batches, 'batch', 'batches')} "
+        f"of up to {figures.batch_tokens:,} ({figures.unused:.1%} left unused), each done "
+        f"{'once' if once else f'{figures.turns:,} times or more'}"
     )
     return "\n".join([title, what, *aligned(rows, right={1})])
+
+
+def _counted(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"

@@ -53,6 +53,8 @@ def require_room(
     device: str,
     room: int | None,
     ranks: int = 1,
+    *,
+    free: bool = False,
 ) -> None:
     """Refuse encoders that are more than a device holds.
 
@@ -66,6 +68,8 @@ def require_room(
         Bytes of the device's memory; None where it has no limit.
     ranks
         Processes that share it, each with all of the encoders.
+    free
+        Whether `room` is what is left of it now.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def require_room(
     if room is None or ranks * wanted <= room:
         return
     needs = f"{name} needs {wanted / 1e9:.1f} GB at {precision} for its weights and a batch"
-    has = f"{device} has {room / 1e9:.1f} GB"
+    has = f"{device} has {room / 1e9:.1f} GB{' free' if free else ''}"
     if fit := room // wanted:
         raise DeviceError(
             f"{needs}, in each of {ranks} ranks, and {has}, which is enough for {fit}. "

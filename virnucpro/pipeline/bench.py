@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
@@ -42,6 +43,12 @@ _SEQUENCES: Final = 1_000
 _BATCHES: Final = 8
 """Of them all, those that are measured."""
 
+_TURNS: Final = 3
+"""How often each batch is done at least: a single try may be any time slower than the best."""
+
+_LONG_BATCH: Final = 60.0
+"""Seconds of a batch that is not done again."""
+
 _CEILING_SHARE: Final = 0.1
 """Of the time for an encoder that goes to its ceiling, before the batches and after them."""
 
@@ -61,7 +68,8 @@ class Measuring:
     lengths
         As `made_up` takes them.
     seconds
-        For one encoder, its ceiling included, its loading not. One batch is done at least.
+        For one encoder, its ceiling included, its loading not. One batch is measured at least,
+        several times unless it takes longer than a minute.
     """
 
     device: str = "auto"
@@ -85,8 +93,10 @@ class EncoderFigures:
         From its files to ready.
     sequences, tokens
         Of the batches that were done at least once; special tokens included.
-    passes
-        How many batches were done in all.
+    batches
+        How many different batches were done.
+    turns
+        How often each of them was done at least. Where that is once, `seconds` may be too many.
     seconds
         What those sequences take by stage, each batch at its fastest.
     linear_operations
@@ -107,7 +117,8 @@ class EncoderFigures:
     load_seconds: float
     sequences: int
     tokens: int
-    passes: int
+    batches: int
+    turns: int
     seconds: Mapping[str, float]
     linear_operations: int
     attention_operations: float
@@ -157,7 +168,7 @@ def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
     size, device = size_named(name), device_of(measuring.device)
     shapes = list(tensors_of(size).values())
     precision = precision_on(measuring.precision, kind_of(device), bytes_of(shapes, "fp32"))
-    require_room(name, shapes, precision, device, free_bytes(open_device(device)))
+    require_room(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
     with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
         spec = write_random_encoder(Path(folder), name)
         return measure_encoder(spec, measuring, device, precision)
@@ -213,7 +224,8 @@ def measure_encoder(
         load_seconds=loading.seconds["load"],
         sequences=len(lengths),
         tokens=tokens,
-        passes=course.passes,
+        batches=len(course.done),
+        turns=course.turns,
         seconds=course.seconds,
         linear_operations=work.linear,
         attention_operations=work.attention(lengths) / tokens,
@@ -248,8 +260,6 @@ class _Course:
     ----------
     done
         Position of a batch -> its least seconds by stage.
-    passes
-        How many batches were done.
     unused
         Share of all batches' budgets that no token takes.
     """
@@ -274,20 +284,22 @@ class _Course:
         )
         self.unused = filling.unused
         self.done: dict[int, dict[str, float]] = {}
-        self.passes = 0
+        self._turns: Counter[int] = Counter()
 
     def run(self, seconds: float) -> None:
-        """Do batches for so long, a few of all lengths again and again."""
+        """Do batches for so long, a few of all lengths again and again, and each often enough."""
         until = time.perf_counter() + seconds
         for number in cycle(_spread(len(self._batches))[:_BATCHES].tolist()):
-            least = self.done.get(number)
-            now = self._once(self._batches[number])
-            if least is not None:
-                now = now if sum(now.values()) < sum(least.values()) else least
-            self.done[number] = now
-            self.passes += 1
+            self._take(number)
+            while self._turns[number] < _TURNS and _total(self.done[number]) < _LONG_BATCH:
+                self._take(number)
             if time.perf_counter() >= until:
                 return
+
+    def _take(self, number: int) -> None:
+        now = self._once(self._batches[number])
+        self.done[number] = min(now, self.done.get(number, now), key=_total)
+        self._turns[number] += 1
 
     def _once(self, rows: IntArray) -> dict[str, float]:
         clock = _Clock(self._device)
@@ -296,6 +308,11 @@ class _Course:
         vectors = clock.timed("encode", lambda: self._encoder.encode(laid_out))
         clock.timed("fetch", vectors.cpu)
         return clock.seconds
+
+    @property
+    def turns(self) -> int:
+        """How often each batch that was done was done at least."""
+        return min(self._turns.values())
 
     @property
     def lengths(self) -> IntArray:
@@ -314,6 +331,10 @@ class _Course:
             if stage != "tokenise"
         }
         return {"tokenise": self._tokenise * share} | sums
+
+
+def _total(seconds: Mapping[str, float]) -> float:
+    return sum(seconds.values())
 
 
 def _spread(n: int) -> IntArray:

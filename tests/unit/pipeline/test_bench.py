@@ -20,7 +20,8 @@ def test_figures_hang_together(brief):
     for figures in measure_bundle("mini", brief):
         assert tuple(figures.seconds) == STAGES
         assert min(figures.seconds.values()) > 0
-        assert figures.passes >= 1
+        assert figures.turns >= 3
+        assert 1 <= figures.batches <= 8
         assert 1 <= figures.sequences <= figures.tokens
         assert 0 < figures.unused < 0.2
         assert figures.tokens <= 8 * figures.batch_tokens
@@ -45,15 +46,40 @@ def test_the_table_is_for_people(capsys):
     said = capsys.readouterr().out
     assert said.startswith("mini-dnabert-s on cpu, fp32, 1 CPU thread\n")
     assert "mini-esm2 on cpu" in said
-    assert len(re.findall(r"in batches of up to 2,048 \(\d+\.\d% left unused\)", said)) == 2
+    assert len(re.findall(r"in \d batch(?:es)? of up to 2,048 \(\d+\.\d% left unused\)", said)) == 2
+    assert len(re.findall(r"each done \d+ times or more\n", said)) == 2
     assert all(f"time to {stage}" in said for stage in STAGES)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
     monkeypatch.setattr(bench, "free_bytes", lambda _: 23 * 10**9)
     monkeypatch.setattr(bench, "write_random_encoder", lambda *_: pytest.fail("written"))
-    with pytest.raises(DeviceError, match=r"85\.1 GB.*a batch.*23\.0 GB.*Take a device"):
+    with pytest.raises(DeviceError, match=r"85\.1 GB.*a batch.*23\.0 GB free.*Take a device"):
         measure_model("esm2_t48_15B_UR50D", brief)
+
+
+@pytest.mark.parametrize("longest", [60.0, 0.0])
+def test_every_batch_is_done_often_enough_whatever_the_time(monkeypatch, capsys, longest):
+    monkeypatch.setattr(bench, "_LONG_BATCH", longest)
+    command = ["bench", "-b", "mini", "--device", "cpu", "--lengths", "400", "--seconds", "0.001"]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["batches"], one["turns"]) for one in found] == [(1, 3 if longest else 1)] * 2
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert said.count("in 1 batch of up to") == 2
+    assert said.count("a lower bound: a batch that takes more than a minute") == 2 * (not longest)
+    assert said.count("each done once\n") == 2 * (not longest)
+
+
+def test_the_least_of_several_times_counts(monkeypatch):
+    times = iter([3.0, 1.0, 2.0])
+    course = bench._Course.__new__(bench._Course)
+    course._batches, course.done, course._turns = [None], {}, bench.Counter()
+    monkeypatch.setattr(course, "_once", lambda _: {"encode": next(times)})
+    course.run(0.0)
+    assert course.done == {0: {"encode": 1.0}}
+    assert course.turns == 3
 
 
 def test_first_batches_lie_all_over():
