@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from safetensors.torch import load, save
 
 from virnucpro.cli.main import main
 
@@ -51,3 +52,22 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     assert not list(folder.rglob("*.tmp"))
     ranks = json.loads((folder / "status.json").read_text())["ranks"]
     assert {rank["state"] for rank in ranks.values()} == {"failed"}
+
+
+def test_weights_that_fp16_cannot_hold_are_refused_at_once(
+    few_fasta, bundle_with, tmp_path, capsys
+):
+    def change(content):
+        tensors = load(content)
+        tensors["layers.0.fc1.weight"][0, 0] = 7e4
+        return save(tensors)
+
+    bundle = bundle_with("protein.safetensors", change)
+    command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
+    assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
+    said = capsys.readouterr().err
+    complaint = said[said.index("virnucpro: error:") :]
+    assert complaint.count("'layers.0.fc1.weight' holds numbers up to 7e+04, and fp16 none") == 1
+    assert "Take --precision bf16 or fp32." in complaint
+    ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
+    assert {rank["attempt"] for rank in ranks.values()} == {1}
