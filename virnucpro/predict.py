@@ -86,7 +86,8 @@ class Worker(BaseWorker):
         -------
         sequences, viral (their numbers), complete (whether every row has its numbers), skipped
         (whether all units had been computed before), and details: folder, units_computed, records
-        and calls (numbers by status and by call), rows_missing, rows_quarantined, warnings.
+        and calls (numbers by status and by call), rows_missing, rows_quarantined, again (rows with
+        numbers of another precision), warnings.
 
         Raises
         ------
@@ -119,6 +120,7 @@ class Worker(BaseWorker):
             "calls": outcome.calls,
             "rows_missing": outcome.rows_missing,
             "rows_quarantined": outcome.rows_quarantined,
+            "again": outcome.again,
             "warnings": warnings.texts,
         }
         return {
