@@ -29,8 +29,8 @@ def run_rank(
 
     Puts ``{"rank", "device", "learnt": {budget: tokens}}`` whenever it learns how large a batch may
     be, and when done ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
-    "filling"}``, the last how full its batches were. A rank that is killed loses the unit that it computes and the one that is
-    on its way to the disk.
+    "filling"}``, the last how full its batches were. A rank that is killed loses the unit that it
+    computes and the one that is on its way to the disk.
 
     Raises
     ------
