@@ -1,6 +1,6 @@
 """Converted parts into an installed bundle: card, manifest, and the one rename that shows it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +10,7 @@ from virnucpro import __version__
 from virnucpro.bundles.bundle import embedded_names, write_manifest
 from virnucpro.bundles.data_folder import DataFolder, check_name
 from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.bundles.published import origin_of
 from virnucpro.errors import BundleError
 from virnucpro.sequences.windows import Tiling
 
@@ -19,17 +20,18 @@ PUBLISHED_LABELS: Final = ("others", "virus")
 PUBLISHED_THRESHOLDS: Final = {"viral": 0.5, "non_viral": 0.5}
 """The published tool calls what scores higher as a virus than as something else."""
 
+_UNKNOWN: Final = "no published file that is known"
+
 _CARD: Final = """\
 # {name}
 
 {description}.
 
-Weights of others, converted to safetensors without a change of their numbers: DNABERT-S (Zhou et
-al. 2024), ESM-2 (Lin et al. 2023), VirNucPro (Li et al.), under their publishers' own licences. How
-good they are is their publishers' word: nothing was measured here.
+Weights of others, converted to safetensors without a change of their numbers.{licences} How good
+they are is the word of those who made them: nothing was measured here.
 
-| made from | identified by |
-|---|---|
+| part | made from | identified by | published in |
+|---|---|---|---|
 {sources}
 """
 
@@ -93,12 +95,27 @@ def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
 
 def _write_card(folder: Path, parts: Parts) -> None:
     rows = [
-        f"| {file} | {checksum} |"
-        for files in parts.sources.values()
-        for file, checksum in files.items()
+        (part, file, digest, origin_of(digest))
+        for part, files in parts.sources.items()
+        for file, digest in (files or {"unknown": ""}).items()
     ]
-    card = _CARD.format(name=parts.name, description=parts.description, sources="\n".join(rows))
+    card = _CARD.format(
+        name=parts.name,
+        description=parts.description,
+        licences=_licences([origin for *_, origin in rows]),
+        sources="\n".join(f"| {' | '.join([*row, origin or _UNKNOWN])} |" for *row, origin in rows),
+    )
     (folder / "CARD.md").write_text(card, encoding="utf-8")
+
+
+def _licences(origins: Sequence[str | None]) -> str:
+    """Say whose licences hold, as far as digests tell whose work it is."""
+    known = ", ".join(sorted({origin for origin in origins if origin is not None}))
+    published = f" Under their publishers' own licences: {known}." if known else ""
+    if None not in origins:
+        return published
+    rest = "What is no published file" if known else "None of the files is a published one: it"
+    return f"{published} {rest} is under the licence that its maker gives it."
 
 
 def _write_manifest(folder: Path, parts: Parts) -> None:

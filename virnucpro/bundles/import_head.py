@@ -63,9 +63,10 @@ def import_classifier(
     """
     published = _published_name(classifier)
     chosen = name or published or classifier.stem
+    kind = "classifier of VirNucPro's layers" if published is None else "VirNucPro classifier"
     parts = Parts(
         chosen,
-        f"a VirNucPro classifier, imported from {classifier.name}",
+        f"a {kind}, imported from {classifier.name}",
         head=HEAD,
         window=window or _window_of(classifier, published),
     )

@@ -8,11 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from virnucpro.bundles.checksums import Checksum
+from virnucpro.bundles.checksums import Checksum, require_content
 from virnucpro.errors import BundleError, UsageError
+
+if TYPE_CHECKING:
+    from virnucpro.encoders.base import EncoderSpec
 
 __all__ = [
     "HOMES",
@@ -20,18 +23,21 @@ __all__ = [
     "Home",
     "PublishedFile",
     "Recipe",
+    "origin_of",
     "published_digest",
     "published_names",
     "recipe_of",
+    "require_published",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A server, and the environment variable that names a mirror of it."""
+    """A server, the environment variable that names a mirror of it, and whose work it serves."""
 
     url: str
     mirror_variable: str
+    work: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +97,15 @@ class Recipe:
 
 
 HOMES: Final[Mapping[str, Home]] = {
-    "esm2": Home("https://dl.fbaipublicfiles.com/fair-esm/models", "VIRNUCPRO_MIRROR_ESM2"),
-    "hub": Home("https://huggingface.co", "VIRNUCPRO_MIRROR_HUB"),
-    "heads": Home("https://raw.githubusercontent.com", "VIRNUCPRO_MIRROR_HEADS"),
+    "esm2": Home(
+        "https://dl.fbaipublicfiles.com/fair-esm/models",
+        "VIRNUCPRO_MIRROR_ESM2",
+        "ESM-2 (Lin et al. 2023)",
+    ),
+    "hub": Home("https://huggingface.co", "VIRNUCPRO_MIRROR_HUB", "DNABERT-S (Zhou et al. 2024)"),
+    "heads": Home(
+        "https://raw.githubusercontent.com", "VIRNUCPRO_MIRROR_HEADS", "VirNucPro (Li et al.)"
+    ),
 }
 
 # Digest, and more bytes than the file has: a quarter more than its weights take at fp32.
@@ -208,6 +220,34 @@ def published_digest(path: Path) -> str:
     own = [Checksum(kind, Checksum(kind, "").of(path)) for kind in ("sha256", "md5", "git-blob")]
     found = next((one for one in own if one in known), own[0])
     return f"{found.kind} {found.value}"
+
+
+def origin_of(digest: str) -> str | None:
+    """Say whose work a file is, by its digest as `published_digest` gives it; None: unknown."""
+    for recipe in _RECIPES.values():
+        for file in recipe.files:
+            if digest == f"{file.checksum.kind} {file.checksum.value}":
+                return HOMES[file.home].work
+    return None
+
+
+def require_published(spec: "EncoderSpec") -> None:
+    """Hold a file that bears a published encoder's name against what was published.
+
+    Raises
+    ------
+    BundleError
+        When it holds something else.
+    OSError
+        When it cannot be read.
+    """
+    if spec.name not in _RECIPES:
+        return
+    for file in _RECIPES[spec.name].files:
+        path = spec.folder / file.name
+        if path == spec.file("weights"):
+            origin = f"{file.url()}; give a model of your own another file name"
+            require_content(path, file.checksum, origin)
 
 
 def recipe_of(name: str) -> Recipe:

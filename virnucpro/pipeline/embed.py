@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virnucpro.bundles.bundle import bundle_names, open_bundle
-from virnucpro.bundles.checksums import require_content
-from virnucpro.bundles.published import published_names, recipe_of
+from virnucpro.bundles.published import require_published
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
@@ -62,7 +61,7 @@ def _encoder(name: str) -> tuple[str, EncoderSpec, str]:
     path = Path(name)
     if name and path.exists() and bundle_name not in bundle_names():
         spec = open_spec(path)
-        _require_published(spec)
+        require_published(spec)
         return spec.name, spec, _digest(spec)
     if not bundle_name:
         raise UsageError(
@@ -75,17 +74,6 @@ def _encoder(name: str) -> tuple[str, EncoderSpec, str]:
             return f"{bundle.name}/{spec.view}", spec, bundle.fingerprint
     views = ", ".join(f"{bundle_name}/{spec.view}" for spec in bundle.encoders)
     raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
-
-
-def _require_published(spec: EncoderSpec) -> None:
-    """Hold a file that bears a published encoder's name against what was published."""
-    if spec.name not in published_names():
-        return
-    for file in recipe_of(spec.name).files:
-        path = spec.folder / file.name
-        if path == spec.file("weights"):
-            origin = f"{file.url()}; give a model of your own another file name"
-            require_content(path, file.checksum, origin)
 
 
 def _digest(spec: EncoderSpec) -> str:

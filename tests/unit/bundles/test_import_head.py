@@ -53,6 +53,35 @@ def test_published_files_are_known_by_their_publishers_digests(data, files, own,
     assert sources["head"] == sources_of((recipe.head,))
 
 
+def test_the_card_says_whose_work_it_is_where_digests_tell(data, files, own, recipe):
+    bundle = import_classifier(files / "500_model.pth", data, encoders=own)
+    card = (bundle.path / "CARD.md").read_text()
+    assert "own licences: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023), VirNucPro" in card
+    assert "| head | 500_model.pth | git-blob " in card
+    assert "no published file" not in card
+    assert bundle.description == "a VirNucPro classifier, imported from 500_model.pth"
+
+
+def test_the_card_names_nobody_where_no_digest_is_a_published_one(data, files, own):
+    bundle = import_classifier(files / "500_model.pth", data, encoders=own)
+    card = (bundle.path / "CARD.md").read_text()
+    assert "None of the files is a published one" in card
+    assert card.count("no published file that is known |") == 5
+    for name in ("Zhou", "Lin et al", "Li et al", "publishers' own"):
+        assert name not in card
+    assert bundle.description == "a classifier of VirNucPro's layers, imported from 500_model.pth"
+
+
+def test_the_card_of_published_encoders_under_an_own_head(data, files, recipe, stand_ins, tmp_path):
+    fetch_bundle(recipe, data, Listener(lambda _: None, lambda *_: None), source=files)
+    stand_ins.save_as_published(
+        stand_ins.roughen(stand_ins.MLPClassifier()), tmp_path / "300_model.pth"
+    )
+    card = (import_classifier(tmp_path / "300_model.pth", data).path / "CARD.md").read_text()
+    assert "own licences: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023). What is no" in card
+    assert card.count("no published file that is known |") == 1
+
+
 def test_weights_as_safetensors_do_as_well(data, files, own, tmp_path, stand_ins):
     import torch
     from safetensors.torch import save_file
