@@ -22,8 +22,11 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "parity",
         help="whether this device and precision give the right numbers",
         description="Encode sequences in batches on one device at one precision, and one by one "
-        "on the CPU at fp32; tell how vectors and scores differ. Tolerated are: at fp32 an error "
-        "of 1e-5 (of its channel's largest number, where that is above 1) and of 1e-4 in a score; "
+        "on the CPU at fp32; tell how vectors and scores differ. On the CPU at fp32 this very "
+        "program is compared with itself: what that shows is that batches change nothing, not "
+        "that the numbers are right (`bundle verify --golden` is for that). Tolerated are: at fp32 "
+        "an error of 1e-5 (of its channel's largest number, where that is above 1) and of 1e-4 in "
+        "a score; "
         "at fp16 a cosine of 0.9999 and 0.01 in a score, at bf16 0.999 and 0.05; there a vector's "
         "shift, its error by how far vectors are apart, up to 0.05 and 0.25; and labels that flip "
         "where the two scores lie nearer to each other than rounding moves them. Exit code 0: all "

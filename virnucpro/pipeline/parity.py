@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.published import require_published
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
@@ -42,7 +43,7 @@ _LONG_SHARE: Final = 8
 """One item of so many is long."""
 
 _QUICK: Final = ((10, "1-30"), (5, "31-120"), (1, "121-400"))
-"""Items of a quick comparison, and their residues: 1,833 of them, for fp32 takes its time."""
+"""Items of a quick comparison, and their residues: 813 of them, for fp32 takes its time."""
 
 FloatArray = npt.NDArray[np.float32]
 Texts = Mapping[View, Sequence[bytes]]
@@ -138,10 +139,12 @@ def parity_of_encoder(
     Raises
     ------
     BundleError, DeviceError, InputError
-        When encoder, device or `fasta` cannot be used, or no sequence has a letter.
+        When encoder, device or `fasta` cannot be used, when a file bears a published name and has
+        other content, or no sequence has a letter.
     """
     torch.set_num_threads(threads)
     spec, place = open_spec(path), device_of(device)
+    require_published(spec)
     precise = precision_on(precision, kind_of(place), weight_bytes([spec]))
     alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
     texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)

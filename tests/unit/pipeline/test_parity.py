@@ -29,7 +29,10 @@ def damaged(monkeypatch, tmp_path):
         path = folder / spec.files["weights"]
         dice = np.random.default_rng(1)
         tensors = {
-            name: values + dice.normal(0, 0.05, values.shape).astype(values.dtype)
+            # below 0, a frequency of rotary positions is refused
+            name: abs(values + dice.normal(0, 0.05, values.shape).astype(values.dtype))
+            if name.endswith("inv_freq")
+            else values + dice.normal(0, 0.05, values.shape).astype(values.dtype)
             for name, values in load_file(path).items()
         }
         save_file(tensors, path)
@@ -96,6 +99,31 @@ def test_published_weights_without_a_bundle(tmp_path, capsys):
     assert found.encoders[0].n == 2
     assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 0
     assert "esm2_tiny" in capsys.readouterr().out
+
+
+def test_another_file_under_a_published_name_is_refused_as_embed_refuses_it(tmp_path, capsys):
+    from esm.model.esm2 import ESM2
+
+    path = tmp_path / "esm2_t6_8M_UR50D.pt"
+    save_checkpoint(path, ESM2(2, 32, 4))
+    assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 1
+    said = capsys.readouterr().err
+    assert main(["embed", "x.fa", "-e", str(path), "-o", str(tmp_path / "run")]) == 1
+    assert said == capsys.readouterr().err
+    assert "is not the published file" in said
+    assert "give a model of your own another file name" in said
+
+
+def test_what_is_compared_on_the_cpu_at_fp32_is_said_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["parity", "--help"])
+    assert "compared with itself" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_quick_comparison_is_as_short_as_it_is_said_to_be():
+    texts = parity._made_up_texts(parity._QUICK)
+    assert len(texts["protein"]) == 16
+    assert sum(map(len, texts["protein"])) == 813
 
 
 def save_checkpoint(path, model):
