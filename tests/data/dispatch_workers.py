@@ -11,6 +11,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
+from virnucpro.dispatch import serving as dispatch_serving
 
 
 class Worker(BaseWorker):
@@ -129,8 +130,13 @@ class Worker(BaseWorker):
     def pickles_as_error(self):
         return RaisesInPickling()
 
-    def big(self, size, byte):
+    def big(self, size, byte=1):
         return bytes([byte]) * size
+
+    def big_and_stop(self, size, seconds):
+        """Be stopped when the result is on its way."""
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        return self.big(size)
 
     def length(self, data):
         return len(data)
@@ -233,6 +239,14 @@ class DiesAfterSetup(Worker):
         super().setup(gpu_id, seed, **keywords)
         if gpu_id == 1:
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+class DiesWhenSetUp(Worker):
+    """Dies in reading its first task."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        dispatch_serving.unpack = lambda _frame: self.kill()
 
 
 class CleanupFails(Worker):

@@ -79,7 +79,7 @@ class Callbacks:
                 if self.on_setup_fail:
                     self.on_setup_fail(event.gpu_id, event.error)
                 else:
-                    _log.warning("gpu_id %d: the set-up failed: %s", event.gpu_id, event.error)
+                    _log.warning("gpu_id %d: its worker is given up: %s", event.gpu_id, event.error)
             case WorkerDied() | CleanupFailed() if self.on_fault:
                 self.on_fault(event)
             case WorkerDied():

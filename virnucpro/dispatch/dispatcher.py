@@ -70,9 +70,12 @@ class Dispatcher:
         that still sets up when all tasks are answered has the shorter time.
     progress_timeout
         Seconds that a worker may go on with its tasks without progress: a task's end or beginning,
-        or a word by `BaseWorker.progressed`. One that exceeds it hangs: it is ended, writes what it
-        was doing into its log where it has one, and its task counts as one that its worker died of.
-        None for what the worker's class says.
+        a word by `BaseWorker.progressed`, or bytes of a task or result that flow. One that exceeds
+        it hangs: it is ended, writes what it was doing into its log where it has one, and its task
+        counts as one that its worker died of. The time in which a worker waits for a callback or
+        the generator is not its own; that in which it could work beside them is, up to half the
+        limit for each. Pickling of gigabytes within the worker is progress only when it ends. None
+        for what the worker's class says.
     one_at_a_time
         Whether a worker gets a task only when it has answered the last one. Else tasks that take
         milliseconds travel in batches, and one may wait behind a longer one.

@@ -124,6 +124,7 @@ class Engine:
         self._durations: dict[int, float] = {}
         self._slowest_setup = 0.0
         self._over_since: float | None = None
+        self._woke = time.monotonic()
         self._failures: list[str] = []
         self._watched: dict[int, Seat] = {}
         self._lock = threading.RLock()
@@ -259,7 +260,11 @@ class Engine:
     def _look(self, patience: float | None) -> Iterator[Event]:
         """Sleep until something happens or is due, then see to it."""
         dead = []
-        for descriptor, _ in self._poll.poll(patience):
+        away = time.monotonic() - self._woke
+        ready = self._poll.poll(patience)
+        self._woke = time.monotonic()
+        self._look_after_progress([descriptor for descriptor, _ in ready], away)
+        for descriptor, _ in ready:
             seat = self._watched.get(descriptor)
             if seat is None:
                 self._clear_wake()
@@ -386,20 +391,30 @@ class Engine:
                     yield from self._bury(seat)
             elif why := self._lateness(seat, serial, began, now):
                 self._end_worker(seat, Ending(serial or 0, why, timed_out=True), now)
-        if self._rules.progress_timeout is not None:
-            self._look_after_progress(now)
 
-    def _look_after_progress(self, now: float) -> None:
-        """End the workers that get no further."""
+    def _look_after_progress(self, ready: Sequence[int], away: float) -> None:
+        """End the workers that get no further, before anything is done for the others.
+
+        Parameters
+        ----------
+        ready
+            Descriptors that the poll has just named. Whose pipe is among them has sent bytes, or
+            taken some of its task: it gets on, or waits for the parent.
+        away
+            Seconds from the last poll to this one.
+        """
+        if self._rules.progress_timeout is None:
+            return
+        moved = {seat.worker_id for one in ready if (seat := self._watched.get(one)) is not None}
         pulses = {
-            seat.worker_id: pulse
-            for seat in self._seats.values()
-            if (pulse := seat.pulse) is not None
+            worker_id: pulse
+            for worker_id, seat in self._seats.items()
+            if worker_id not in moved and (pulse := seat.pulse) is not None
         }
-        for worker_id, measure, why in self._standstills.steps(pulses, now):
+        for worker_id, measure, why in self._standstills.steps(pulses, self._woke, away):
             seat = self._seats[worker_id]
             if measure is not Measure.ASK_FOR_STACKS:
-                self._end_worker(seat, Ending(seat.begun or 0, why, timed_out=False), now)
+                self._end_worker(seat, Ending(seat.begun or 0, why, timed_out=False), self._woke)
             elif seat.place.log is not None:
                 seat.child.signal(STACKS_SIGNAL)
 
@@ -476,7 +491,7 @@ class Engine:
         if charged is not None:
             yield from self._charge(seat, serial, charged, text)
         self._stream.put_back(unanswered)
-        yield from self._replace(seat, barren=not begun and not seat.answered)
+        yield from self._replace(seat, text, barren=not begun and not seat.answered)
 
     def _charge(
         self, seat: Seat, serial: int | None, task: tuple[int, object], text: str
@@ -507,13 +522,15 @@ class Engine:
         if self._rules.tell_starts and serial is not None:
             yield from self._starts(seat, serial)
 
-    def _replace(self, seat: Seat, *, barren: bool) -> Iterator[Event]:
+    def _replace(self, seat: Seat, how: str, *, barren: bool) -> Iterator[Event]:
         """Start a worker in place of a dead one, where there is work for it."""
         worker_id = seat.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:
             yield self._setup_failed(
-                seat.place, f"worker {worker_id} died {BARREN} times in a row without a task."
+                seat.place,
+                f"set up {BARREN} times, and died each time before it began on a task; the last "
+                f"time: {how}",
             )
         elif not self._stream.over:
             try:
@@ -544,9 +561,8 @@ class Engine:
 
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
-            raise RuntimeError(
-                f"All workers failed during setup:\n{self._all_failures()}"
-            ) from self._stream.error
+            what = "No worker is left" if self._slowest_setup else "All workers failed during setup"
+            raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
             self._stream.error.add_note(
                 f"Raised by the generator of tasks; the {self._stream.taken} tasks that it had "

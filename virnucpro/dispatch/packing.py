@@ -2,7 +2,8 @@
 
 Plain numbers and short strings travel many in one pickle, which is fast. Anything else is pickled
 one by one: what cannot be pickled or read back then harms no other task. Large arrays and bytes go
-through shared memory, copied once on either side.
+through shared memory, copied once on either side. What is too large for that travels behind the
+frame's own pickle as it is: while gigabytes are copied, a worker can show no progress.
 """
 
 import pickle
@@ -44,6 +45,7 @@ _PLAIN = NUMBERS | {bytes, str}
 _PLAIN_TAG, _BODIES_TAG = b"P", b"B"
 
 _ANSWERS = struct.Struct("=qd")
+_HEAD_BYTES = struct.Struct("=q")
 
 Place = Callable[[Sequence[memoryview]], Sequence[Region] | None]
 """Puts pieces into shared memory, all of them or, with None, not one."""
@@ -76,7 +78,7 @@ class Stored:
     pieces: tuple[Region, ...]
 
 
-Body = bytes | Stored | Failed
+Body = bytes | memoryview | Stored | Failed
 """A pickle, where one is, or why there is none."""
 
 
@@ -136,9 +138,18 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: Place) -> S
     return None if regions is None else Stored(head, tuple(regions))
 
 
-def pack_bodies(bodies: Sequence[Body]) -> bytes:
-    """Put bodies in one frame."""
-    return _BODIES_TAG + pickle.dumps([_as_plain(body) for body in bodies], 5)
+def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
+    """Put bodies in one frame; its parts, to be joined or sent one after the other.
+
+    The head is a pickle that has in place of a large body its length in bytes; these follow.
+    """
+    head = pickle.dumps([_as_plain(body) for body in bodies], 5)
+    large = [body for body in bodies if isinstance(body, bytes | memoryview) and _is_large(body)]
+    return [_BODIES_TAG + _HEAD_BYTES.pack(len(head)) + head, *large]
+
+
+def _is_large(body: bytes | memoryview) -> bool:
+    return len(body) >= LARGE
 
 
 def _as_plain(body: Body) -> object:
@@ -148,16 +159,19 @@ def _as_plain(body: Body) -> object:
         case Stored(head, pieces):
             return head, [tuple(piece) for piece in pieces]
         case _:
-            return body
+            return len(body) if _is_large(body) else body
 
 
-def _from_plain(value: Any) -> Body:  # noqa: ANN401 - what `_as_plain` made
+def _from_plain(value: Any, large: memoryview) -> tuple[Body, memoryview]:  # noqa: ANN401 - what `_as_plain` made
+    """Give a body, and what is left of the large ones."""
+    if isinstance(value, int):
+        return large[:value], large[value:]
     if isinstance(value, bytes):
-        return value
+        return value, large
     if len(value) == 1:
-        return Failed(*value)
+        return Failed(*value), large
     head, pieces = value
-    return Stored(head, tuple(Region(*piece) for piece in pieces))
+    return Stored(head, tuple(Region(*piece) for piece in pieces)), large
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
@@ -165,15 +179,23 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
     Returns
     -------
-    Whether the values are plain, and these; bodies otherwise.
+    Whether the values are plain, and these; bodies otherwise, the large ones as views of `frame`.
     """
-    values = pickle.loads(frame[1:])  # noqa: S301 - written by this very program
-    if frame[:1] == _PLAIN_TAG:
-        return True, values
-    return False, [_from_plain(value) for value in values]
+    view = memoryview(frame)
+    if view[:1] == _PLAIN_TAG:
+        return True, pickle.loads(view[1:])  # noqa: S301 - written by this very program
+    begin = 1 + _HEAD_BYTES.size
+    end = begin + _HEAD_BYTES.unpack_from(view, 1)[0]
+    values = pickle.loads(view[begin:end])  # noqa: S301 - written by this very program
+    large = view[end:]
+    bodies: list[object] = []
+    for value in values:
+        body, large = _from_plain(value, large)
+        bodies.append(body)
+    return False, bodies
 
 
-def from_body(body: bytes | Stored, ring: Ring) -> object:
+def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
     """Unpickle a body; one in shared memory is given back, whatever happens.
 
     Raises
@@ -181,7 +203,7 @@ def from_body(body: bytes | Stored, ring: Ring) -> object:
     Exception
         Whatever reading the user's object back raises.
     """
-    if isinstance(body, bytes):
+    if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
     try:
         if body.head is None:
@@ -196,12 +218,12 @@ def from_body(body: bytes | Stored, ring: Ring) -> object:
         ring.release(body.pieces[-1])
 
 
-def pack_answers(count: int, seconds: float, frame: bytes) -> bytes:
-    """Put before a frame of results how many they are, and how long they took together."""
-    return _ANSWERS.pack(count, seconds) + frame
+def pack_answers(count: int, seconds: float) -> bytes:
+    """Say how many results follow in a frame, and how long they took together."""
+    return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Take apart what `pack_answers` joined."""
+    """Read what `pack_answers` wrote, and give the frame that follows."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -53,9 +53,18 @@ class Post:
     ring, words, space
         Where large results go, the numbers shared with the parent, and the event counter on which
         the parent tells of new room.
+    beat
+        Called whenever a result gets on.
     """
 
-    def __init__(self, outbox: Outbox, ring: Ring, words: memoryview, space: int) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        ring: Ring,
+        words: memoryview,
+        space: int,
+        beat: Callable[[], object],
+    ) -> None:
         self.values: list[object] = []
         self.stopping: Callable[[], bool] = lambda: False
         self.flushed_at = time.monotonic()
@@ -64,6 +73,7 @@ class Post:
         self._ring = ring
         self._words = words
         self._space = space
+        self._beat = beat
         self._lock = threading.Lock()
         self._busy = threading.Event()
         threading.Thread(target=self._flush_late, name="virnucpro-post", daemon=True).start()
@@ -101,8 +111,13 @@ class Post:
             del self.values[: len(values)]
             now = time.monotonic()
             seconds, self.flushed_at = now - self.flushed_at, now
-            frame = pack_plain(values) or pack_bodies([self._body(value) for value in values])
-            self._outbox.send(Report(Tag.ANSWERS + pack_answers(len(values), seconds, frame)))
+            plain = pack_plain(values)
+            frame = (
+                pack_bodies([self._body(value) for value in values]) if plain is None else [plain]
+            )
+            self._beat()  # large results are copied once more before their first byte travels
+            answers = (Tag.ANSWERS, pack_answers(len(values), seconds), *frame)
+            self._outbox.send(Report(b"".join(answers)))
 
     def pack(self, result: object) -> object:
         """Give what stands for a result until it travels.
@@ -112,6 +127,7 @@ class Post:
         """
         if is_short(result) or isinstance(result, Failed):
             return result
+        self._beat()
         return Packed(as_body(result, self._place))
 
     def _body(self, value: object) -> Body:

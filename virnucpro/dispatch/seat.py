@@ -201,9 +201,10 @@ class Seat:
     def give(self, tasks: Tasks) -> list[TaskError]:
         """Send tasks; return those that cannot be sent, which are answered by that."""
         ids, data = tasks
-        frame = pack_plain(data)
+        plain = pack_plain(data)
         refused: list[TaskError] = []
-        if frame is None:
+        frame: list[bytes | memoryview] = [] if plain is None else [plain]
+        if plain is None:
             bodies = [as_body(one, self._place) for one in data]
             refused = [
                 TaskError(task_id, body.traceback or "", self.worker_id)
@@ -218,7 +219,7 @@ class Seat:
         if data:
             self._batches.append(_Batch(ids, data))
             self._outstanding += len(data)
-            self.feed.send(frame)
+            self.feed.send(*frame)
         return refused
 
     def take(self, payload: memoryview, timeout: float | None) -> Iterator[Event]:
@@ -296,7 +297,7 @@ class Seat:
         return Answers([task_id], [value], self.worker_id)
 
 
-def _value(body: bytes | Stored, memory: SharedMemory) -> object:
+def _value(body: bytes | memoryview | Stored, memory: SharedMemory) -> object:
     try:
         return from_body(body, memory.upwards)
     except Exception:  # noqa: BLE001 - reading back runs the user's code, which may raise anything

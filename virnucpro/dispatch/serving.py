@@ -5,6 +5,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,10 +64,11 @@ def serve(
 ) -> None:
     """Be one worker of a dispatcher (see `virnucpro.runtime.child.run_child`)."""
     memory = SharedMemory(shared)
-    post = Post(outbox, memory.upwards, memory.words, space)
+    beat = partial(_beat, memory.times)
+    post = Post(outbox, memory.upwards, memory.words, space, beat)
     try:
         worker = assignment.worker_cls()
-        worker._beat = lambda: _beat(memory.times)  # noqa: SLF001 - the dispatcher's part of it
+        worker._beat = beat  # noqa: SLF001 - the dispatcher's part of it
         worker.setup(assignment.gpu_id, assignment.seed, **assignment.keywords)
     except BaseException:  # noqa: BLE001 - SystemExit, too, is a set-up that failed
         post.tell(Tag.SETUP_FAILED, traceback.format_exc())
@@ -152,4 +154,4 @@ class _Desk:
         self._serial = serial
 
     def _open(self, body: object) -> object:
-        return from_body(cast("bytes | Stored", body), self._memory.downwards)
+        return from_body(cast("bytes | memoryview | Stored", body), self._memory.downwards)

@@ -25,7 +25,9 @@ class BaseWorker(ABC):
     ----------
     progress_timeout
         Longest time in seconds that a task of this class goes on without `progressed`, where the
-        dispatcher is given no other. None, as here, for as long as it takes.
+        dispatcher is given no other. None, as here, for as long as it takes. The worker's own
+        pickling of a result, and unpickling of a task, falls under it, each by itself: longer than
+        that for the largest value. The way between the processes does not, while bytes flow.
     """
 
     progress_timeout: ClassVar[float | None] = None

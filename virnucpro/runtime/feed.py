@@ -48,7 +48,7 @@ class Feed:
         os.close(self._reading)
         self._reading = -1
 
-    def send(self, *parts: bytes) -> None:
+    def send(self, *parts: bytes | memoryview) -> None:
         """Send one frame, in parts that need not be joined."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)

@@ -1,5 +1,6 @@
 """What the tests of the dispatcher share."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -40,6 +41,16 @@ class Record:
             "on_fault": self.faults.append,
             "on_exit": self.on_exit,
         }
+
+    def slow_callbacks(self, seconds):
+        """The same callbacks; each result takes so long in the parent's thread."""
+        answer = self.callbacks["on_success"]
+
+        def on_success(*what):
+            time.sleep(seconds)
+            answer(*what)
+
+        return self.callbacks | {"on_success": on_success}
 
     def assert_each_answered_once(self, count):
         assert sorted(self.answers.elements()) == list(range(count))

@@ -376,6 +376,13 @@ def test_a_worker_that_always_dies_idle_is_given_up(workers, record):
     assert len(record.answers) == 60
 
 
+def test_who_dies_before_each_first_task_has_not_failed_in_its_set_up(workers, record):
+    with pytest.raises(RuntimeError, match=r"^No worker is left:\n(?s:.*)set up 3 times, and died"):
+        run(workers, record, [1], gpu_ids=[1], worker="DiesWhenSetUp")
+    record.assert_each_answered_once(1)
+    assert "was killed by SIGKILL" in record.errors[0]
+
+
 def test_random_kills_lose_nothing_and_double_nothing(workers, record):
     rng = random.Random(5)
     pids = set()

@@ -10,6 +10,7 @@ from virnucpro.dispatch.dispatcher import worker_ids
 from virnucpro.dispatch.ordering import in_order
 from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
 from virnucpro.dispatch.packing import (
+    LARGE,
     Failed,
     Stored,
     as_body,
@@ -138,7 +139,8 @@ def test_other_values_travel_one_by_one():
     assert pack_plain([1, (2,)]) is None
     assert pack_plain([large]) is None
     bodies = [*(as_body(value, ring.put) for value in values), as_body(lambda: None, ring.put)]
-    count, seconds, frame = unpack_answers(memoryview(pack_answers(6, 0.5, pack_bodies(bodies))))
+    answers = b"".join((pack_answers(6, 0.5), *pack_bodies(bodies)))
+    count, seconds, frame = unpack_answers(memoryview(answers))
     plain, back = unpack(frame)
     assert (count, seconds, plain, back) == (6, 0.5, False, bodies)
     assert [type(body) for body in back] == [bytes, Stored, Stored, Stored, bytes, Failed]
@@ -146,6 +148,22 @@ def test_other_values_travel_one_by_one():
     assert read == values
     area[:] = bytes(1 << 20)
     assert read == values, "what was read still lies in the ring"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=20),
+            st.sampled_from([LARGE - 1, LARGE, LARGE + 7]).map(
+                lambda size: bytes([size % 251]) * size
+            ),
+            st.sampled_from([Failed(None), Failed("why"), Stored(b"head", (Region(1, 2, 3),))]),
+        ),
+        max_size=6,
+    )
+)
+def test_bodies_of_any_size_travel_in_one_frame(bodies):
+    assert unpack(b"".join(pack_bodies(bodies))) == (False, bodies)
 
 
 def test_what_finds_no_room_travels_in_its_pickle():

@@ -108,6 +108,46 @@ def test_nobody_is_charged_with_a_stop_of_all(workers, record, tmp_path):
     assert [log.read_text() for log in tmp_path.iterdir()] == ["", ""]
 
 
+def test_what_is_in_transit_gets_on(workers, record):
+    """A result and a task of many pipefuls; each waits for the parent, which takes one a look."""
+    Dispatcher(workers.Worker, range(3), progress_timeout=LIMIT, one_at_a_time=True).run(
+        [("big", 20 << 20), ("length", bytes(20 << 20)), *range(80)],
+        **record.slow_callbacks(0.03),
+    )
+    record.assert_each_answered_once(82)
+    assert (record.faults, record.errors) == ([], {})
+
+
+@pytest.mark.parametrize("task", [("big", 300 << 20), ("length", bytes(300 << 20))])
+def test_a_worker_has_time_to_copy_a_large_value(workers, record, task):
+    Dispatcher(workers.Worker, [0], progress_timeout=0.5).run([task], **record.callbacks)
+    record.assert_each_answered_once(1)
+    assert (record.faults, record.errors) == ([], {})
+
+
+def test_a_worker_that_is_stopped_while_its_result_travels_is_ended(workers, record):
+    Dispatcher(
+        workers.Worker, [0, 1], progress_timeout=LIMIT, one_at_a_time=True, max_attempts=1
+    ).run([("big_and_stop", 20 << 20, 0.3), *range(40)], **record.slow_callbacks(0.03))
+    record.assert_each_answered_once(41)
+    assert list(record.errors) == [0]
+    assert "it made no progress" in record.errors[0]
+
+
+def test_slow_callbacks_stretch_no_deadline(workers, record):
+    """Two callbacks long until the worker is asked for its stacks, two more until it is killed."""
+    seen = []
+    Dispatcher(
+        workers.Worker, [0, 1], progress_timeout=0.5, one_at_a_time=True, max_attempts=1
+    ).run(
+        [("sleep_on",), *range(10)],
+        **record.slow_callbacks(0.25) | {"on_fault": lambda _: seen.append(len(record.successes))},
+    )
+    record.assert_each_answered_once(11)
+    [answered] = seen
+    assert answered < 8
+
+
 @pytest.mark.parametrize("limit", [0, -1.0])
 def test_a_deadline_that_is_none_is_refused(workers, limit):
     with pytest.raises(ValueError, match="progress_timeout"):
@@ -121,18 +161,23 @@ def test_without_a_dispatcher_nobody_hears_of_progress(workers):
 # --- by a clock that is told
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 50.0), st.booleans()), max_size=40), st.floats(0.5, 9.0))
+@given(
+    st.lists(st.tuples(st.floats(0.0, 50.0), st.booleans(), st.booleans()), max_size=40),
+    st.floats(0.5, 9.0),
+)
 def test_who_gets_on_within_the_limit_is_let_be(steps, limit):
     """However seldom anybody looks; a look that finds nothing new comes early enough."""
     watch = Standstills(limit)
     now, silent, number = 1e6, 0.0, 0
     watch.steps({0: Pulse(0, 1, 0.0)}, now)
-    for pause, progressed in steps:
-        silent = 0.0 if progressed else silent + min(pause, 2 * watch.tick)
+    for pause, asleep, progressed in steps:
+        charged = min(pause, 2 * watch.tick if asleep else limit / 2)
+        silent = 0.0 if progressed else silent + charged
         if silent >= 0.999 * limit:
             break
         now, number = now + pause, number + progressed
-        assert watch.steps({0: Pulse(0, 1, float(number))}, now) == []
+        pulses = {0: Pulse(0, 1, float(number))}
+        assert watch.steps(pulses, now, away=0.0 if asleep else pause) == []
 
 
 @given(
@@ -153,7 +198,7 @@ def test_who_stands_still_is_asked_for_its_stacks_and_then_ended(which, limit, p
         now += limit * pauses[look % len(pauses)]
     (ask, asked_at), (end, ended_at) = found
     assert (ask.rank, ask.measure) == (which, Measure.ASK_FOR_STACKS)
-    assert (end.rank, end.measure) == (which, Measure.TERMINATE)
+    assert (end.rank, end.measure) == (which, Measure.KILL)
     assert asked_at - began >= limit * 0.999
     assert ended_at > asked_at
 
@@ -168,6 +213,22 @@ def test_nobody_is_charged_with_time_in_which_the_parent_stood_still():
     while not (found := watch.steps(pulses, now := now + 1)):
         assert now < 2e6 + 10
     assert found[0].measure is Measure.ASK_FOR_STACKS
+
+
+def test_the_parents_own_work_counts_half_a_limit_at_most():
+    """One callback is no reason to end anybody, several are: who moves shows it after the first."""
+    watch, pulses = Standstills(600.0), {0: Pulse(0, 1, 0.0)}
+    times = [60.0 * number for number in range(12)]
+    found = [watch.steps(pulses, now, away=59.5) for now in times]
+    assert [bool(steps) for steps in found] == [False] * 10 + [True] * 2
+    watch = Standstills(600.0)
+    found = [watch.steps(pulses, 1e5 * number, away=1e5) for number in range(4)]
+    assert [[step.measure for step in steps] for steps in found] == [
+        [],
+        [],
+        [Measure.ASK_FOR_STACKS],
+        [Measure.KILL],
+    ]
 
 
 def test_who_gets_on_before_it_is_ended_is_let_off():
