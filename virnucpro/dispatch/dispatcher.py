@@ -1,5 +1,6 @@
 """A stream of tasks over worker processes that stay."""
 
+import math
 import os
 import sys
 import threading
@@ -89,8 +90,8 @@ class Dispatcher:
     TypeError
         When `worker_cls` is no `BaseWorker`.
     ValueError
-        When there is no worker, `queue_size` or `max_attempts` is below 1, or `progress_timeout` is
-        not above 0.
+        When there is no worker, `queue_size` or `max_attempts` is below 1, or a time limit is not a
+        number above 0.
     """
 
     def __init__(
@@ -116,8 +117,9 @@ class Dispatcher:
             raise ValueError("queue_size and max_attempts must be at least 1.")
         if progress_timeout is None:
             progress_timeout = worker_cls.progress_timeout
-        if progress_timeout is not None and progress_timeout <= 0:
-            raise ValueError("progress_timeout must be above 0 seconds, or None.")
+        _refuse_no_time("progress_timeout", progress_timeout)
+        _refuse_no_time("setup_timeout", setup_timeout)
+        _refuse_no_time("cleanup_timeout", cleanup_timeout)
         self._masks = None if devices is None else _masks(devices)
         if gpu_ids is None and self._masks is not None:
             gpu_ids = range(len(self._masks))
@@ -196,6 +198,8 @@ class Dispatcher:
         RuntimeError
             When no worker is left; all tasks that were taken have been answered. Or when this
             dispatcher is at work already, or the run was broken off by `terminate`.
+        ValueError
+            When `task_timeout` is not a number above 0.
         UsageError
             When the worker or its keywords cannot be sent to a process.
         Exception
@@ -313,8 +317,7 @@ class Dispatcher:
         tell_starts: bool,
         ordered: bool = False,
     ) -> Iterator[Iterator[Event]]:
-        if task_timeout is not None and task_timeout <= 0:
-            raise ValueError("task_timeout must be above 0 seconds, or None.")
+        _refuse_no_time("task_timeout", task_timeout)
         _refuse_what_no_child_finds(self.worker_cls)
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(
@@ -388,6 +391,11 @@ def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
 
 def _is_worker(candidate: object) -> bool:
     return isinstance(candidate, type) and issubclass(candidate, BaseWorker)
+
+
+def _refuse_no_time(name: str, seconds: float | None) -> None:
+    if seconds is not None and not 0 < seconds < math.inf:  # a comparison with NaN is never true
+        raise ValueError(f"{name} must be a number of seconds above 0, or None for no limit.")
 
 
 def _masks(devices: str | Sequence[int | str | Device]) -> list[dict[str, str]]:

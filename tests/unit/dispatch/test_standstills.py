@@ -148,10 +148,17 @@ def test_slow_callbacks_stretch_no_deadline(workers, record):
     assert answered < 8
 
 
-@pytest.mark.parametrize("limit", [0, -1.0])
-def test_a_deadline_that_is_none_is_refused(workers, limit):
-    with pytest.raises(ValueError, match="progress_timeout"):
-        Dispatcher(workers.Worker, [0], progress_timeout=limit)
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["progress_timeout", "setup_timeout", "cleanup_timeout"])
+def test_a_deadline_that_is_none_is_refused(workers, name, limit):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        Dispatcher(workers.Worker, [0], **{name: limit})
+
+
+@pytest.mark.parametrize("limit", [0, float("nan"), float("inf")])
+def test_a_time_limit_of_tasks_that_is_none_is_refused(workers, record, limit):
+    with pytest.raises(ValueError, match="task_timeout must be"):
+        Dispatcher(workers.Worker, [0]).run([1], task_timeout=limit, **record.callbacks)
 
 
 def test_without_a_dispatcher_nobody_hears_of_progress(workers):
