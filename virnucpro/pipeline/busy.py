@@ -27,11 +27,11 @@ class TellsWhileBusy:
     Parameters
     ----------
     progressed
-        Called from a thread of its own; whoever counts pieces may call it, too.
+        Called from a thread of its own.
     """
 
     def __init__(self, progressed: Callable[[], object]) -> None:
-        self.progressed = progressed
+        self._progressed = progressed
         self._counted = False
         self._over = threading.Event()
 
@@ -62,4 +62,4 @@ class TellsWhileBusy:
             used = time.clock_gettime(clock)
             if used - told > WORK_S and not self._counted:
                 told = used
-                self.progressed()
+                self._progressed()

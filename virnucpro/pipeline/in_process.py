@@ -67,7 +67,7 @@ def predict_here(
         As the parts raise them; committed segments stay.
     """
     with TellsWhileBusy(progressed) as busy, open_session(job, execution, reporter) as session:
-        computed = _compute(session, job, execution, device, reporter, models, busy)
+        computed = _compute(session, job, execution, device, reporter, models, busy, progressed)
         return write_outputs(session, reporter), computed
 
 
@@ -79,6 +79,7 @@ def _compute(
     reporter: Reporter,
     models: "Models",
     busy: TellsWhileBusy,
+    progressed: Callable[[], object],
 ) -> int:
     plan = survey_for(session, job, reporter).missing
     if not plan:
@@ -89,7 +90,7 @@ def _compute(
     story.began(launch.number, len(plan), launch.devices)
     began = time.perf_counter()
     status_file = StatusFile(session.run, reporter)
-    rank = _OwnRank(status_file, story, session, task.learnt, busy.progressed)
+    rank = _OwnRank(status_file, story, session, task.learnt, progressed)
     with busy.leaving_it_to_batches(), rank:
         run_rank(0, 1, rank, task, {0: Share(tuple(plan))}, models)
     seconds = round(time.perf_counter() - began, 3)
