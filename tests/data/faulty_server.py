@@ -203,6 +203,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _redirects_for_ever(self, _content):
         self._status(302, Location=self.path)
 
+    def _redirects_ever_further(self, _content):
+        self._status(302, Location=f"/further{self.path}")
+
     def _redirects_to_a_file(self, _content):
         self._status(302, Location="file:///etc/hostname")
 
@@ -211,6 +214,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _redirects_nowhere(self, _content):
         self._status(302)
+
+    def _half_of_that_range(self, content):
+        """Less than was asked for, of a file whose size is not said."""
+        start = self._range() or 0
+        end = (start + len(content)) // 2
+        self._head(206, end - start, Content_Range=f"bytes {start}-{end - 1}/*")
+        self._body(content[start:end])
+
+    def _chunked_and_wrong(self, content):
+        self._chunked(bytes(len(content)))
 
     def _never_answers(self, _content):
         self.server.released.wait(10)

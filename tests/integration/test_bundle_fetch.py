@@ -264,6 +264,7 @@ LASTING = [
     (407, r"proxy wants to know who asks \(407"),
     (400, r"the server refuses \(400"),
     ("redirects_for_ever", r"again and again, the last time to http://\S+esm2_tiny\.pt"),
+    ("redirects_ever_further", r"again and again, the last time to http://\S+esm2_tiny\.pt"),
     ("redirects_to_a_file", "redirects to file:///etc/hostname, and only http and https are"),
     ("redirects_to_ftp", r"redirects to ftp://127\.0\.0\.1/x, and only http and https are"),
     ("redirects_nowhere", r"the server refuses \(302"),
@@ -424,6 +425,19 @@ def test_a_body_cut_off_whose_length_nobody_said_is_gone_on_with(fetch, alone, s
     assert fetch(recipe=alone).name == alone.name
     half = (server.folder / "esm2_tiny.pt").stat().st_size // 2
     assert server.asked("esm2_tiny.pt") == [None, f"bytes={half}-"]
+
+
+def test_a_part_of_a_range_of_a_file_of_unknown_size_is_gone_on_with(fetch, alone, server):
+    server.faults["esm2_tiny.pt"] = ["no_length_and_breaks_off", "half_of_that_range"]
+    assert fetch(recipe=alone).name == alone.name
+    assert len(server.asked("esm2_tiny.pt")) == 3
+
+
+def test_a_wrong_file_that_is_whole_is_not_asked_for_twice(fetch, alone, server):
+    server.always["esm2_tiny.pt"] = "chunked_and_wrong"
+    with pytest.raises(BundleError, match="is not the published file"):
+        fetch(recipe=alone)
+    assert server.asked("esm2_tiny.pt") == [None]
 
 
 def test_what_came_without_a_length_is_kept_for_the_next_fetch(fetch, alone, server, data):
