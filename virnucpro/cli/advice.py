@@ -53,6 +53,7 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
 def _closed_file(error: OSError | MemoryError) -> str | None:
     """Say whose permission is lacking where it was a file that could not be read."""
     name = getattr(error, "filename", None)
-    if not isinstance(name, str | bytes | os.PathLike) or not os.path.isfile(name):
+    if not isinstance(name, str | bytes | os.PathLike):
         return None
-    return who_opens(Path(os.fsdecode(name)))
+    path = Path(os.fsdecode(name))
+    return who_opens(path) if path.is_file() else None
