@@ -12,6 +12,7 @@ from pathlib import Path
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
 from virnucpro.dispatch import serving as dispatch_serving
+from virnucpro.runtime.outbox import Outbox
 
 
 class Worker(BaseWorker):
@@ -133,10 +134,22 @@ class Worker(BaseWorker):
     def big(self, size, byte=1):
         return bytes([byte]) * size
 
-    def big_and_stop(self, size, seconds):
-        """Be stopped when the result is on its way."""
-        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+    def stop_on_the_way(self, size):
+        """Be stopped when half of the result is on its way."""
+        write = Outbox._write
+
+        def write_half(outbox, part):
+            write(outbox, part[: len(part) // 2])
+            if len(part) > size:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            write(outbox, part[len(part) // 2 :])
+
+        Outbox._write = write_half
         return self.big(size)
+
+    def slow_to_pickle(self, seconds):
+        time.sleep(seconds)
+        return SlowToPickle(seconds)
 
     def length(self, data):
         return len(data)
@@ -179,6 +192,15 @@ class Worker(BaseWorker):
 
 class ImpatientWorker(Worker):
     progress_timeout = 0.5
+
+
+class SlowToPickle:
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __reduce__(self):
+        time.sleep(self.seconds)
+        return float, (self.seconds,)
 
 
 class OnlyInWorkers:

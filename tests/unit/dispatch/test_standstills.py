@@ -118,18 +118,19 @@ def test_what_is_in_transit_gets_on(workers, record):
     assert (record.faults, record.errors) == ([], {})
 
 
-@pytest.mark.parametrize("task", [("big", 300 << 20), ("length", bytes(300 << 20))])
-def test_a_worker_has_time_to_copy_a_large_value(workers, record, task):
-    Dispatcher(workers.Worker, [0], progress_timeout=0.5).run([task], **record.callbacks)
+def test_a_result_has_the_limit_to_be_pickled_in(workers, record):
+    Dispatcher(workers.Worker, [0], progress_timeout=LIMIT).run(
+        [("slow_to_pickle", 0.7)], **record.callbacks
+    )
     record.assert_each_answered_once(1)
     assert (record.faults, record.errors) == ([], {})
 
 
 def test_a_worker_that_is_stopped_while_its_result_travels_is_ended(workers, record):
-    Dispatcher(
-        workers.Worker, [0, 1], progress_timeout=LIMIT, one_at_a_time=True, max_attempts=1
-    ).run([("big_and_stop", 20 << 20, 0.3), *range(40)], **record.slow_callbacks(0.03))
-    record.assert_each_answered_once(41)
+    Dispatcher(workers.Worker, [0], progress_timeout=LIMIT, max_attempts=1).run(
+        [("stop_on_the_way", 20 << 20), 1], **record.callbacks
+    )
+    record.assert_each_answered_once(2)
     assert list(record.errors) == [0]
     assert "it made no progress" in record.errors[0]
 
