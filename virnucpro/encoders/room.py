@@ -58,6 +58,9 @@ def require_room(
 ) -> None:
     """Refuse encoders that are more than a device holds.
 
+    Of a device's whole memory the weights alone count: what a process takes beside them is an upper
+    bound, and nothing that works may be refused. Of what is left free, all counts.
+
     Parameters
     ----------
     name
@@ -78,17 +81,18 @@ def require_room(
     """
     counted = list(shapes)
     wanted = memory_wanted(counted, precision, device)
-    if room is None or ranks * wanted <= room:
+    least = wanted if free else wanted - PROCESS_BYTES
+    if room is None or ranks * least <= room:
         return
     needs = f"{name} needs {wanted / 1e9:.1f} GB at {precision} for its weights and a batch"
     has = f"{device} has {room / 1e9:.1f} GB{' free' if free else ''}"
-    if fit := room // wanted:
+    if fit := room // wanted or int(least <= room):
         raise DeviceError(
             f"{needs}, in each of {ranks} ranks, and {has}, which is enough for {fit}. "
             f"Give that many by --devices, such as cpu:{fit}."
         )
     half: Precision = "fp16" if device.startswith("cuda") else "bf16"
-    fits = precision == "fp32" and memory_wanted(counted, half, device) <= room
+    fits = precision == "fp32" and memory_wanted(counted, half, device) - wanted + least <= room
     smaller = f"--precision {half} halves the weights; or take" if fits else "Take"
     raise DeviceError(
         f"{needs}, and {has}. One encoder over several devices, or partly outside of one, is not "

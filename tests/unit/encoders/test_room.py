@@ -68,16 +68,18 @@ def test_what_does_not_fit_is_refused_with_both_figures():
 )
 def test_half_precision_is_advised_where_it_fits(precision, device, room, hint):
     with pytest.raises(DeviceError, match=rf"possible yet\. {hint} a device with more memory"):
-        require_room("x", [(5, 5)], precision, device, PROCESS_BYTES + room)
+        require_room("x", [(5, 5)], precision, device, room)
 
 
 @pytest.mark.parametrize(("precision", "room"), [("fp32", 140), ("fp16", 50)])
 def test_what_just_fits_is_not_refused(precision, room):
-    require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room)
-    require_room("x", [(5, 5)], precision, "cpu", 3 * (PROCESS_BYTES + room), ranks=3)
+    require_room("x", [(5, 5)], precision, "cpu", room)
+    require_room("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
     require_room("x", [(5, 5)], precision, "cpu", None)
     with pytest.raises(DeviceError):
-        require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1)
+        require_room("x", [(5, 5)], precision, "cpu", room - 1)
+    with pytest.raises(DeviceError, match="free"):
+        require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
 
 
 def test_ranks_that_are_too_many_together_are_told_how_many_fit():

@@ -2,6 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from virnucpro.encoders.room import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline import fitting
 from virnucpro.pipeline.execution import Execution
@@ -23,11 +25,12 @@ def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tm
 
 
 def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
-    monkeypatch.setattr(fitting, "usable_memory", lambda: 1_500_000_000)
-    with pytest.raises(DeviceError, match=r"in each of 4 ranks, .*enough for 2\. .* cpu:2\."):
+    weights = memory_wanted(shapes_of(*job.encoders), "fp32", "cpu") - PROCESS_BYTES
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 3 * weights)
+    with pytest.raises(DeviceError, match=r"in each of 4 ranks, .*enough for 1\. .* cpu:1\."):
         predict(job, Execution(tmp_path / "run", devices="cpu:4"))
     assert not (tmp_path / "run").exists()
-    refuse_what_does_not_fit(job, 2 * [Device("cpu")])
+    refuse_what_does_not_fit(job, 3 * [Device("cpu")])
 
 
 def test_the_driver_says_what_a_gpu_has(monkeypatch, job):
