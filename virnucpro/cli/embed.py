@@ -1,16 +1,17 @@
 """``virnucpro embed``: one vector for each sequence."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import (
     add_execution_options,
     add_input_argument,
     add_numeric_options,
-    execution_of,
 )
-from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.run_job import run_job
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.job import Job
 
 __all__ = ["add_parser"]
 
@@ -39,20 +40,14 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.ahead import ranks_ahead
+    return run_job(arguments, _job)
 
-    execution = execution_of(arguments)
-    with ranks_ahead(arguments.inputs, execution) as standby:
-        from virnucpro.pipeline.embed import embed, embed_job
-        from virnucpro.pipeline.precision import with_precision
 
-        job = embed_job(
-            arguments.inputs,
-            encoder=arguments.encoder,
-            embeddings=arguments.embeddings,
-        )
-        with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-            job = with_precision(job, arguments.precision, execution, reporter)
-            outcome = embed(job, execution, reporter, standby)
-            reporter.finish(outcome)
-    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+def _job(arguments: argparse.Namespace) -> "Job":
+    from virnucpro.pipeline.embed import embed_job
+
+    return embed_job(
+        arguments.inputs,
+        encoder=arguments.encoder,
+        embeddings=arguments.embeddings,
+    )

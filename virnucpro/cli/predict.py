@@ -1,17 +1,18 @@
 """``virnucpro predict``: which sequences are viral."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import (
     add_execution_options,
     add_input_argument,
     add_numeric_options,
     add_tiling_options,
-    execution_of,
 )
-from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.run_job import run_job
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.job import Job
 
 __all__ = ["add_parser"]
 
@@ -40,23 +41,17 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.ahead import ranks_ahead
+    return run_job(arguments, _job)
 
-    execution = execution_of(arguments)
-    with ranks_ahead(arguments.inputs, execution) as standby:
-        from virnucpro.pipeline.precision import with_precision
-        from virnucpro.pipeline.predict import predict, predict_job
 
-        job = predict_job(
-            arguments.inputs,
-            bundle=arguments.bundle,
-            window=arguments.window,
-            tiling=arguments.tiling,
-            genetic_code=arguments.genetic_code,
-            embeddings=arguments.embeddings,
-        )
-        with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-            job = with_precision(job, arguments.precision, execution, reporter)
-            outcome = predict(job, execution, reporter, standby)
-            reporter.finish(outcome)
-    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+def _job(arguments: argparse.Namespace) -> "Job":
+    from virnucpro.pipeline.predict import predict_job
+
+    return predict_job(
+        arguments.inputs,
+        bundle=arguments.bundle,
+        window=arguments.window,
+        tiling=arguments.tiling,
+        genetic_code=arguments.genetic_code,
+        embeddings=arguments.embeddings,
+    )

@@ -81,7 +81,8 @@ def require_room(
     """
     counted = list(shapes)
     wanted = memory_wanted(counted, precision, device)
-    least = wanted if free else wanted - PROCESS_BYTES
+    let_pass = 0 if free else PROCESS_BYTES
+    least = wanted - let_pass
     if room is None or ranks * least <= room:
         return
     needs = f"{name} needs {wanted / 1e9:.1f} GB at {precision} for its weights and a batch"
@@ -92,7 +93,7 @@ def require_room(
             f"Give that many by --devices, such as cpu:{fit}."
         )
     half: Precision = "fp16" if device.startswith("cuda") else "bf16"
-    fits = precision == "fp32" and memory_wanted(counted, half, device) - wanted + least <= room
+    fits = precision == "fp32" and memory_wanted(counted, half, device) - let_pass <= room
     smaller = f"--precision {half} halves the weights; or take" if fits else "Take"
     raise DeviceError(
         f"{needs}, and {has}. One encoder over several devices, or partly outside of one, is not "

@@ -95,10 +95,12 @@ def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list
         Where the tables are.
     """
     made: dict[tuple[float, ...], Rotation] = {}
-    return [
-        made.setdefault(tuple(of_layer.float().tolist()), Rotation(of_layer, device))
-        for of_layer in frequencies
-    ]
+    keys = []
+    for of_layer in frequencies:
+        keys.append(key := tuple(of_layer.float().tolist()))
+        if key not in made:
+            made[key] = Rotation(of_layer, device)
+    return [made[key] for key in keys]
 
 
 def turn(heads: torch.Tensor, factors: torch.Tensor) -> None:

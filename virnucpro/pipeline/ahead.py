@@ -14,7 +14,7 @@ from virnucpro.runtime.standby import Standby
 
 __all__ = ["likely_units", "ranks_ahead"]
 
-_NO_WEIGHTS: Final = 0
+_NOT_KNOWN: Final = 0
 """Encoders are not known yet; ranks that turn out to be too many are ended."""
 
 _UNIT_BYTES: Final = 2_000
@@ -49,9 +49,9 @@ def ranks_ahead(inputs: Sequence[str], execution: Execution) -> Standby:
     there = [one for one in inputs if one == "-" or os.path.exists(one)]  # noqa: PTH110
     if os.path.lexists(execution.outdir) or len(there) < len(inputs):
         return Standby([], import_work)
-    devices = devices_for(execution, _NO_WEIGHTS)
+    devices = devices_for(execution, _NOT_KNOWN)
     threads = threads_of_rank(execution, len(devices))
-    most = ranks_that_fit(len(os.sched_getaffinity(0)), _NO_WEIGHTS, usable_memory())
+    most = ranks_that_fit(len(os.sched_getaffinity(0)), _NOT_KNOWN, usable_memory())
     return Standby(devices[: min(most, likely_units(inputs))], import_work, threads)
 
 

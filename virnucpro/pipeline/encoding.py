@@ -189,7 +189,7 @@ class RankEncoder:
                     "have fitted: somebody else uses the memory of this device, or it is bad."
                 )
 
-    def alone(self, tokens: UnitTokens, row: int, at: Callable[[Place], None]) -> "Again":
+    def alone(self, tokens: UnitTokens, row: int, at: Callable[[Place], None]) -> Again:
         """Encode one row by itself, at fp32 or as near to it as there is room for."""
         at(self.place(tokens, np.flatnonzero(tokens.order == row)))
         twin = self._twin
