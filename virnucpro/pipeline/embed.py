@@ -10,18 +10,13 @@ from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.job import Job
-from virnucpro.pipeline.predict import predict
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["embed", "embed_job"]
+__all__ = ["embed_job"]
 
 _ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
-
-embed = predict
-"""The run's course is the same; what it ends in follows from its manifest."""
-
 
 def embed_job(
     inputs: Sequence[str],
