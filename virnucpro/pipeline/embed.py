@@ -18,6 +18,7 @@ __all__ = ["embed_job"]
 
 _ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
 
+
 def embed_job(
     inputs: Sequence[str],
     *,
