@@ -5,6 +5,7 @@ import csv
 import gc
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,22 @@ _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "s
 
 TOLERANCE = 2e-4
 """Scores are printed with four decimals: the last one may differ by rounding."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ignored_signals():
+    """Undo what a shell's background jobs and nohup hand down: the program would respect it."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    ignored = [one for one in usual if signal.getsignal(one) == signal.SIG_IGN]
+    for one in ignored:
+        signal.signal(one, usual[one])
+    yield
+    for one in ignored:
+        signal.signal(one, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")

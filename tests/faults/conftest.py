@@ -4,7 +4,6 @@ import hashlib
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,6 @@ N_RECORDS = 120
 PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
 MINI = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_ignored_signals():
-    """Undo what a shell's background jobs and nohup hand down: the program would respect it."""
-    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ignored = [one for one in stopping if signal.getsignal(one) == signal.SIG_IGN]
-    for one in ignored:
-        signal.signal(one, signal.SIG_DFL)
-    yield
-    for one in ignored:
-        signal.signal(one, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")

@@ -275,13 +275,24 @@ def test_a_spawner_without_workers_has_nothing_to_end():
 
 
 def test_ctrl_c_ends_a_launch_and_leaves_a_table(workers, files, tmp_path):
-    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
-    folder = files(a="sleep 60", b="ok")
-    code = LauncherOrchestrator().run(folder, tmp_path / "out", "cpu", worker=workers.Obedient)
-    timer.join()
+    folder, out = files(a="sleep 60", b="ok"), tmp_path / "out"
+    over = threading.Event()
+
+    def ask_at_work():
+        while not any("sleeping" in log.read_text() for log in out.glob("launch.logs/*")):
+            if over.wait(0.01):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    asking = threading.Thread(target=ask_at_work)
+    asking.start()
+    try:
+        code = LauncherOrchestrator().run(folder, out, "cpu", worker=workers.Obedient)
+    finally:
+        over.set()
+        asking.join()
     assert code == 130
-    content = json.loads((tmp_path / "out" / "launch.json").read_text())
+    content = json.loads((out / "launch.json").read_text())
     assert [one["status"] for one in content["files"]] == ["left", "left"]
 
 
