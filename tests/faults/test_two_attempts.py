@@ -14,26 +14,34 @@ from pathlib import Path
 from virnucpro.pipeline.gpu_worker import run_rank
 from virnucpro.pipeline.manifest import read_manifest
 from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.pipeline.rank_task import RankTask, Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:
+    waited = False
+
     def put(self, payload):
-        print(payload["units"])
+        if "units" in payload:
+            print(payload["units"])
 
     def progress(self, done, total):
-        if done == 0:
+        pass
+
+    def mark(self, place):
+        if not self.waited:
+            self.waited = True
             print("ready", flush=True)
             sys.stdin.readline()
 
 run = RunDirectory(Path(sys.argv[1]))
 manifest, job = read_manifest(run), predict_job([sys.argv[2]])
-run_rank(0, 1, Channel(), RankTask(
-    run=run, launch=1, fingerprint=manifest.fingerprint, encoders=job.encoders, head=job.head,
+task = RankTask(
+    run=run, fingerprint=manifest.fingerprint, encoders=job.encoders, head=job.head,
     precision="fp32", embeddings="fp16", unit_rows=manifest.units["rows"],
     unit_positions=manifest.units["positions"], batch_tokens=2048, torch_device="cpu",
     threads=len(os.sched_getaffinity(0)),
-))
+)
+run_rank(0, 1, Channel(), task, {0: Share(tuple(range(int(sys.argv[3]))))})
 """
 
 
@@ -43,9 +51,10 @@ def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
 ):
     run, original = RunDirectory(copy_of_run), RunDirectory(undisturbed)
     shutil.rmtree(run.shard(0))
+    n_units = str(len(original.segments()))
     attempts = [
         subprocess.Popen(
-            [sys.executable, "-c", ATTEMPT, run.root, few_fasta],
+            [sys.executable, "-c", ATTEMPT, run.root, few_fasta, n_units],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
