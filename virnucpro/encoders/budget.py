@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from virnucpro.encoders.base import Encoder
-from virnucpro.encoders.memory import Shortage, within_memory
+from virnucpro.encoders.out_of_memory import Shortage, within_memory
 
 __all__ = ["TokenBudget", "fitting_budget", "length_class", "probe"]
 

@@ -20,11 +20,11 @@ from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.bert_block import BertBlock
 from virnucpro.encoders.config import positive_integer, positive_number
 from virnucpro.encoders.dense import prepack
+from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
 from virnucpro.encoders.pickles import count_tensors, read_state_dict, require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
-from virnucpro.encoders.room import require_room
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, without

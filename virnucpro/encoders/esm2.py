@@ -11,11 +11,11 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
 from virnucpro.encoders.esm2_forward import Esm2
+from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.pickles import require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
-from virnucpro.encoders.room import require_room
 from virnucpro.encoders.rotary import inverse_frequencies
 from virnucpro.encoders.weights import check, check_layout, read_safetensors, without
 from virnucpro.errors import BundleError

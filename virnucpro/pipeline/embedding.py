@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head
 from virnucpro.encoders.batching import Filling
-from virnucpro.encoders.memory import within_memory
+from virnucpro.encoders.out_of_memory import within_memory
 from virnucpro.pipeline.encoding import Again, RankEncoder, UnitTokens
 from virnucpro.pipeline.finite import RowNumbers, problems
 from virnucpro.pipeline.models import Models

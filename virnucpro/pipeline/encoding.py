@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling, longest_first
 from virnucpro.encoders.budget import TokenBudget, probe
-from virnucpro.encoders.memory import Shortage, within_memory
+from virnucpro.encoders.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.packed import Packed
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.feeding import one_ahead

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from virnucpro.encoders.machine_memory import usable_memory
-from virnucpro.encoders.room import require_room
+from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.pipeline.job import Job
 from virnucpro.runtime.devices import Device, visible_gpus

@@ -21,8 +21,8 @@ from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import BundleError
-from virnucpro.pipeline.own_device import device_of, kind_of
 from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
+from virnucpro.pipeline.torch_device import device_of, kind_of
 from virnucpro.sequences.translation import genetic_code, peptide, reverse_complement
 
 __all__ = ["GoldenRow", "compare_golden", "golden_items", "golden_vectors", "project"]

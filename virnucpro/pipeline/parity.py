@@ -25,8 +25,8 @@ from virnucpro.pipeline.agreement import (
 )
 from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import made_up
-from virnucpro.pipeline.own_device import device_of, kind_of
 from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
+from virnucpro.pipeline.torch_device import device_of, kind_of
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

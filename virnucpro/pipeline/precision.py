@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.room import bytes_of
+from virnucpro.encoders.memory_needed import bytes_of
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import Job, Reporter, SilentReporter

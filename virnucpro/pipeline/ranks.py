@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from virnucpro.encoders.machine_memory import usable_memory
-from virnucpro.encoders.room import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.memory_needed import PROCESS_BYTES, memory_wanted
 from virnucpro.pipeline.execution import Execution
 from virnucpro.runtime.devices import Device, parse_devices
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.machine_memory import available_memory
-from virnucpro.encoders.room import memory_wanted
+from virnucpro.encoders.memory_needed import memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.execution import Execution

@@ -8,10 +8,10 @@ from typing import Final
 import torch
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.memory import Shortage, within_memory
+from virnucpro.encoders.memory_needed import memory_wanted
+from virnucpro.encoders.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.placement import device_bytes, free_bytes, open_device
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.room import memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 
 __all__ = ["NoTwin", "Twin", "open_twin"]

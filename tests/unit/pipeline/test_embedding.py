@@ -12,8 +12,8 @@ import torch
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.memory_needed import PROCESS_BYTES
 from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.room import PROCESS_BYTES
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.pipeline import twin
 from virnucpro.pipeline.embedding import RowEmbedder

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from virnucpro.encoders.room import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.memory_needed import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline import fitting

@@ -12,7 +12,6 @@ from virnucpro.pipeline import precision
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import SilentReporter
 from virnucpro.pipeline.manifest import read_manifest
-from virnucpro.pipeline.own_device import device_of, kind_of
 from virnucpro.pipeline.precision import (
     choice_of_runs,
     cpu_flags,
@@ -23,6 +22,7 @@ from virnucpro.pipeline.precision import (
 )
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.session import open_session
+from virnucpro.pipeline.torch_device import device_of, kind_of
 from virnucpro.run_dir import RunDirectory
 
 EXAMPLE = "tests/data/example.fa"

@@ -13,7 +13,7 @@ import torch
 from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
-from virnucpro.encoders.room import memory_wanted
+from virnucpro.encoders.memory_needed import memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline import precision, trial

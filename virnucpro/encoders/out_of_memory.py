@@ -1,4 +1,4 @@
-"""What it is to run out of memory, on a GPU or on a CPU."""
+"""Telling an error for want of memory, on a GPU or on a CPU, from any other."""
 
 import re
 from collections.abc import Callable

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
+from virnucpro.encoders.memory_needed import PROCESS_BYTES, bytes_of, memory_wanted, require_room
 from virnucpro.encoders.placement import device_bytes, free_bytes
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.room import PROCESS_BYTES, bytes_of, memory_wanted, require_room
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import DeviceError
 

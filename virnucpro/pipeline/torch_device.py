@@ -1,4 +1,4 @@
-"""One device for this very process, by torch's names."""
+"""The device that this very process computes on: its name for torch, and its kind."""
 
 import re
 from typing import Final, Literal
