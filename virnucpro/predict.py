@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from virnucpro.dispatch import BaseWorker, WorkerUnusable
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.errors import VirnucproError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.in_process import predict_here
 from virnucpro.pipeline.job import Job, SilentReporter
-from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, inherited_mask

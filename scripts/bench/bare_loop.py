@@ -18,14 +18,12 @@ import torch
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
-
-BATCH_TOKENS = 2_048
-"""A CPU rank's."""
 
 
 class BareLoop:
@@ -55,9 +53,11 @@ class BareLoop:
             lengths = np.array([len(row) for row in ids])
             order = longest_first(lengths)
             part = torch.empty(len(ids), encoder.dim)
-            for batch in batches(lengths[order], lambda _: BATCH_TOKENS):
+            for batch in batches(lengths[order], lambda _: BATCH_TOKENS["cpu"]):
                 rows = order[batch.start : batch.stop]
-                part[torch.from_numpy(rows)] = encoder.encode([ids[row] for row in rows])
+                part[torch.from_numpy(rows)] = encoder.encode(
+                    encoder.collate([ids[row] for row in rows])
+                )
             parts.append(part)
         vectors = torch.cat(parts, 1)
         return vectors, self._head.scores(vectors)

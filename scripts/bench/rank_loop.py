@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from bare_loop import BATCH_TOKENS, BareLoop
+from bare_loop import BareLoop
 
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.pipeline.embedding import RowEmbedder
 from virnucpro.pipeline.poison import Place, Suspicion
@@ -134,7 +135,7 @@ def _task(loop: BareLoop, scratch: Path) -> RankTask:
         embeddings="fp16",
         unit_rows=loop.manifest.units["rows"],
         unit_positions=loop.manifest.units["positions"],
-        batch_tokens=BATCH_TOKENS,
+        batch_tokens=BATCH_TOKENS["cpu"],
         torch_device="cpu",
         threads=1,
     )

@@ -15,13 +15,13 @@ import torch
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling, batches, longest_first
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.memory_needed import bytes_of, require_room
 from virnucpro.encoders.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.random_weights import write_random_encoder
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.encoders.sizes import size_named, tensors_of, work_of
-from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
 from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
 from virnucpro.pipeline.torch_device import device_of, kind_of

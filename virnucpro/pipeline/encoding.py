@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling, longest_first
-from virnucpro.encoders.budget import TokenBudget, probe
+from virnucpro.encoders.budget import MOST_TOKENS, TokenBudget, probe
 from virnucpro.encoders.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.packed import Packed
 from virnucpro.encoders.registry import load_encoder
@@ -19,10 +19,7 @@ from virnucpro.pipeline.feeding import one_ahead
 from virnucpro.pipeline.poison import Place, Suspicion, pieces
 from virnucpro.pipeline.twin import NoTwin, Twin, open_twin
 
-__all__ = ["MOST_TOKENS", "Again", "RankEncoder", "UnitTokens"]
-
-MOST_TOKENS = 65_536
-"""Budget beyond which a GPU gains nothing: it is at work to the full with fewer."""
+__all__ = ["Again", "RankEncoder", "UnitTokens"]
 
 
 class UnitTokens:

@@ -10,6 +10,7 @@ from typing import Any
 
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import Filling
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.budgets import read_budgets
 from virnucpro.pipeline.execution import Execution
@@ -30,16 +31,12 @@ from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import Coverage, survey
 
 __all__ = [
-    "BATCH_TOKENS",
     "compute_missing",
     "freeze_plan",
     "rank_records",
     "rank_task_of",
     "survey_for",
 ]
-
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
-"""Tokens of a batch of which nothing has been learnt, by kind of device."""
 
 
 def compute_missing(

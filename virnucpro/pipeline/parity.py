@@ -15,6 +15,7 @@ from virnucpro.bundles.published import require_published
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import InputError
 from virnucpro.pipeline.agreement import (
@@ -23,7 +24,6 @@ from virnucpro.pipeline.agreement import (
     compare_scores,
     compare_vectors,
 )
-from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.made_up import made_up
 from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
 from virnucpro.pipeline.torch_device import device_of, kind_of
@@ -272,12 +272,13 @@ def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> 
     vectors = np.empty((len(ids), encoder.dim), np.float32)
     for batch in batches(lengths[order], lambda _: batch_tokens):
         rows = order[batch.start : batch.stop]
-        vectors[rows] = encoder.encode([ids[row] for row in rows]).cpu().numpy()
+        packed = encoder.collate([ids[row] for row in rows])
+        vectors[rows] = encoder.encode(packed).cpu().numpy()
     return vectors
 
 
 def _one_by_one(encoder: Encoder, texts: Sequence[bytes]) -> FloatArray:
-    vectors = [encoder.encode([ids]) for ids in encoder.tokenise(texts)]
+    vectors = [encoder.encode(encoder.collate([ids])) for ids in encoder.tokenise(texts)]
     joined: FloatArray = torch.cat(vectors).numpy()
     return joined
 

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.in_process import predict_here
 from virnucpro.pipeline.job import SilentReporter
-from virnucpro.pipeline.launch import BATCH_TOKENS
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.progress import read_progress
 from virnucpro.pipeline.verify import verify_run
