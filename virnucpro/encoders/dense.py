@@ -10,6 +10,9 @@ __all__ = ["Dense", "GatedDense", "Product", "has_kernels", "prepack"]
 
 _KERNELS: Final = torch.ops.mkldnn
 
+_USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+"""Operators that torch's compiler alone calls: a torch without them goes by its public ones."""
+
 
 class Product:
     """A weight laid out for products with many rows, once: rows @ weight.T + bias.
@@ -43,9 +46,9 @@ class Product:
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN multiplies on this device in this type without a detour."""
+    """Tell whether oneDNN multiplies on this device, in this type, by the torch that is there."""
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if device.type != "cpu" or not onednn:
+    if device.type != "cpu" or not onednn or not all(hasattr(_KERNELS, name) for name in _USED):
         return False
     if dtype == torch.bfloat16:
         return bool(_KERNELS._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above

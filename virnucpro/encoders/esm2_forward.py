@@ -10,7 +10,7 @@ from torch.nn.functional import layer_norm, linear
 from virnucpro.encoders.attention import attention_on
 from virnucpro.encoders.dense import Product, has_kernels
 from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.packed import Packed, mean_of_runs
+from virnucpro.encoders.packed import CPU_STEP, Packed, mean_of_runs
 from virnucpro.encoders.rotary import Rotation, rotations, side_by_side, turn
 
 __all__ = ["Esm2"]
@@ -25,8 +25,9 @@ Source: fair-esm's ``ESM2.forward``.
 """
 
 _STRIPE: Final = 8192
-"""Rows that go through a feed-forward layer at once: its wide side is all that a long sequence
-would have in memory several times over. The number makes no difference to the speed.
+"""Most rows that go through a feed-forward layer at once, a multiple of `CPU_STEP`: its wide side
+is all that a long sequence would have in memory several times over. The number makes no difference
+to the speed.
 """
 
 _Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -106,7 +107,7 @@ class Esm2:
         stream += layer.out(self._mix(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
-        for stripe in stream.tensor_split(-(-len(stream) // _STRIPE)):
+        for stripe in stream.split(_stripe_rows(len(stream))):
             normed = layer.before_widening(stripe).to(self.dtype)
             stripe.add_(layer.narrow(layer.widen(normed)))
 
@@ -147,6 +148,12 @@ class _Source(NamedTuple):
     def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
         return weight.to(self.device, dtype), bias.to(self.device, dtype)
+
+
+def _stripe_rows(rows: int) -> int:
+    """Cut a matrix into stripes of a size, of whole steps each, the last of what is left."""
+    even = -(-rows // -(-rows // _STRIPE))
+    return even + -even % CPU_STEP
 
 
 def _product(weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool = False) -> _Step:

@@ -1,9 +1,13 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import gelu, linear
 
+from virnucpro.encoders import dense
 from virnucpro.encoders.dense import Dense, GatedDense, Product, has_kernels, prepack
+from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")
 SHAPES = [(24, 72), (768, 768), (480, 96)]
@@ -83,3 +87,26 @@ def test_a_layer_without_kernels_stays_as_it_is():
     prepack(module)
     assert list(module.state_dict()) == names == ["0.weight", "0.bias", "1.weight"]
     assert not has_kernels(torch.device("cuda"), torch.float32)
+
+
+@pytest.mark.parametrize(
+    "name", ["_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported"]
+)
+def test_a_torch_without_one_of_the_private_operators_goes_by_its_public_ones(
+    fair_esm, dnabert, proteins, bases, monkeypatch, name
+):
+    """They have no public name: a later torch may do without."""
+    skip_without_kernels(torch.float32)
+    (esm2, _), (folder, _) = fair_esm(), dnabert()
+    works = [(open_spec(esm2), proteins([40, 3])), (open_spec(folder), bases([40, 3]))]
+    before = [_vectors(spec, sequences) for spec, sequences in works]
+    left = {other: getattr(torch.ops.mkldnn, other) for other in dense._USED if other != name}
+    monkeypatch.setattr(dense, "_KERNELS", SimpleNamespace(**left))
+    assert not has_kernels(CPU, torch.float32)
+    for (spec, sequences), vectors in zip(works, before, strict=True):
+        torch.testing.assert_close(_vectors(spec, sequences), vectors)
+
+
+def _vectors(spec, sequences):
+    encoder = load_encoder(spec)
+    return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
