@@ -6,11 +6,12 @@ and one bias serves all sequences of a run, by a view without a copy.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders.alignment import on_cache_lines
 from virnucpro.encoders.packed import Run
@@ -81,7 +82,8 @@ class MirroredBias:
         self._reach(max(run.length for run in runs))
         return _by_runs(joined, runs, len(self._slopes), self._attend)
 
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _attend(self, heads: torch.Tensor) -> torch.Tensor:
+        q, k, v = heads.permute(2, 0, 3, 1, 4)
         bias = self.table(q.shape[2]).expand(len(q), -1, -1, -1)
         return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
@@ -109,22 +111,26 @@ class AlignedBias:
     """The bias as a table a length, for kernels that want its rows aligned, as a GPU's do.
 
     Keys are filled up to a multiple of 16, and minus infinity hides what fills them. A table that
-    is too large to be held is made for a block of queries at a time, anew in each layer.
+    is too large to be held is made for a block of queries at a time, anew in each layer. Nothing
+    here waits for the device.
     """
 
     def __init__(self, heads: int) -> None:
-        self._slopes = head_slopes(heads)
+        self._slopes = torch.tensor(head_slopes(heads), device="cpu")
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
         """Attend within each sequence; see `BiasedAttention`."""
+        if self._slopes.device != joined.device:
+            self._slopes = self._slopes.to(joined.device, non_blocking=True)
+        attend = partial(self._attend, joined.new_zeros(1))
         with sdpa_kernel(_KERNELS):
-            return _by_runs(joined, runs, len(self._slopes), self._attend)
+            return _by_runs(joined, runs, len(self._slopes), attend)
 
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        length = q.shape[2]
-        fill = (0, 0, 0, -length % _ALIGNMENT)
-        keys, values = pad(k, fill), pad(v, fill)
+    def _attend(self, nothing: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+        length = heads.shape[1]
+        q = heads[:, :, 0].transpose(1, 2)
+        keys, values = _filled(heads[:, :, 1:], nothing).permute(2, 0, 3, 1, 4)
         numbers = q.shape[1] * length * keys.shape[2]
         if numbers <= _MOST_HELD:
             bias = self._table(q, numbers).expand(len(q), -1, -1, -1)
@@ -155,10 +161,9 @@ class AlignedBias:
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
         """Make the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
         length = q.shape[2]
-        slopes = torch.tensor(self._slopes, device=q.device)
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
-        bias = -slopes[:, None, None] * (query[:, None] - key).abs()
+        bias = -self._slopes[:, None, None] * (query[:, None] - key).abs()
         return bias.masked_fill_(key >= length, -math.inf).to(q.dtype)[None]
 
 
@@ -169,18 +174,36 @@ def _mirrored(heads: torch.Tensor) -> torch.Tensor:
     return rows.view(n, length, count, -1).transpose(1, 2)
 
 
+def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
+    """Fill keys and values up to whole 16s, both by one kernel; none where they are whole.
+
+    Parameters
+    ----------
+    pairs
+        (n, length, 2, heads, head_dim), a view of the joined projections.
+    nothing
+        (1,), a zero.
+    """
+    n, length, *shape = pairs.shape
+    fill = -length % _ALIGNMENT
+    if not fill:
+        return pairs
+    rows = pairs.flatten(2)  # a GPU's cat is one kernel for no more than four dimensions
+    return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).unflatten(2, shape)
+
+
 def _by_runs(
     joined: torch.Tensor,
     runs: Sequence[Run],
     heads: int,
-    attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+    attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Attend run by run: queries, keys and values are (n, heads, length, head_dim) views."""
+    """Attend run by run: (n, length, 3, heads, head_dim) views -> (n, heads, length, head_dim)."""
     mixed = []
     joined = on_cache_lines(joined)
     for run in runs:
-        q, k, v = run.of(joined).view(run.n, run.length, 3, heads, -1).permute(2, 0, 3, 1, 4)
-        mixed.append(attend(q, k, v).transpose(1, 2).flatten(2).flatten(0, 1))
+        own = run.of(joined).view(run.n, run.length, 3, heads, -1)
+        mixed.append(attend(own).transpose(1, 2).flatten(2).flatten(0, 1))
     filler = len(joined) - runs[-1].stop
     if filler:
         mixed.append(mixed[0].new_zeros(filler, mixed[0].shape[1]))

@@ -1,8 +1,10 @@
 import math
+from collections import Counter
 
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from virnucpro.encoders import alibi
 from virnucpro.encoders.alibi import AlignedBias, MirroredBias, head_slopes
@@ -141,3 +143,47 @@ def test_a_long_sequence_is_given_a_small_ramp(biases):
     bias(torch.zeros(5_000, 3 * 2 * 4), [Run(0, 1, 5_000)])
     assert biases[0].shape == (1, 2, 5_000, 5_000)
     assert biases[0].untyped_storage().nbytes() <= 4 * 2 * 2 * 8_192
+
+
+class Kernels(TorchDispatchMode):
+    """Counts what a GPU would start a kernel for: all but views and memory that nothing is put in.
+
+    Of the names of operators, as the dispatcher hears them.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.names = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if not (function.is_view or "empty" in str(function)):
+            self.names[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_layer_costs_a_kernel_a_run_one_for_each_fill_and_two(joined, monkeypatch):
+    def as_a_gpu(q, k, v, attn_mask):
+        n, heads, length, width = q.shape
+        return q.new_empty(n, length, heads, width).transpose(1, 2)  # torch's own layout there
+
+    monkeypatch.setattr(alibi, "scaled_dot_product_attention", as_a_gpu)
+    bias, rows = AlignedBias(HEADS), joined[: RUNS[-1].stop]
+    with Kernels() as first:
+        bias(rows, RUNS)
+    assert first.names["aten.arange.start"] + first.names["aten.arange.default"] == 2 * len(RUNS)
+    with Kernels() as later:
+        bias(rows, RUNS)
+    filled = sum(run.length % 16 != 0 for run in RUNS)
+    assert later.names == {"aten.new_zeros.default": 1, "aten.cat.default": filled + 1}
+
+
+def test_keys_that_are_whole_sixteens_are_where_they_were(joined, monkeypatch):
+    seen = []
+
+    def spy(q, k, v, attn_mask):
+        seen.extend([q, k, v])
+        return scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
+
+    monkeypatch.setattr(alibi, "scaled_dot_product_attention", spy)
+    AlignedBias(HEADS)(joined, [Run(0, 2, 48)])
+    assert {one.untyped_storage().data_ptr() for one in seen} == {joined.data_ptr()}
