@@ -189,7 +189,7 @@ def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
     if not fill:
         return pairs
     rows = pairs.flatten(2)  # a GPU's cat is one kernel for no more than four dimensions
-    return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).unflatten(2, shape)
+    return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).view(n, -1, *shape)
 
 
 def _by_runs(
