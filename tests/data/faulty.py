@@ -101,7 +101,13 @@ def arm_poison(encoder):
         return tokens
 
     encoder.tokenise = tokenise
-    before(encoder, "encode", lambda _, batch: any(ids.tobytes() in doomed for ids in batch))
+    before(encoder, "encode", lambda _, packed: not doomed.isdisjoint(map(bytes, rows_of(packed))))
+
+
+def rows_of(packed):
+    """Give the tokens of each sequence of a batch."""
+    starts = packed.offsets.tolist()
+    return [packed.tokens[a:b].numpy() for a, b in zip(starts, starts[1:], strict=False)]
 
 
 def run_rank(rank, *arguments):

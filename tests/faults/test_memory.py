@@ -21,7 +21,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
     encode = ModuleEncoder.encode
 
     def limited(self, batch):
-        tokens = sum(map(len, batch))
+        tokens = batch.total
         with open({attempts!r}, "a") as stream:
             stream.write(f"{{self.name}} {{tokens}}\\n")
         if self.view in {views!r} and tokens > {room}:

@@ -29,13 +29,13 @@ def published(shared):
 
 @pytest.mark.shared
 def test_a_published_vector_is_the_nucleotides_then_the_proteins(shared, published):
-    from virnucpro.encoders.dnabert_s import DnabertSConfig
+    from virnucpro.encoders.dnabert_s_config import DnabertSConfig
     from virnucpro.encoders.sizes import PUBLISHED
 
     (names, merged), nucleotide, protein = published
     settings = shared / "reference" / "dnabert-s" / "config.json"
     config = DnabertSConfig.read(json.loads(settings.read_text()), settings)
-    widths = config.hidden_size, PUBLISHED["esm2_t36_3B_UR50D"].config["embed_dim"]
+    widths = config.hidden_size, PUBLISHED["esm2_t36_3B_UR50D"].dim
     assert merged.shape == (4, sum(widths))
     for name, vector in zip(names, merged, strict=True):
         assert (len(nucleotide[name]), len(protein[name])) == widths
@@ -65,5 +65,5 @@ def test_our_embeddings_stand_in_the_published_order_joined_as_published(
         lines = (folder / file).read_bytes().split()
         assert [line[1:].decode() for line in lines[::2]] == names
         encoder = load_encoder(spec)
-        parts.append(encoder.encode(encoder.tokenise(lines[1::2])).numpy())
+        parts.append(encoder.encode(encoder.collate(encoder.tokenise(lines[1::2]))).numpy())
     np.testing.assert_allclose(found, np.concatenate(parts, axis=1), rtol=0, atol=1e-5)

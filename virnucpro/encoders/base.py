@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ Precision: TypeAlias = Literal["fp32", "fp16", "bf16"]
 """The type of the weights and of the arithmetic; vectors are pooled in fp32 with any of them."""
 
 
-@runtime_checkable
 class Encoder(Protocol):
     """Turns sequences of one view into vectors."""
 
@@ -73,16 +72,15 @@ class Encoder(Protocol):
             Token ids as `tokenise` gives them, of any mixture of lengths.
         """
 
-    def encode(self, batch: "Sequence[IntArray] | Packed") -> "torch.Tensor":
-        """Turn tokenised sequences into vectors, all of them in one pass.
+    def encode(self, batch: "Packed") -> "torch.Tensor":
+        """Turn sequences into vectors, all of them in one pass.
 
         The vector of a sequence depends on its neighbours by floating-point rounding alone.
 
         Parameters
         ----------
         batch
-            Token ids as `tokenise` gives them, of any mixture of lengths, or what `collate` made
-            of them.
+            What `collate` made of them.
 
         Returns
         -------

@@ -1,25 +1,13 @@
 """How many tokens an encoder takes at once: a first budget, and what running out of memory taught.
 
 Everything is in powers of two of tokens, so that devices of one kind come to the same
-batches, whose composition the last bits of every vector depend on. Light to import, for those that
-say what a rank begins with.
+batches, whose composition the last bits of every vector depend on. Light to import.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
-from virnucpro.encoders.base import Encoder
-
-__all__ = [
-    "BATCH_TOKENS",
-    "MOST_TOKENS",
-    "TokenBudget",
-    "fitting_budget",
-    "length_class",
-    "probe",
-]
+__all__ = ["BATCH_TOKENS", "MOST_TOKENS", "TokenBudget", "length_class"]
 
 BATCH_TOKENS: Final[Mapping[str, int]] = {"cpu": 2_048, "cuda": 16_384}
 """Tokens of a batch of which nothing has been learnt, by kind of device.
@@ -32,8 +20,6 @@ MOST_TOKENS: Final = 65_536
 """The budget at which `probe` stops doubling. An assumption, measured on no GPU: that with so many
 tokens even one of the fastest has enough to do, and waits for nothing between batches.
 """
-
-_SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
 
 
 def length_class(length: int) -> int:
@@ -94,39 +80,3 @@ class TokenBudget:
             self._first = tokens
         else:
             self._limits[length_class(longest)] = tokens
-
-
-def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
-    """Find a budget that fits by halving and doubling `first`.
-
-    Returns
-    -------
-    int
-        The largest of the values tried that fit, `most` or less; where none did, the last below
-        `least`, of which only a single sequence can be tried.
-    """
-    tokens = first
-    if fits(tokens):
-        while 2 * tokens <= most and fits(2 * tokens):
-            tokens *= 2
-        return tokens
-    while tokens > least:
-        tokens //= 2
-        if fits(tokens):
-            break
-    return tokens
-
-
-def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
-    """Try batches of made-up sequences of the class of `longest` tokens; see `fitting_budget`."""
-    from virnucpro.encoders.out_of_memory import Shortage, within_memory  # noqa: PLC0415 - torch
-
-    length = length_class(longest)
-    (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
-    sequence = np.resize(ids, length)
-
-    def fits(tokens: int) -> bool:
-        batch = [sequence] * max(1, tokens // length)
-        return not isinstance(within_memory(lambda: encoder.encode(encoder.collate(batch)).cpu()), Shortage)
-
-    return fitting_budget(fits, first, length, most)

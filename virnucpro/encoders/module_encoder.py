@@ -50,11 +50,10 @@ class ModuleEncoder:
         step = CPU_STEP if self.device.type == "cpu" else 1
         return pack(batch, step).to(self.device)
 
-    def encode(self, batch: Sequence[IntArray] | Packed) -> torch.Tensor:
-        """Turn tokenised sequences into vectors; see `Encoder.encode`."""
-        packed = batch if isinstance(batch, Packed) else self.collate(batch)
-        if not len(packed):
+    def encode(self, batch: Packed) -> torch.Tensor:
+        """Turn sequences into vectors; see `Encoder.encode`."""
+        if not len(batch):
             return torch.empty((0, self.dim), dtype=torch.float32, device=self.device)
         with torch.inference_mode():
-            vectors: torch.Tensor = self.module(packed)
+            vectors: torch.Tensor = self.module(batch)
         return vectors

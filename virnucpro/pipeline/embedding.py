@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from virnucpro.classify.head import Head
 from virnucpro.encoders.batching import Filling
-from virnucpro.encoders.out_of_memory import within_memory
-from virnucpro.pipeline.encoding import Again, RankEncoder, UnitTokens
+from virnucpro.pipeline.encoding import Again, RankEncoder
 from virnucpro.pipeline.finite import RowNumbers, problems
 from virnucpro.pipeline.models import Models
 from virnucpro.pipeline.poison import (
@@ -25,6 +24,7 @@ from virnucpro.pipeline.poison import (
     tokenising,
 )
 from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.pipeline.unit_tokens import UnitTokens
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment
@@ -59,6 +59,8 @@ class RowEmbedder:
     again
         Rows that were not finite in their batch and are when alone: how many have their numbers
         from which precision, the coarsest where encoders differ.
+    filling
+        How full the batches of all encoders were so far.
     """
 
     def __init__(
@@ -73,17 +75,11 @@ class RowEmbedder:
         self._index = index
         models = models or Models.of(task, learnt)
         self._encoders, self._head = models.encoders, models.head
-        for encoder in self._encoders:
-            encoder.filling = Filling()
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         self.again: Counter[str] = Counter()
+        self.filling = Filling()
         if task.torch_device == "cuda":
             self._find_budgets()
-
-    @property
-    def filling(self) -> Filling:
-        """How full the batches of all encoders were so far."""
-        return sum((one.filling for one in self._encoders), Filling())
 
     @property
     def learnt(self) -> dict[str, int]:
@@ -132,11 +128,17 @@ class RowEmbedder:
             else:
                 tokens = ready[encoder.number]
             with self._timed("encode"):
-                vectors, reasons = encoder.vectors(
-                    tokens, suspicion, watch.at, work.through, ahead=ahead
+                encoded = encoder.vectors(
+                    tokens,
+                    suspicion,
+                    watch.at,
+                    work.through,
+                    shortest=self._shortest(encoder),
+                    ahead=ahead,
                 )
+            self.filling += encoded.filling
             untold = suspicion.convicted_in(tokenising(encoder.number))
-            work.add(tokens, vectors, reasons | untold)
+            work.add(tokens, encoded.vectors, {**encoded.reasons, **untold})
         watch.at(Place(unit, FINISHING, 0, 0))
         numbers = self._numbers(work.vectors)
         if failing := problems(numbers).keys() - work.reasons.keys():
@@ -160,10 +162,8 @@ class RowEmbedder:
             self._tokenised(encoder, np.array([first + place.first], np.int64))
             return
         tokens = self._tokens(encoder, place.unit, first, last, suspicion, watch)
-        ids = tokens.ids[int(tokens.order[place.first])]
         watch.at(place)
-        if len(ids):
-            within_memory(lambda: encoder.encoder.encode([ids]).cpu())
+        encoder.try_alone(tokens, place.first)
 
     def _wait_for(
         self, fed: Future[list[UnitTokens]], unit: int, n_rows: int, watch: Watch
@@ -266,10 +266,17 @@ class RowEmbedder:
         )
 
     def _find_budgets(self) -> None:
-        longest = np.zeros(1, np.int64)  # rows stand longest first
         for encoder in self._encoders:
-            (sequence,) = self._index.sequences(longest, encoder.encoder.view)
-            encoder.find_budget(sequence, self._task.batch_tokens)
+            longest = self._sequence(encoder, 0)  # rows stand longest first
+            encoder.find_budget(longest, self._task.batch_tokens)
+
+    def _shortest(self, encoder: RankEncoder) -> int:
+        """Give the tokens that the run's shortest row has at the most: its letters, and two."""
+        return len(self._sequence(encoder, self._index.n_rows - 1)) + 2
+
+    def _sequence(self, encoder: RankEncoder, row: int) -> bytes:
+        (sequence,) = self._index.sequences(np.array([row]), encoder.encoder.view)
+        return sequence
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -1,47 +1,47 @@
-"""One encoder of a rank: what does not fit is split, and a row can be tried again alone."""
+"""One encoder of a rank: what it takes at once, what is too large, rows tried again alone."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
-from virnucpro.encoders.batching import Filling, longest_first
-from virnucpro.encoders.budget import MOST_TOKENS, TokenBudget, probe
+from virnucpro.encoders.batching import Filling
+from virnucpro.encoders.budget import MOST_TOKENS, TokenBudget
 from virnucpro.encoders.out_of_memory import Shortage, within_memory
-from virnucpro.encoders.packed import Packed
+from virnucpro.encoders.probe import holds, probe
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.pipeline.feeding import one_ahead
 from virnucpro.pipeline.poison import Place, Suspicion, pieces
 from virnucpro.pipeline.twin import NoTwin, Twin, open_twin
+from virnucpro.pipeline.unit_pass import UnitPass
+from virnucpro.pipeline.unit_tokens import UnitTokens
 
-__all__ = ["Again", "RankEncoder", "UnitTokens"]
+__all__ = ["Again", "Encoded", "RankEncoder"]
+
+_ORDINARY_TOKENS = 1_024
+"""A sequence that any device of use holds: the longest that ESM-2 was trained with, and two."""
 
 
-class UnitTokens:
-    """The rows of one unit as an encoder reads them.
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What became of a unit's rows.
 
     Attributes
     ----------
-    unit
-        The unit's number.
-    ids
-        Token ids of each row.
-    lengths
-        (n,) int64, tokens of each row.
-    order
-        (n,) int64: the rows, longest first. A `Place` counts along it.
+    vectors
+        (n, dim) float32 on the CPU; zeros where there is none.
+    reasons
+        Row, counted within the unit -> why it has no vector.
+    filling
+        How full the batches were.
     """
 
-    def __init__(self, unit: int, ids: Sequence[IntArray]) -> None:
-        self.unit = unit
-        self.ids = ids
-        self.lengths = np.array([len(row) for row in ids], np.int64)
-        self.order = longest_first(self.lengths)
+    vectors: torch.Tensor
+    reasons: Mapping[int, str]
+    filling: Filling
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class RankEncoder:
 
     Attributes
     ----------
-    filling
-        How full its batches were so far.
+    encoder, budget
+        Who encodes, and how many tokens at once.
     """
 
     def __init__(
@@ -101,8 +101,7 @@ class RankEncoder:
         self._spec = spec
         self._device = device
         self.encoder: Encoder = load_encoder(spec, device, precision)
-        self.filling = Filling()
-        self._most_tokens = 0
+        self._longest_fitted = 0
 
     def find_budget(self, sequence: bytes, first: int) -> None:
         """Find a first budget by trial, where none is known.
@@ -127,9 +126,10 @@ class RankEncoder:
         at: Callable[[Place], None],
         through: Callable[[int], None],
         *,
+        shortest: int,
         ahead: bool = False,
-    ) -> tuple[torch.Tensor, dict[int, str]]:
-        """Encode a unit's rows.
+    ) -> Encoded:
+        """Encode a unit's rows. Those without tokens are left alone.
 
         Parameters
         ----------
@@ -137,68 +137,99 @@ class RankEncoder:
             Told before each piece of work where it is.
         through
             Told after each how many rows it had.
+        shortest
+            Tokens of the shortest row of the run: what does not hold so many is no device for it.
         ahead
-            Lay the next batch out and hand it to the device while the one before is computed
-            there: a GPU does not wait for its host. Who dies then, may have died of the batch
-            before the one that was told.
-
-        Rows without tokens are left alone.
-
-        Returns
-        -------
-        vectors : (n, dim) float32
-            On the CPU; zeros where there is none.
-        reasons : dict
-            Row, counted within the unit -> why it has no vector.
+            Lay the next batch out and queue it on the device while the one before is computed
+            there. Who dies then, may have died of the batch before the one that was told.
 
         Raises
         ------
         MemoryError
             When the device does not hold what it has held before, or holds nothing at all.
         """
-        way = _Way(self, tokens, at, through, ahead=ahead)
+        work = UnitPass(
+            self.encoder,
+            self.budget,
+            tokens,
+            lambda piece: at(self._place(tokens, piece)),
+            through,
+            ahead=ahead,
+        )
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
-        way.go(self._counted(sizes, pieces(sizes, self.budget, suspicion, self.number)))
-        self._refuse_full_device(tokens, way.too_large)
+        work.take(self._batches(sizes, suspicion))
+        self._longest_fitted = max(self._longest_fitted, work.longest)
+        too_large = self._too_large(tokens, work.shortages, shortest)
         self._learn_from(suspicion, sizes)
         convicted = {
             int(tokens.order[position]): reason
             for position, reason in suspicion.convicted_in(self.number).items()
         }
-        return way.vectors, convicted | way.too_large
+        return Encoded(work.vectors, convicted | too_large, work.filling)
 
-    def _counted(self, sizes: IntArray, batches: Iterator[IntArray]) -> Iterator[IntArray]:
-        for piece in batches:
-            budget = self.budget(int(sizes[piece[0]]))
-            self.filling = self.filling.after(int(sizes[piece].sum()), budget)
-            yield piece
+    def _batches(self, sizes: IntArray, suspicion: Suspicion) -> Iterator[IntArray]:
+        return pieces(sizes, self.budget, suspicion, self.number)
 
-    def _refuse_full_device(self, tokens: UnitTokens, too_large: Mapping[int, str]) -> None:
-        """Tell a row that is too large from a device that is full: others fit there, too, no more.
+    def _too_large(
+        self, tokens: UnitTokens, shortages: Mapping[int, Shortage], shortest: int
+    ) -> dict[int, str]:
+        """Tell rows that are too large from a device that is full: others fit there no more either.
 
         Somebody else's memory, or a device that is bad, is no reason to set rows aside for good.
         """
-        for row, reason in too_large.items():
-            if tokens.lengths[row] <= self._most_tokens or not self._most_tokens:
-                raise MemoryError(
-                    f"{reason.partition(': ')[2]}; yet rows of up to {self._most_tokens:,} tokens "
-                    "have fitted: somebody else uses the memory of this device, or it is bad."
-                )
+        if not shortages:
+            return {}
+        if not self._longest_fitted:
+            self._longest_fitted = self._try_one(min(shortest, _ORDINARY_TOKENS))
+        least = min(shortages, key=lambda row: int(tokens.lengths[row]))
+        if tokens.lengths[least] <= self._longest_fitted:
+            raise MemoryError(
+                f"{self._does_not_fit(tokens, least, shortages[least])}; yet rows of up to "
+                f"{self._longest_fitted:,} tokens have fitted: somebody else uses the memory of "
+                "this device, or it is bad."
+            )
+        return {
+            row: f"out_of_memory: {self._does_not_fit(tokens, row, shortage)}"
+            for row, shortage in shortages.items()
+        }
+
+    def _try_one(self, n_tokens: int) -> int:
+        """Give the tokens of a made-up sequence that fits, alone.
+
+        Raises
+        ------
+        MemoryError
+            When not even that fits.
+        """
+        shortage = holds(self.encoder, n_tokens, n_tokens)
+        if shortage is not None:
+            raise MemoryError(
+                f"not even one sequence of {n_tokens:,} tokens, no longer than any of this run, "
+                f"fits into the memory for {self._spec.name}{_wanted(shortage)}: somebody else "
+                "uses the memory of this device, or it has too little for this encoder."
+            )
+        return n_tokens
 
     def alone(self, tokens: UnitTokens, row: int, at: Callable[[Place], None]) -> Again:
         """Encode one row by itself, at fp32 or as near to it as there is room for."""
-        at(self.place(tokens, np.flatnonzero(tokens.order == row)))
+        at(self._place(tokens, np.flatnonzero(tokens.order == row)))
         twin = self._twin
         if isinstance(twin, NoTwin):
             return Again(None, self.precision, _how(self.precision, twin))
-        encoded = within_memory(lambda: twin.encoder.encode([tokens.ids[row]]).cpu())
+        encoded = _encoded_alone(twin.encoder, tokens.ids[row])
         if isinstance(encoded, Shortage):
-            reason = self.too_large(tokens, row, encoded)
+            reason = f"out_of_memory: {self._does_not_fit(tokens, row, encoded)}"
             return Again(
                 None, twin.precision, too_large=f"{reason}, tried again alone at {twin.precision}"
             )
         return Again(encoded[0], twin.precision, _how(self.precision, twin))
+
+    def try_alone(self, tokens: UnitTokens, position: int) -> None:
+        """Encode the row at a position of the unit's order by itself, and forget the vector."""
+        ids = tokens.ids[int(tokens.order[position])]
+        if len(ids):
+            _encoded_alone(self.encoder, ids)
 
     @cached_property
     def _twin(self) -> Twin | NoTwin:
@@ -218,21 +249,23 @@ class RankEncoder:
             if len(died) > 1:
                 self.budget.lower(int(died[0]), int(died.sum()))
 
-    def note_fitted(self, longest: int) -> None:
-        """Keep in mind that a batch with a row of so many tokens fitted."""
-        self._most_tokens = max(self._most_tokens, longest)
-
-    def place(self, tokens: UnitTokens, positions: NDArray[np.int64]) -> Place:
-        """Say where rows stand that this encoder takes."""
+    def _place(self, tokens: UnitTokens, positions: NDArray[np.int64]) -> Place:
         return Place(tokens.unit, self.number, int(positions[0]), int(positions[-1]) + 1)
 
-    def too_large(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
-        """Say why a row that does not fit has no vector."""
-        wanted = f": {shortage.wanted} more were wanted" if shortage.wanted else ""
+    def _does_not_fit(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
         return (
-            f"out_of_memory: its {tokens.lengths[row]:,} tokens do not fit into the memory for "
-            f"{self._spec.name}, even alone{wanted}"
+            f"its {tokens.lengths[row]:,} tokens do not fit into the memory for "
+            f"{self._spec.name}, even alone{_wanted(shortage)}"
         )
+
+
+def _wanted(shortage: Shortage) -> str:
+    return f": {shortage.wanted} more were wanted" if shortage.wanted else ""
+
+
+def _encoded_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
+    """Encode one sequence: (1, dim) float32 on the CPU."""
+    return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())
 
 
 def _how(precision: Precision, twin: Twin | NoTwin) -> str:
@@ -248,86 +281,3 @@ def _how(precision: Precision, twin: Twin | NoTwin) -> str:
         f"{tried}; no nearer to fp32, for want of memory: {twin.short}. A run of its own "
         "at another --precision, or with more memory, may answer it"
     )
-
-
-class _Way:
-    """The way of one unit through one encoder.
-
-    Attributes
-    ----------
-    vectors
-        (n, dim) float32 on the CPU; zeros where there is none.
-    too_large
-        Row, counted within the unit -> why it has no vector.
-    """
-
-    def __init__(
-        self,
-        encoder: RankEncoder,
-        tokens: UnitTokens,
-        at: Callable[[Place], None],
-        through: Callable[[int], None],
-        *,
-        ahead: bool,
-    ) -> None:
-        self.vectors = torch.zeros(len(tokens.ids), encoder.encoder.dim)
-        self.too_large: dict[int, str] = {}
-        self._encoder = encoder
-        self._tokens = tokens
-        self._at = at
-        self._through = through
-        self._ahead = ahead
-        self._under_way: deque[tuple[IntArray, torch.Tensor]] = deque()
-
-    def go(self, batches: Iterator[IntArray]) -> None:
-        """Take all batches, each as positions along the unit's order."""
-        if self._ahead:
-            for piece, laid_out in one_ahead(batches, self._laid_out):
-                self._launch(piece, laid_out.result)
-        else:
-            for piece in batches:
-                self._launch(piece, partial(self._ids, piece))
-        self._fetch(0)
-
-    def _ids(self, piece: IntArray) -> list[IntArray]:
-        return [self._tokens.ids[row] for row in self._tokens.order[piece]]
-
-    def _laid_out(self, piece: IntArray) -> Packed:
-        return self._encoder.encoder.collate(self._ids(piece))
-
-    def _launch(self, piece: IntArray, batch: Callable[[], Packed | list[IntArray]]) -> None:
-        """Start a batch; fetch what the one before it gave, or its own where nothing is ahead."""
-        self._at(self._encoder.place(self._tokens, piece))
-        launched = within_memory(lambda: self._encoder.encoder.encode(batch()))
-        if isinstance(launched, Shortage):
-            self._fetch(0)
-            self._split(piece, launched)
-        else:
-            self._under_way.append((piece, launched))
-            self._fetch(1 if self._ahead else 0)
-
-    def _fetch(self, leave: int) -> None:
-        """Wait for the oldest batches until no more than so many are under way."""
-        while len(self._under_way) > leave:
-            piece, launched = self._under_way.popleft()
-            fetched = within_memory(launched.cpu)
-            if isinstance(fetched, Shortage):
-                self._split(piece, fetched)
-                continue
-            rows = self._tokens.order[piece]
-            self.vectors[torch.from_numpy(rows)] = fetched
-            self._encoder.note_fitted(int(self._tokens.lengths[rows].max()))
-            self._through(len(rows))
-
-    def _split(self, piece: IntArray, shortage: Shortage) -> None:
-        """Try a batch that did not fit by halves; give up a row that does not fit alone."""
-        rows = self._tokens.order[piece]
-        if len(rows) == 1:
-            row = int(rows[0])
-            self.too_large[row] = self._encoder.too_large(self._tokens, row, shortage)
-            self._through(1)
-            return
-        lengths = self._tokens.lengths[rows]
-        self._encoder.budget.lower(int(lengths.max()), int(lengths.sum()))
-        for half in np.array_split(piece, 2):
-            self._launch(half, partial(self._ids, half))

@@ -70,7 +70,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torc
         for _, bases, residues in golden_items()
     ]
     encoder = load_encoder(spec, device, precision)
-    return encoder.encode(encoder.tokenise(texts))
+    return encoder.encode(encoder.collate(encoder.tokenise(texts)))
 
 
 def project(vectors: npt.NDArray[np.float32]) -> FloatArray:

@@ -11,12 +11,12 @@ from itertools import accumulate
 
 from virnucpro.encoders.placement import device_name
 from virnucpro.pipeline.embedding import RowEmbedder
-from virnucpro.pipeline.encoding import UnitTokens
 from virnucpro.pipeline.feeding import one_ahead
 from virnucpro.pipeline.models import Models
 from virnucpro.pipeline.poison import Place, suspicion_of
 from virnucpro.pipeline.rank_task import RankChannel, RankTask, Share
 from virnucpro.pipeline.story import step_log
+from virnucpro.pipeline.unit_tokens import UnitTokens
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment

@@ -40,7 +40,7 @@ def test_minis_vectors_and_scores_are_finite(mini, frames, length):
     vectors = []
     for spec in mini.encoders:
         encoder = load_encoder(spec)
-        vectors.append(encoder.encode(encoder.tokenise(views[spec.view])))
+        vectors.append(encoder.encode(encoder.collate(encoder.tokenise(views[spec.view]))))
         assert vectors[-1].shape == (len(bases), spec.dim)
     joined = torch.cat(vectors, dim=1)
     scores = load_head(mini.head).scores(joined)

@@ -10,10 +10,11 @@ from torch import nn
 from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2
 from virnucpro.bundles.tensor_files import write_tensors
 from virnucpro.cli.main import main
+from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.pickles import read_pickle, read_state_dict
-from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -145,7 +146,7 @@ def test_types_are_kept_and_heads_are_left_out(tmp_path, stand_ins):
     spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
     own, theirs = load_encoder(spec), load_encoder(open_spec(tmp_path / "esm2_tiny.pt"))
     tokens = own.tokenise([b"MKTAYIAKQRQISFVKSH" * 9])
-    assert torch.equal(own.encode(tokens), theirs.encode(tokens))
+    assert torch.equal(own.encode(own.collate(tokens)), theirs.encode(theirs.collate(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,9 @@ def test_a_published_dnabert_s_folder_is_an_encoder_as_it_is(tmp_path, stand_ins
     encoder = load_encoder(spec)
     tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
     with torch.inference_mode():
-        assert torch.allclose(encoder.encode(tokens), module(pack(tokens)), atol=1e-6)
+        assert torch.allclose(
+            encoder.encode(encoder.collate(tokens)), module(pack(tokens)), atol=1e-6
+        )
     damaged = bytearray((tmp_path / "pytorch_model.bin").read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "pytorch_model.bin").write_bytes(damaged)

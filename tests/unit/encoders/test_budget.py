@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.budget import TokenBudget, fitting_budget, length_class, probe
+from virnucpro.encoders.budget import TokenBudget, length_class
+from virnucpro.encoders.probe import fitting_budget, probe
 
 
 @given(st.integers(1, 100_000))
@@ -103,7 +104,7 @@ def allocator(room):
     def tokenise(sequences):
         return [np.arange(len(sequence), dtype=np.int64) for sequence in sequences]
 
-    encoder = SimpleNamespace(view="protein", tokenise=tokenise, encode=encode)
+    encoder = SimpleNamespace(view="protein", tokenise=tokenise, collate=list, encode=encode)
     return encoder, batches
 
 

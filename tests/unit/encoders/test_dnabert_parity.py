@@ -139,7 +139,7 @@ def encoded(encoder, batch, parts):
     """Encode part by part: the vectors in the order of `batch`."""
     vectors = torch.empty(len(batch), encoder.dim)
     for part in parts:
-        vectors[part] = encoder.encode([batch[i] for i in part])
+        vectors[part] = encoder.encode(encoder.collate([batch[i] for i in part]))
     return vectors
 
 
@@ -196,7 +196,7 @@ def test_half_precision_stays_close_in_fp32_vectors(
     folder, rule = model(shape, change)
     encoder = load_encoder(open_spec(folder), precision=precision)
     expected = expected_once(rule, shape, change).float()
-    vectors = encoder.encode(batch)
+    vectors = encoder.encode(encoder.collate(batch))
     assert vectors.dtype == torch.float32
     assert torch.cosine_similarity(vectors, expected).min() >= least
     others = [channel for channel in range(shape[1]) if channel not in (5, 7)]
@@ -209,9 +209,9 @@ def test_half_precision_stays_close_in_fp32_vectors(
 def test_a_batch_gives_the_same_bits_again_in_half_precision(model, batch, precision):
     folder, _ = model(SHAPES[1])
     first, second = (load_encoder(open_spec(folder), precision=precision) for _ in range(2))
-    vectors = first.encode(batch)
-    first.encode(batch[:3])
-    assert torch.equal(first.encode(batch), vectors)
+    vectors = first.encode(first.collate(batch))
+    first.encode(first.collate(batch[:3]))
+    assert torch.equal(first.encode(first.collate(batch)), vectors)
     assert torch.equal(second.encode(second.collate(batch)), vectors)
 
 
@@ -221,4 +221,6 @@ def test_ids_that_look_like_padding_count_inside_a_sequence(model):
     batch = encoder.tokenise([b"ANNNNA", b"AA", b"ACGTACGTACGTACGT"])
     assert (batch[0] == 0).sum() == 4
     expected = torch.stack([rule(ids) for ids in batch])
-    torch.testing.assert_close(encoder.encode(batch).double(), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        encoder.encode(encoder.collate(batch)).double(), expected, rtol=0, atol=1e-5
+    )

@@ -15,5 +15,5 @@ def test_batches_on_a_cpu_have_whole_steps_of_rows():
         "x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), CPU
     )
     for n in (1, CPU_STEP, CPU_STEP + 1, 5 * CPU_STEP - 1):
-        encoder.encode([np.zeros(n, np.int64)])
+        encoder.encode(encoder.collate([np.zeros(n, np.int64)]))
     assert rows == [CPU_STEP, CPU_STEP, 2 * CPU_STEP, 5 * CPU_STEP]

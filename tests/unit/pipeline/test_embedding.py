@@ -15,10 +15,11 @@ from virnucpro.encoders.dnabert_s import DnabertS
 from virnucpro.encoders.memory_needed import PROCESS_BYTES
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.sizes import shapes_of
-from virnucpro.pipeline import twin
+from virnucpro.pipeline import twin, unit_pass
 from virnucpro.pipeline.embedding import RowEmbedder
-from virnucpro.pipeline.encoding import RankEncoder, UnitTokens
+from virnucpro.pipeline.encoding import RankEncoder
 from virnucpro.pipeline.poison import FINISHING, Place, Suspicion, tokenising
+from virnucpro.pipeline.unit_tokens import UnitTokens
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -96,9 +97,8 @@ def memory(monkeypatch):
         encode = ModuleEncoder.encode
 
         def limited(self, batch):
-            padded = sum(map(len, batch))
-            attempts.append((self.name, padded))
-            if self.view in views and padded > tokens:
+            attempts.append((self.name, batch.total))
+            if self.view in views and batch.total > tokens:
                 raise torch.OutOfMemoryError(
                     "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0"
                 )
@@ -172,11 +172,13 @@ def rank_encoder(task):
 def through_one_encoder(rank_encoder, index, *, ahead):
     watch = Watch()
     ids = rank_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
-    vectors, reasons = rank_encoder.vectors(
-        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, ahead=ahead
+    encoded = rank_encoder.vectors(
+        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, shortest=3, ahead=ahead
     )
-    assert reasons == {}
-    return vectors, watch
+    assert encoded.reasons == {}
+    assert encoded.filling.tokens == sum(map(len, ids))
+    assert encoded.filling.batches == len(watch.rows)
+    return encoded.vectors, watch
 
 
 def test_batches_launched_ahead_give_the_same_bits(rank_encoder, index):
@@ -188,16 +190,39 @@ def test_batches_launched_ahead_give_the_same_bits(rank_encoder, index):
     assert len(watch.rows) == len(watch.places) > 2
 
 
-def test_a_batch_is_launched_before_the_last_one_is_fetched(rank_encoder, index, monkeypatch):
+def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
+    rank_encoder, index, monkeypatch
+):
+    """Whoever waits for one batch waits for nothing of the next: the device goes on meanwhile."""
     steps = []
-    encode, fetch = ModuleEncoder.encode, torch.Tensor.cpu
-    monkeypatch.setattr(
-        ModuleEncoder, "encode", lambda self, batch: steps.append("launch") or encode(self, batch)
-    )
-    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: steps.append("fetch") or fetch(self))
+    encode = ModuleEncoder.encode
+
+    def launched(self, batch):
+        steps.append("launch")
+        return encode(self, batch)
+
+    def fetching(vectors):
+        steps.append("copy")
+        return lambda: steps.append("wait") or vectors
+
+    monkeypatch.setattr(ModuleEncoder, "encode", launched)
+    monkeypatch.setattr(unit_pass, "fetching", fetching)
     through_one_encoder(rank_encoder, index, ahead=True)
-    assert steps[:4] == ["launch", "launch", "fetch", "launch"]
-    assert steps[-2:] == ["fetch", "fetch"]
+    n_batches = steps.count("launch")
+    begin = ["launch", "copy"]
+    assert n_batches > 2
+    assert steps == [*begin, *[*begin, "wait"] * (n_batches - 1), "wait"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_copy_from_a_gpu_is_waited_for_alone():
+    vectors = torch.arange(12, dtype=torch.float32, device="cuda").view(3, 4)
+    fetch = unit_pass.fetching(vectors)
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second of the queue behind it
+    assert torch.equal(fetch(), torch.arange(12, dtype=torch.float32).view(3, 4))
+    assert not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
 
 
 def test_batches_launched_ahead_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
@@ -205,8 +230,7 @@ def test_batches_launched_ahead_that_do_not_fit_are_split(rank_encoder, index, m
     encode = ModuleEncoder.encode
 
     def limited(self, batch):
-        n_tokens = sum(map(len, batch)) if isinstance(batch, list) else len(batch.tokens)
-        if n_tokens > 200:
+        if batch.total > 200:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
@@ -292,19 +316,33 @@ def test_what_is_tried_alone_is_the_row_that_was_accused(task, index, monkeypatc
     suspicion = Suspicion(convicted={(stage, convicted): "its process dies of it"})
     tried = []
     monkeypatch.setattr(
-        ModuleEncoder, "encode", lambda _, batch: tried.append(batch[0]) or torch.zeros(1, 1)
+        ModuleEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
     )
     embedder = RowEmbedder(task, index)
     embedder.try_alone(Place(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
     (letters,) = index.sequences(np.array([6]), "protein")
-    assert len(tried[0]) == len(letters) + 2
-    assert (tried[0] == embedder._encoders[1].encoder.tokenise([letters])[0]).all()
+    (expected,) = embedder._encoders[1].encoder.tokenise([letters])
+    assert [len(batch) for batch in tried] == [1]
+    assert tried[0].tokens[: tried[0].total].tolist() == expected.tolist()
 
 
 def test_a_device_that_is_full_is_no_reason_to_set_rows_aside(task, index, memory):
-    memory(0, views=("protein",))
-    with pytest.raises(MemoryError, match="rows of up to 0 tokens have fitted"):
+    shortest = int(index.row_lengths[-1]) + 2
+    memory(shortest - 1, views=("protein",))
+    with pytest.raises(MemoryError, match=f"not even one sequence of {shortest} tokens"):
         embedded(task, index)
+
+
+def test_a_unit_of_nothing_but_rows_that_are_too_large_is_answered(task, index, memory):
+    """The first unit has the longest rows of all: nothing may have fitted before."""
+    shortest = int(index.row_lengths[-1]) + 2
+    attempts = memory(shortest, views=("protein",))
+    segment = RowEmbedder(task, index).embed(0, 0, 4, Watch(), Suspicion())
+    assert (index.row_lengths[:4] + 2 > shortest).all()
+    assert segment.state.tolist() == [RowState.QUARANTINED] * 4
+    assert all(reason.startswith("out_of_memory: its ") for reason in segment.reasons.values())
+    tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
+    assert tried[-1] == shortest
 
 
 def test_a_device_that_fills_up_is_no_reason_either(task, index, memory):
@@ -340,9 +378,8 @@ def planted(monkeypatch):
         def changed(self, batch):
             vectors = encode(self, batch).clone()
             if self.view == view and when(self, batch):
-                for row, ids in enumerate(batch):
-                    if len(ids) == length:
-                        vectors[row, 1] = value
+                lengths = batch.offsets.diff()[batch.places]
+                vectors[lengths == length, 1] = value
             return vectors
 
         monkeypatch.setattr(ModuleEncoder, "encode", changed)
@@ -516,10 +553,12 @@ def test_a_gpu_that_runs_out_of_memory_for_real(task):
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
     try:
-        found, reasons = encoders["cuda"].vectors(tokens, Suspicion(), print, print)
+        found = encoders["cuda"].vectors(
+            tokens, Suspicion(), print, print, shortest=502, ahead=True
+        )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    expected, _ = encoders["cpu"].vectors(tokens, Suspicion(), print, print)
-    assert reasons == {}
+    expected = encoders["cpu"].vectors(tokens, Suspicion(), print, print, shortest=502)
+    assert found.reasons == {}
     assert encoders["cuda"].budget(500) < 1 << 20
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.vectors, expected.vectors, rtol=0, atol=1e-3)
