@@ -95,3 +95,20 @@ def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
             continue
         assert (new["status"], new["call"]) == (old["status"], old["call"])
         assert float(new["score"]) == pytest.approx(float(old["score"]), abs=2e-4)
+
+
+def test_a_sequence_that_no_device_holds_keeps_no_other_waiting(
+    virnucpro, memory_of, tmp_path, tables
+):
+    """Longer than a unit, it is one by itself, and the first: nothing has fitted before it."""
+    memory_of(500)
+    fasta, run = tmp_path / "in.faa", tmp_path / "run"
+    short = "".join(f">s{number}\n{'LAGVSERTID' * 3}{'K' * number}\n" for number in range(40))
+    fasta.write_text(f">long\n{'LAGVSERTIDPKQNFYMHWC' * 7000}\n{short}")
+    done = virnucpro("embed", fasta, "-e", "mini/protein", "-o", run, "--devices", "cpu:1")
+    assert done.returncode == 2, done.stderr
+    assert "failed" not in done.stderr
+    (aside,) = tables(run / "quarantine.tsv")
+    assert (aside["seq_name"], aside["reason"]) == ("long", "out_of_memory")
+    assert "its 140,002 tokens do not fit" in aside["evidence"]
+    assert not (run / "missing.tsv").exists()

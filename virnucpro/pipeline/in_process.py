@@ -66,7 +66,10 @@ def predict_here(
     InputError, RunError, BundleError, OSError
         As the parts raise them; committed segments stay.
     """
-    with TellsWhileBusy(progressed) as busy, open_session(job, execution, reporter) as session:
+    with (
+        TellsWhileBusy(progressed) as busy,
+        open_session(job, execution, reporter, device.kind) as session,
+    ):
         computed = _compute(session, job, execution, device, reporter, models, busy, progressed)
         return write_outputs(session, reporter), computed
 

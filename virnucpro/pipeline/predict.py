@@ -95,6 +95,6 @@ def predict(
     reporter = reporter or SilentReporter()
     devices = devices_of(job, execution)
     refuse_what_does_not_fit(job, devices)
-    with open_session(job, execution, reporter) as session:
+    with open_session(job, execution, reporter, devices[0].kind) as session:
         compute_missing(session, job, devices, execution, reporter, standby)
         return write_outputs(session, reporter)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from virnucpro.encoders.registry import EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
 
@@ -46,7 +47,7 @@ class RankTask:
     unit_rows: int
     unit_positions: int
     batch_tokens: int
-    torch_device: Literal["cpu", "cuda"]
+    torch_device: Kind
     threads: int
     learnt: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     log_format: LogFormat = "text"

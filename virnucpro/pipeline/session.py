@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,19 @@ from virnucpro.pipeline.job import Job, Reporter
 from virnucpro.pipeline.lock import run_lock
 from virnucpro.pipeline.manifest import Manifest, is_manifest, read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Session", "open_session", "reopen_session"]
+__all__ = ["Session", "open_session", "reopen_session", "unit_caps"]
 
-_UNITS_WANTED = 64
-_UNIT_ROWS = (32, 2048)
-_UNIT_POSITIONS = 131_072
-"""Caps of a unit. Small inputs get small units, so that every rank has some and little is lost."""
+_UNITS_WANTED: Final = 64
+_LEAST_ROWS: Final = 32
+_MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
+_MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
+"""Caps of a unit. Small inputs get small units, so that every rank has some and little is lost. A
+GPU takes batches of 65,536 tokens, and stands idle between two units: it gets more of them in one.
+"""
 
 
 @dataclass(slots=True)
@@ -45,8 +50,15 @@ class Session:
 
 
 @contextmanager
-def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator[Session]:
+def open_session(
+    job: Job, execution: Execution, reporter: Reporter, kind: Kind = "cpu"
+) -> Iterator[Session]:
     """Create the run, or go on with it, and hold its lock meanwhile.
+
+    Parameters
+    ----------
+    kind
+        Of the devices that will begin with it. A run keeps its units, whatever goes on with it.
 
     Raises
     ------
@@ -68,7 +80,7 @@ def open_session(job: Job, execution: Execution, reporter: Reporter) -> Iterator
             if run.run_json.exists() and not execution.force:
                 yield _resume(run, job, execution, reporter)
             else:
-                yield _create(run, job, reporter)
+                yield _create(run, job, reporter, kind)
         finally:
             # Only while holding the lock: another process may have taken the folder over.
             if made and run.root.exists() and not run.run_json.exists():
@@ -121,7 +133,7 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         )
 
 
-def _create(run: RunDirectory, job: Job, reporter: Reporter) -> Session:
+def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Session:
     """Make a run; one that is to be replaced stays until all input of the new one is read.
 
     Killed at any point, the folder holds the old run, whole or with segments gone, or the new one.
@@ -143,7 +155,7 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter) -> Session:
             "items": index.n_items,
             "rows": index.n_rows,
         },
-        units=_unit_caps(index.n_rows),
+        units=unit_caps(index.n_rows, kind),
         labels=job.labels,
         thresholds=job.thresholds,
         encoders=[
@@ -198,7 +210,7 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
     return Session(run, manifest, index, bounds)
 
 
-def _unit_caps(n_rows: int) -> Mapping[str, int]:
-    least, most = _UNIT_ROWS
-    rows = min(most, max(least, math.ceil(n_rows / _UNITS_WANTED)))
-    return {"rows": rows, "positions": _UNIT_POSITIONS}
+def unit_caps(n_rows: int, kind: Kind) -> Mapping[str, int]:
+    """Say how large the units of a run may be: ``rows`` and ``positions``."""
+    rows = max(_LEAST_ROWS, math.ceil(n_rows / _UNITS_WANTED))
+    return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}

@@ -1,12 +1,13 @@
 """The device that this very process computes on: its name for torch, and its kind."""
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
 from virnucpro.encoders.placement import open_device
 from virnucpro.errors import UsageError
+from virnucpro.runtime.devices import Kind
 
 __all__ = ["device_of", "kind_of"]
 
@@ -27,7 +28,7 @@ def device_of(name: str) -> str:
     return name
 
 
-def kind_of(device: str) -> Literal["cpu", "cuda"]:
+def kind_of(device: str) -> Kind:
     """Say of which kind a device is.
 
     Raises

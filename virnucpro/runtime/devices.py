@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from virnucpro.errors import DeviceError, UsageError
 
@@ -14,12 +14,16 @@ __all__ = [
     "ORDER_VARIABLE",
     "Device",
     "Gpu",
+    "Kind",
     "devices_of_ranks",
     "inherited_mask",
     "list_gpus",
     "parse_devices",
     "visible_gpus",
 ]
+
+Kind: TypeAlias = Literal["cpu", "cuda"]
+"""What a worker computes on, as torch calls it."""
 
 MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -38,13 +42,13 @@ class Device:
     Attributes
     ----------
     kind
-        Also the name that torch gives the device: a worker sees one only.
+        All of its name to torch: a worker sees one device only.
     mask
         The device's entry for CUDA_VISIBLE_DEVICES (``"5"``, ``"GPU-..."``, ``"MIG-..."``); None
         for a CPU.
     """
 
-    kind: Literal["cuda", "cpu"]
+    kind: Kind
     mask: str | None = None
 
     def __str__(self) -> str:
