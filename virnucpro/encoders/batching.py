@@ -40,7 +40,7 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
     There are as few batches as the budget allows, and they are as even as their order allows: the
     largest is as small as it can be. A sequence that is longer than the budget goes alone. The
-    budget is asked for anew at each batch, when it is drawn: what is learned till then holds for it.
+    budget is asked for anew when a batch is drawn: what has been learnt by then holds for it.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from virnucpro.runtime.status import WorkerStatus
 __all__ = ["Verdict", "hold_against_fp32", "shortage", "try_bf16", "verdict"]
 
 _STAGES: Final[tuple[Precision, ...]] = ("bf16", "fp32")
-"""What is computed with, first and then; a mark is the number of one of them."""
+"""What the trial computes with, in this order; a mark is a position here."""
 
 _INSIST: Final = "--precision bf16 would insist on it."
 

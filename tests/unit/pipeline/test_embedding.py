@@ -4,7 +4,7 @@ import math
 import random
 import re
 from concurrent.futures import Future
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,9 @@ from virnucpro.pipeline import twin, unit_pass
 from virnucpro.pipeline.embedding import RowEmbedder
 from virnucpro.pipeline.encoding import RankEncoder
 from virnucpro.pipeline.poison import FINISHING, Place, Suspicion, tokenising
+from virnucpro.pipeline.rank_task import RankTask
 from virnucpro.pipeline.unit_tokens import UnitTokens
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -69,17 +71,20 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def task():
+def task(tmp_path_factory):
     bundle = open_bundle("mini")
-    return SimpleNamespace(
+    return RankTask(
+        run=RunDirectory(tmp_path_factory.mktemp("run")),
+        fingerprint="f" * 64,
         encoders=bundle.encoders,
         head=bundle.head,
         precision="fp32",
         embeddings="fp32",
+        unit_rows=N_ROWS,
+        unit_positions=1 << 20,
         batch_tokens=512,
         torch_device="cpu",
         threads=1,
-        fingerprint="f" * 64,
     )
 
 
@@ -415,7 +420,7 @@ def test_a_row_that_is_finite_when_alone_is_kept(task, index, healthy, planted):
 
 
 def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, healthy, planted):
-    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+    half = replace(task, precision="fp16")
 
     def at_half_precision(encoder, _batch):
         return encoder.module.dtype == torch.float16
@@ -433,7 +438,7 @@ def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, 
 
 
 def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
-    stored = SimpleNamespace(**{**vars(task), "embeddings": "fp16"})
+    stored = replace(task, embeddings="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, 1e6)
     segment, _, _ = embedded(stored, index)
@@ -452,7 +457,7 @@ def between(task, monkeypatch):
 
 
 def test_where_fp32_has_no_room_bf16_answers(task, index, healthy, planted, between):
-    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+    half = replace(task, precision="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), lambda one, _: one.module.dtype == torch.float16)
     segment, _, embedder = embedded(half, index)
@@ -464,7 +469,7 @@ def test_where_fp32_has_no_room_bf16_answers(task, index, healthy, planted, betw
 
 
 def test_what_bf16_cannot_answer_either_is_told(task, index, planted, between):
-    half = SimpleNamespace(**{**vars(task), "precision": "fp16"})
+    half = replace(task, precision="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"))
     segment, _, embedder = embedded(half, index)
@@ -493,7 +498,7 @@ def out_of_memory(*_arguments):
 def test_rows_that_no_twin_has_room_for_are_set_aside_and_no_others(
     precision, patched, said, task, index, planted, monkeypatch
 ):
-    half = SimpleNamespace(**{**vars(task), "precision": precision})
+    half = replace(task, precision=precision)
     length = int(index.row_lengths[5]) + 2
     undisturbed, _, _ = embedded(half, index)
     planted("protein", length, float("nan"))
@@ -506,7 +511,7 @@ def test_rows_that_no_twin_has_room_for_are_set_aside_and_no_others(
 
 
 def test_a_row_that_does_not_fit_at_fp32_is_set_aside(task, index, planted, memory, monkeypatch):
-    half = SimpleNamespace(**{**vars(task), "precision": "bf16"})
+    half = replace(task, precision="bf16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
