@@ -107,7 +107,7 @@ class Esm2:
         stream += layer.out(self._mix(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
-        for stripe in stream.split(_stripe_rows(len(stream))):
+        for stripe in torch.split(stream, _stripe_rows(len(stream))):
             normed = layer.before_widening(stripe).to(self.dtype)
             stripe.add_(layer.narrow(layer.widen(normed)))
 
