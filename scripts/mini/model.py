@@ -14,7 +14,8 @@ from torch import nn
 
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head import Head
-from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.packed import pack
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from virnucpro.bundles.checksums import Checksum
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
-from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
 
 ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]

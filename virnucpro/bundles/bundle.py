@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 from safetensors import SafetensorError, safe_open
 
@@ -18,6 +18,8 @@ from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
+from virnucpro.encoders.registry import config_of
+from virnucpro.encoders.shapes import require_layers
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import Tiling
 
@@ -31,9 +33,6 @@ __all__ = [
     "open_bundle",
     "write_manifest",
 ]
-
-_LAYERS: Final = ("num_layers", "num_hidden_layers")
-"""What encoders call the number of their layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,8 @@ def open_bundle(name_or_path: str) -> Bundle:
     UsageError
         When there is no such bundle.
     BundleError
-        When its manifest is malformed, of a newer schema or asks for
-        what this version lacks, when a file is missing or damaged, or when the head does not fit
+        When its manifest is malformed, of a newer schema or asks for what this version lacks, when
+        an encoder's settings make no sense, a file is missing or damaged, or the head does not fit
         the encoders.
     """
     folder = find_bundle(name_or_path)
@@ -102,7 +101,7 @@ def open_bundle(name_or_path: str) -> Bundle:
     for name, wanted in manifest.files.items():
         verify_file(folder, name, wanted)
     for entry in manifest.encoders:
-        _check_layers(folder / entry.files.get("weights", ""), entry)
+        _check_layers(_spec(folder, entry))
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     return _bundle(folder, manifest)
@@ -298,23 +297,19 @@ def _fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _check_layers(path: Path, entry: EncoderEntry) -> None:
+def _check_layers(spec: EncoderSpec) -> None:
     """Hold the number of layers against the weights' header: a model is built of so many parts.
 
     What tensors there must be, the encoder itself says when it is loaded.
     """
+    path = spec.file("weights")
+    n_layers = config_of(spec).n_layers
     try:
         with safe_open(path, framework="numpy") as tensors:
             found = len(list(tensors.keys()))
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: holds no weights ({error}). Get the bundle again.") from error
-    layers = [entry.config.get(name) for name in _LAYERS]
-    said = max((one for one in layers if isinstance(one, int)), default=0)
-    if said > found:
-        raise BundleError(
-            f"{path}: the encoder {entry.name!r} is said to have {said:,} layers, and its weights "
-            f"are {found:,} tensors in all. Get the bundle again."
-        )
+    require_layers(n_layers, found, path)
 
 
 def _check_head(path: Path, dim: int) -> None:

@@ -3,14 +3,16 @@
 torch is imported by what converts: a command that has nothing to convert does without it.
 """
 
-import json
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
 from virnucpro.bundles.manifest import EncoderEntry
-from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.dnabert_s_config import DnabertSFiles, read_settings
+from virnucpro.encoders.registry import load_encoder, open_spec
+from virnucpro.encoders.shapes import require_layers
 from virnucpro.errors import BundleError
 
 __all__ = ["HEAD", "TOKENIZER", "convert_dnabert_s", "convert_esm2", "convert_head"]
@@ -19,9 +21,6 @@ HEAD: Final = "head.safetensors"
 TOKENIZER: Final = "tokenizer.json"
 _NUCLEOTIDE: Final = "nucleotide.safetensors"
 _PROTEIN: Final = "protein.safetensors"
-
-_UNUSED: Final = {"esm2": ("lm_head.", "contact_head."), "dnabert_s": ("pooler.", "cls.")}
-"""Parts of the published modules that no embedding needs."""
 
 
 def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
@@ -33,32 +32,24 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
         When it is no such checkpoint, lacks a tensor or has one too many; nothing of it has run.
     """
     from virnucpro.bundles.tensor_files import write_tensors
-    from virnucpro.encoders.esm2_checkpoint import read_checkpoint
-    from virnucpro.encoders.weights import without
+    from virnucpro.encoders.esm2 import needed_tensors
 
     spec = open_spec(checkpoint)
     if spec.architecture != "esm2":
         raise BundleError(f"{checkpoint}: is no ESM-2 checkpoint. Give an esm2_*.pt file.")
-    _, tensors = read_checkpoint(checkpoint)
-    write_tensors(folder / _PROTEIN, without(tensors, _UNUSED["esm2"]))
-    return _entry(
-        EncoderSpec(
-            name, "esm2", "protein", spec.dim, folder, {"weights": _PROTEIN}, dict(spec.config)
-        )
-    )
+    write_tensors(folder / _PROTEIN, needed_tensors(checkpoint))
+    return _entry(replace(spec, name=name, folder=folder, files={"weights": _PROTEIN}))
 
 
-def convert_dnabert_s(
-    name: str, config: Path, tokenizer: Path, weights: Path, folder: Path
-) -> EncoderEntry:
+def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> EncoderEntry:
     """Convert DNABERT-S's three published files into `folder`.
 
     Parameters
     ----------
     name
         What to call it.
-    config, tokenizer, weights
-        config.json, tokenizer.json, pytorch_model.bin or model.safetensors.
+    published
+        Where they lie; their names make no difference, but for the ending of the weights'.
     folder
         Where to write.
 
@@ -68,29 +59,16 @@ def convert_dnabert_s(
         When one of them cannot be read, or they do not fit together; nothing of them has run.
     """
     from virnucpro.bundles.tensor_files import write_tensors
-    from virnucpro.encoders.dnabert_s import DnabertSConfig
-    from virnucpro.encoders.pickles import read_state_dict
-    from virnucpro.encoders.weights import without
+    from virnucpro.encoders.dnabert_s import needed_tensors
 
-    try:
-        settings = json.loads(config.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{config}: is no JSON ({error}). Get the file again.") from None
-    if not isinstance(settings, dict):
-        raise BundleError(f"{config}: holds no settings by name. Get the file again.")
-    size = DnabertSConfig.read(settings, config)
-    tensors = {key.removeprefix("bert."): t for key, t in read_state_dict(weights).items()}
-    write_tensors(folder / _NUCLEOTIDE, without(tensors, _UNUSED["dnabert_s"]))
-    shutil.copyfile(tokenizer, folder / TOKENIZER)
+    config, tensors = read_settings(published.settings), needed_tensors(published.weights)
+    require_layers(config.n_layers, len(tensors), published.settings)
+    write_tensors(folder / _NUCLEOTIDE, tensors)
+    shutil.copyfile(published.tokenizer, folder / TOKENIZER)
+    files = {"weights": _NUCLEOTIDE, "tokenizer": TOKENIZER}
     return _entry(
         EncoderSpec(
-            name,
-            "dnabert_s",
-            "nucleotide",
-            size.hidden_size,
-            folder,
-            {"weights": _NUCLEOTIDE, "tokenizer": TOKENIZER},
-            asdict(size),
+            name, config.architecture, config.view, config.dim, folder, files, asdict(config)
         )
     )
 

@@ -14,6 +14,7 @@ from virnucpro.bundles.download import Patience, Progress, download, remote_size
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.bundles.shared_files import InstalledEncoder, find_encoder
+from virnucpro.encoders.dnabert_s_config import DnabertSFiles
 from virnucpro.errors import BundleError
 
 __all__ = ["Listener", "fetch_bundle", "sources_of"]
@@ -219,5 +220,4 @@ def _convert(encoder: EncoderSource, paths: Mapping[str, Path], folder: Path) ->
     own = [paths[file.name] for file in encoder.files]
     if encoder.architecture == "esm2":
         return convert_esm2(encoder.name, own[0], folder)
-    config, tokenizer, weights = own
-    return convert_dnabert_s(encoder.name, config, tokenizer, weights, folder)
+    return convert_dnabert_s(encoder.name, DnabertSFiles(*own), folder)

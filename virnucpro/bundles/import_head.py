@@ -12,12 +12,12 @@ from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, con
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.published import published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
+from virnucpro.encoders.dnabert_s_config import FILES, find_published
 from virnucpro.errors import BundleError, UsageError
 
 __all__ = ["OwnFiles", "import_classifier"]
 
 _WINDOW: Final = re.compile(r"(\d+)_model")
-_DNABERT_S_WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +135,15 @@ def _encoders(
 
 
 def _convert_own(files: OwnFiles, parts: Parts, folder: Path) -> None:
-    weights = next(
-        (path for name in _DNABERT_S_WEIGHTS if (path := files.nucleotide / name).is_file()), None
-    )
-    if weights is None:
+    found = find_published(files.nucleotide)
+    if found is None:
         raise BundleError(
-            f"{files.nucleotide}: holds no {' nor '.join(_DNABERT_S_WEIGHTS)}. "
-            "Give a DNABERT-S folder."
+            f"{files.nucleotide}: is no DNABERT-S folder. Give one that holds {FILES}."
         )
-    config, tokenizer = (files.nucleotide / name for name in ("config.json", "tokenizer.json"))
-    nucleotide = convert_dnabert_s(
-        files.nucleotide.resolve().name, config, tokenizer, weights, folder
-    )
+    nucleotide = convert_dnabert_s(files.nucleotide.resolve().name, found, folder)
     protein = convert_esm2(files.protein.stem, files.protein, folder)
     parts.encoders += [nucleotide, protein]
-    parts.sources[nucleotide.name] = _sources(config, tokenizer, weights)
+    parts.sources[nucleotide.name] = _sources(found.settings, found.tokenizer, found.weights)
     parts.sources[protein.name] = _sources(files.protein)
 
 

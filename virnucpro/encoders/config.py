@@ -1,11 +1,59 @@
-"""Settings of a model, read out of JSON or of a checkpoint and checked one by one."""
+"""Settings of a model: what they say without its weights, and how they are read and checked.
+
+Free of torch, as every architecture's own settings are.
+"""
 
 from collections.abc import Mapping
+from dataclasses import Field
 from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
 
+from virnucpro.encoders.base import View
+from virnucpro.encoders.shapes import Shapes
+from virnucpro.encoders.work import Work
 from virnucpro.errors import BundleError
 
-__all__ = ["flag", "positive_integer", "positive_number"]
+__all__ = ["EncoderConfig", "flag", "positive_integer", "positive_number"]
+
+
+class EncoderConfig(Protocol):
+    """The settings of an architecture's encoders: a dataclass whose fields a spec's config holds.
+
+    Attributes
+    ----------
+    architecture
+        Its key in the registry, and the name of its module.
+    view
+        What its encoders read.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    architecture: ClassVar[str]
+    view: ClassVar[View]
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object], source: Path) -> Self:
+        """Check settings that came out of `source`.
+
+        Raises
+        ------
+        BundleError
+            When one is missing or wrong; the message names `source`.
+        """
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers there are."""
+
+    def tensor_shapes(self) -> Shapes:
+        """Give name and shape of all weights that a bundle's file must have."""
+
+    def work(self) -> Work:
+        """Say what an encoder multiplies."""
 
 
 def _setting(config: Mapping[str, object], key: str, source: Path) -> object:

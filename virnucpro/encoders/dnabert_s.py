@@ -5,9 +5,7 @@ follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm afte
 position embedding.
 """
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -18,68 +16,28 @@ from virnucpro.encoders.alibi import AlignedBias, MirroredBias
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.bert_block import BertBlock
-from virnucpro.encoders.config import positive_integer, positive_number
 from virnucpro.encoders.dense import prepack
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig, find_published, read_settings
 from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
 from virnucpro.encoders.pickles import count_tensors, read_state_dict, require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.shapes import require_layers
 from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, without
 from virnucpro.errors import BundleError
 
-__all__ = ["DnabertS", "DnabertSConfig", "load", "recognise"]
+__all__ = ["DnabertS", "load", "needed_tensors", "recognise"]
+
+_PREFIX: Final = "bert."
+"""What some checkpoints have before every name."""
 
 _UNUSED: Final = ("pooler.", "cls.")
 """Parts of the published checkpoints that no embedding needs."""
 
 _STARTING_DEVIATION: Final = 0.02
 """Standard deviation of untrained weights: ``initializer_range`` of the published config."""
-
-_WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
-"""Names that hubs give to the weights; the first one that is there counts."""
-_TOKENIZER: Final = "tokenizer.json"
-_SETTINGS: Final = "config.json"
-
-
-@dataclass(frozen=True, slots=True)
-class DnabertSConfig:
-    """Size of a DNABERT-S model, under the names of its config.json."""
-
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
-
-    @classmethod
-    def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
-        """Check settings that came out of `source`; those of no use here are passed over.
-
-        Raises
-        ------
-        BundleError
-            When one is missing or wrong, or the heads do not divide the channels.
-        """
-        config = cls(
-            positive_integer(settings, "vocab_size", source),
-            positive_integer(settings, "hidden_size", source),
-            positive_integer(settings, "num_hidden_layers", source),
-            positive_integer(settings, "num_attention_heads", source),
-            positive_integer(settings, "intermediate_size", source),
-            positive_integer(settings, "type_vocab_size", source),
-            positive_number(settings, "layer_norm_eps", source),
-        )
-        if config.hidden_size % config.num_attention_heads:
-            raise BundleError(
-                f"{source}: {config.hidden_size} channels do not divide into "
-                f"{config.num_attention_heads} heads. Get the encoder's files again."
-            )
-        return config
 
 
 class _Embeddings(nn.Module):
@@ -158,14 +116,14 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     path = spec.file("weights")
     config = DnabertSConfig.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
-    require_room(spec.name, shapes_of(spec), precision, device, device_bytes(place))
+    shapes = config.tensor_shapes().values()
+    require_room(spec.name, shapes, precision, device, device_bytes(place))
     tokeniser = _tokeniser(spec.file("tokenizer"), config)
     with unfilled():
         model = DnabertS(config)
-    tensors = {name.removeprefix("bert."): t for name, t in read_state_dict(path).items()}
-    fill(model, without(tensors, _UNUSED), path, place, dtype)
+    fill(model, needed_tensors(path), path, place, dtype)
     prepack(model)
-    return ModuleEncoder(spec.name, config.hidden_size, "nucleotide", tokeniser, model, place)
+    return ModuleEncoder(spec.name, config.dim, config.view, tokeniser, model, place)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -179,30 +137,31 @@ def recognise(path: Path) -> EncoderSpec | None:
         When config.json cannot be read, or lacks a setting; when the weights are damaged; when
         tokenizer.json is not this model's.
     """
-    source = path / _SETTINGS
-    weights = next((name for name in _WEIGHTS if (path / name).is_file()), None)
-    if weights is None or not all((path / name).is_file() for name in (_SETTINGS, _TOKENIZER)):
+    found = find_published(path)
+    if found is None:
         return None
-    if weights.endswith(".bin"):
-        require_intact(path / weights)
-    try:
-        settings = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{source}: is no JSON file ({error}). Get the file again.") from error
-    if not isinstance(settings, dict):
-        raise BundleError(f"{source}: holds no settings by name. Get the file again.")
-    config = DnabertSConfig.read(settings, source)
-    if config.num_hidden_layers > (found := count_tensors(path / weights)):
-        raise BundleError(
-            f"{source}: says {config.num_hidden_layers:,} layers, and {weights} holds {found:,} "
-            "tensors in all. Take settings and weights from the same model."
-        )
-    _tokeniser(path / _TOKENIZER, config)
+    if found.weights.suffix == ".bin":
+        require_intact(found.weights)
+    config = read_settings(found.settings)
+    require_layers(config.n_layers, count_tensors(found.weights), found.settings)
+    _tokeniser(found.tokenizer, config)
     name = path.resolve().name
-    files = {"weights": weights, "tokenizer": _TOKENIZER}
+    files = {"weights": found.weights.name, "tokenizer": found.tokenizer.name}
     return EncoderSpec(
-        name, "dnabert_s", "nucleotide", config.hidden_size, path, files, asdict(config)
+        name, config.architecture, config.view, config.dim, path, files, asdict(config)
     )
+
+
+def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read the tensors of published weights that embedding needs, by their bare names.
+
+    Raises
+    ------
+    BundleError
+        When the file cannot be read, or holds anything but tensors; nothing of it has run.
+    """
+    tensors = {name.removeprefix(_PREFIX): t for name, t in read_state_dict(path).items()}
+    return without(tensors, _UNUSED)
 
 
 def _tokeniser(path: Path, config: DnabertSConfig) -> BaseTokeniser:

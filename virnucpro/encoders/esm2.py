@@ -9,7 +9,7 @@ import torch
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
-from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
+from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
@@ -17,19 +17,17 @@ from virnucpro.encoders.pickles import require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.rotary import inverse_frequencies
+from virnucpro.encoders.shapes import Shapes
 from virnucpro.encoders.weights import check, check_layout, read_safetensors, without
 from virnucpro.errors import BundleError
 
-__all__ = ["Esm2Config", "load", "recognise"]
+__all__ = ["load", "needed_tensors", "recognise"]
 
 _UNUSED: Final = ("lm_head.", "contact_head.")
 """Parts of fair-esm's module that no embedding needs."""
 
 _LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
 """Parts of the names of what `Esm2` multiplies with in the precision that is computed with."""
-
-_FREQUENCIES: Final = ".inv_freq"
-"""How the names of the rotary positions' frequencies end, of which each layer has its own."""
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
@@ -39,7 +37,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     ----------
     spec
         Its ``weights`` are fair-esm's ``.pt`` or a ``.safetensors`` with the names of
-        `tensor_shapes`; its config holds the fields of `Esm2Config`.
+        `Esm2Config.tensor_shapes`; its config holds the fields of `Esm2Config`.
     device
         torch's name of it.
     precision
@@ -57,14 +55,14 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     path = spec.file("weights")
     config = Esm2Config.read(spec.config, path)
     place, dtype = open_device(device), dtype_of(precision)
-    shapes = tensor_shapes(config)
+    shapes = _all_shapes(config)
     require_room(spec.name, shapes.values(), precision, device, device_bytes(place))
     tensors = _tensors(path, config)
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
     check(shapes, tensors, path, rounded, dtype)
-    _check_frequencies(tensors, path)
+    _check_frequencies(config, tensors, path)
     model = Esm2(config, tensors, place, dtype)
-    return ModuleEncoder(spec.name, config.embed_dim, "protein", tokenise_residues, model, place)
+    return ModuleEncoder(spec.name, config.dim, config.view, tokenise_residues, model, place)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -82,12 +80,24 @@ def recognise(path: Path) -> EncoderSpec | None:
     require_intact(path)
     config, tensors = read_checkpoint(path)
     needed = _with_frequencies(tensors, config)
-    check_layout(tensor_shapes(config), needed, path)
-    _check_frequencies(needed, path)
+    check_layout(_all_shapes(config), needed, path)
+    _check_frequencies(config, needed, path)
     files = {"weights": path.name}
     return EncoderSpec(
-        path.stem, "esm2", "protein", config.embed_dim, path.parent, files, asdict(config)
+        path.stem, config.architecture, config.view, config.dim, path.parent, files, asdict(config)
     )
+
+
+def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read the tensors of a fair-esm checkpoint that embedding needs, as the file has them.
+
+    Raises
+    ------
+    BundleError
+        When it is no ESM-2 checkpoint; nothing of it has run.
+    """
+    _, tensors = read_checkpoint(path)
+    return without(tensors, _UNUSED)
 
 
 def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
@@ -109,15 +119,17 @@ def _with_frequencies(
 ) -> dict[str, torch.Tensor]:
     """Leave out what no embedding needs, and add the frequencies that a file does without."""
     computed = inverse_frequencies(config.embed_dim // config.attention_heads)
-    names = [name for name in tensor_shapes(config) if name.endswith(_FREQUENCIES)]
-    return dict.fromkeys(names, computed) | without(tensors, _UNUSED)
+    return dict.fromkeys(config.frequency_shapes(), computed) | without(tensors, _UNUSED)
 
 
-def _check_frequencies(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    for name, tensor in tensors.items():
-        if not name.endswith(_FREQUENCIES):
-            continue
-        exact = tensor.float()
+def _all_shapes(config: Esm2Config) -> Shapes:
+    """Give name and shape of all that `Esm2` takes."""
+    return config.tensor_shapes() | config.frequency_shapes()
+
+
+def _check_frequencies(config: Esm2Config, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    for name in config.frequency_shapes():
+        exact = tensors[name].float()
         if not (exact.isfinite() & (exact >= 0)).all():
             raise BundleError(
                 f"{path}: tensor {name!r} holds numbers that are negative, infinite or none (NaN): "

@@ -8,6 +8,7 @@ import torch
 
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.pickles import is_plain_tensor, read_pickle
+from virnucpro.encoders.shapes import require_layers
 from virnucpro.errors import BundleError
 
 __all__ = ["read_checkpoint"]
@@ -27,11 +28,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
     match content:
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as tensors}:
             config, bare = _config_of(settings, path), _by_bare_name(tensors, path)
-            if config.num_layers > len(bare):
-                raise BundleError(
-                    f"{path}: is said to have {config.num_layers:,} layers and has {len(bare)} "
-                    "tensors in all. Get the file again."
-                )
+            require_layers(config.n_layers, len(bare), path)
             return config, bare
     raise BundleError(
         f"{path}: is no ESM-2 checkpoint of fair-esm, which holds 'cfg' and 'model'. "

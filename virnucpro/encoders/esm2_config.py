@@ -1,16 +1,19 @@
-"""Size of an ESM-2 model, and the tensors that a model of that size has."""
+"""Size of an ESM-2 model, the tensors that a model of that size has, and what it multiplies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
+from virnucpro.encoders.base import View
 from virnucpro.encoders.config import flag, positive_integer
+from virnucpro.encoders.residues import TOKENS
+from virnucpro.encoders.shapes import Shapes, affine, norm
+from virnucpro.encoders.work import Product, Work
 from virnucpro.errors import BundleError
 
-__all__ = ["Esm2Config", "tensor_shapes"]
+__all__ = ["Esm2Config"]
 
-_VOCABULARY: Final = 33
 _WIDER: Final = 4
 """How many times as wide as the model its feed-forward layers are."""
 
@@ -18,6 +21,9 @@ _WIDER: Final = 4
 @dataclass(frozen=True, slots=True)
 class Esm2Config:
     """Size of an ESM-2 model, under the names of fair-esm's ``ESM2`` arguments."""
+
+    architecture: ClassVar[str] = "esm2"
+    view: ClassVar[View] = "protein"
 
     num_layers: int
     embed_dim: int
@@ -47,29 +53,50 @@ class Esm2Config:
             )
         return config
 
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.embed_dim
 
-def tensor_shapes(config: Esm2Config) -> dict[str, tuple[int, ...]]:
-    """Give name and shape of all tensors but the language model's head and the contacts'.
+    @property
+    def n_layers(self) -> int:
+        """How many layers there are."""
+        return self.num_layers
 
-    Source of the names: the state dict of fair-esm's ``ESM2``.
-    """
-    dim, heads = config.embed_dim, config.attention_heads
-    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (_VOCABULARY, dim)}
-    for number in range(config.num_layers):
-        layer = f"layers.{number}"
-        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            shapes |= _affine(f"{layer}.self_attn.{name}", dim, dim)
-        shapes[f"{layer}.self_attn.rot_emb.inv_freq"] = (dim // heads // 2,)
-        shapes |= _norm(f"{layer}.self_attn_layer_norm", dim)
-        shapes |= _affine(f"{layer}.fc1", _WIDER * dim, dim)
-        shapes |= _affine(f"{layer}.fc2", dim, _WIDER * dim)
-        shapes |= _norm(f"{layer}.final_layer_norm", dim)
-    return shapes | _norm("emb_layer_norm_after", dim)
+    def tensor_shapes(self) -> Shapes:
+        """Give name and shape of all weights but those of the language model and of contacts.
 
+        Source of the names: the state dict of fair-esm's ``ESM2``.
+        """
+        dim = self.embed_dim
+        shapes: Shapes = {"embed_tokens.weight": (len(TOKENS), dim)}
+        for layer in self._layers():
+            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                shapes |= affine(f"{layer}.self_attn.{name}", dim, dim)
+            shapes |= norm(f"{layer}.self_attn_layer_norm", dim)
+            shapes |= affine(f"{layer}.fc1", dim, _WIDER * dim)
+            shapes |= affine(f"{layer}.fc2", _WIDER * dim, dim)
+            shapes |= norm(f"{layer}.final_layer_norm", dim)
+        return shapes | norm("emb_layer_norm_after", dim)
 
-def _affine(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    def frequency_shapes(self) -> Shapes:
+        """Give name and shape of the rotary positions' frequencies, which a file may do without.
 
+        A layer turns by its own.
+        """
+        shape = (self.embed_dim // self.attention_heads // 2,)
+        return {f"{layer}.self_attn.rot_emb.inv_freq": shape for layer in self._layers()}
 
-def _norm(name: str, dim: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (dim,), f"{name}.bias": (dim,)}
+    def work(self) -> Work:
+        """Say what an encoder multiplies."""
+        dim = self.embed_dim
+        products = (
+            Product(dim, 3 * dim),
+            Product(dim, dim),
+            Product(dim, _WIDER * dim),
+            Product(_WIDER * dim, dim),
+        )
+        return Work(self.num_layers, dim, products)
+
+    def _layers(self) -> list[str]:
+        return [f"layers.{number}" for number in range(self.num_layers)]

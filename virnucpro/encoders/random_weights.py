@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -11,7 +12,9 @@ import numpy as np
 from tokenizers import Tokenizer, models, processors, trainers
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.sizes import PublishedSize, n_parameters, size_named, tensors_of
+from virnucpro.encoders.config import EncoderConfig
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.sizes import n_parameters, size_named
 from virnucpro.errors import UsageError
 
 __all__ = ["file_bytes", "write_random_encoder"]
@@ -28,7 +31,7 @@ _BYTES: Final = 2
 _SPECIAL: Final = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
-def file_bytes(size: PublishedSize) -> int:
+def file_bytes(size: EncoderConfig) -> int:
     """Say how large the file of weights is going to be."""
     return n_parameters(size) * _BYTES
 
@@ -61,22 +64,17 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
     with weights.open("wb") as stream:
         _write_tensors(stream, size)
     files = {"weights": weights.name}
-    config: dict[str, object] = dict(size.config)
-    if size.architecture == "esm2":
-        width = size.config["embed_dim"]
-        return EncoderSpec(name, "esm2", "protein", width, folder, files, config)
-    _write_tokeniser(folder / "tokenizer.json", size.config["vocab_size"])
-    files["tokenizer"] = "tokenizer.json"
-    config["layer_norm_eps"] = 1e-12
-    width = size.config["hidden_size"]
-    return EncoderSpec(name, "dnabert_s", "nucleotide", width, folder, files, config)
+    if isinstance(size, DnabertSConfig):
+        _write_tokeniser(folder / "tokenizer.json", size.vocab_size)
+        files["tokenizer"] = "tokenizer.json"
+    return EncoderSpec(name, size.architecture, size.view, size.dim, folder, files, asdict(size))
 
 
-def _write_tensors(stream: IO[bytes], size: PublishedSize) -> None:
+def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
     """Write safetensors' format: length of the header, header (JSON), numbers; tensor by tensor."""
     header: dict[str, dict[str, Any]] = {}
     end = 0
-    shapes = tensors_of(size)
+    shapes = size.tensor_shapes()
     for tensor, shape in shapes.items():
         start, end = end, end + _BYTES * math.prod(shape)
         header[tensor] = {"dtype": "F16", "shape": shape, "data_offsets": (start, end)}

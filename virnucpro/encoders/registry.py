@@ -1,7 +1,8 @@
-"""Which encoders there are. A new one is one file and one line here.
+"""Which encoders there are. A new one is two files and one line here.
 
-The file has ``load(spec, device, precision) -> Encoder`` and ``recognise(path) -> EncoderSpec |
-None``. Nothing is imported before it is asked for: this module stays free of torch.
+One file has its settings, an `EncoderConfig` that is free of torch. The other has the name of the
+architecture, and in it are ``load(spec, device, precision) -> Encoder`` and ``recognise(path) ->
+EncoderSpec | None``; it is not imported before it is asked for.
 """
 
 from importlib import import_module
@@ -9,19 +10,40 @@ from pathlib import Path
 from typing import Any, Final
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
+from virnucpro.encoders.config import EncoderConfig
+from virnucpro.encoders.dnabert_s_config import FILES, DnabertSConfig
+from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.errors import BundleError
 
-__all__ = ["EncoderSpec", "Precision", "architectures", "load_encoder", "open_spec"]
+__all__ = ["architectures", "config_of", "load_encoder", "open_spec"]
 
-_MODULES: Final = {
-    "dnabert_s": "virnucpro.encoders.dnabert_s",
-    "esm2": "virnucpro.encoders.esm2",
-}
+_CONFIGS: Final[tuple[type[EncoderConfig], ...]] = (
+    DnabertSConfig,
+    Esm2Config,
+)
 
 
 def architectures() -> tuple[str, ...]:
     """List the names of all architectures."""
-    return tuple(sorted(_MODULES))
+    return tuple(sorted(one.architecture for one in _CONFIGS))
+
+
+def config_of(spec: EncoderSpec) -> EncoderConfig:
+    """Read an encoder's settings; none of its files is opened.
+
+    Raises
+    ------
+    BundleError
+        When the architecture is unknown, or a setting is missing or wrong.
+    """
+    for one in _CONFIGS:
+        if one.architecture == spec.architecture:
+            return one.read(spec.config, spec.folder)
+    raise BundleError(
+        f"{spec.folder}: encoder {spec.name!r} is of the unknown architecture "
+        f"{spec.architecture!r}; known are {', '.join(architectures())}. "
+        "Use a version of virnucpro that knows it."
+    )
 
 
 def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32") -> Encoder:
@@ -46,7 +68,8 @@ def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = 
     UsageError
         When there is no such precision.
     """
-    encoder: Encoder = _module(spec).load(spec, device, precision)
+    architecture = config_of(spec).architecture
+    encoder: Encoder = _module(architecture).load(spec, device, precision)
     if (encoder.dim, encoder.view) != (spec.dim, spec.view):
         raise BundleError(
             f"{spec.folder}: encoder {spec.name!r} is said to give {spec.dim} numbers of the "
@@ -72,22 +95,15 @@ def open_spec(path: Path) -> EncoderSpec:
     """
     if not path.exists():
         raise BundleError(f"{path}: there is no such file or folder. Check the encoder's path.")
-    for name in _MODULES.values():
-        spec: EncoderSpec | None = import_module(name).recognise(path)
+    for architecture in architectures():
+        spec: EncoderSpec | None = _module(architecture).recognise(path)
         if spec is not None:
             return spec
     raise BundleError(
         f"{path}: holds no encoder that is known here. Give a fair-esm ESM-2 checkpoint "
-        "(esm2_*.pt), or a DNABERT-S folder with config.json, tokenizer.json and model.safetensors "
-        "or pytorch_model.bin."
+        f"(esm2_*.pt), or a DNABERT-S folder with {FILES}."
     )
 
 
-def _module(spec: EncoderSpec) -> Any:  # noqa: ANN401 - modules have no type that names their functions
-    if spec.architecture not in _MODULES:
-        raise BundleError(
-            f"{spec.folder}: encoder {spec.name!r} is of the unknown architecture "
-            f"{spec.architecture!r}; known are {', '.join(architectures())}. "
-            "Use a version of virnucpro that knows it."
-        )
-    return import_module(_MODULES[spec.architecture])
+def _module(architecture: str) -> Any:  # noqa: ANN401 - modules have no type that names their functions
+    return import_module(f"virnucpro.encoders.{architecture}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from virnucpro.encoders.registry import EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec

@@ -98,6 +98,12 @@ def test_more_layers_than_tensors_are_refused_before_a_model_is_built(edit, enco
         open_bundle(path)
 
 
+def test_settings_that_lack_something_are_refused_when_a_bundle_is_opened(edit):
+    path = edit(lambda m: m["encoders"][1]["config"].pop("embed_dim"))
+    with pytest.raises(BundleError, match="settings lack 'embed_dim'"):
+        open_bundle(path)
+
+
 def test_a_card_prints_nothing_but_its_letters(bundle_folder):
     (bundle_folder / "CARD.md").write_bytes(b"# card\x1b[2J\n\xff\n")
     text = describe_bundle(open_bundle(str(bundle_folder)))

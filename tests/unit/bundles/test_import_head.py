@@ -157,7 +157,7 @@ def test_swapped_files_are_refused(data, files, own):
     with pytest.raises(BundleError, match=r"500_model\.pth: holds no encoder that is known"):
         import_classifier(files / "500_model.pth", data, encoders=swapped)
     nowhere = OwnFiles(files.parent, files / "esm2_tiny.pt")
-    with pytest.raises(BundleError, match=r"holds no model\.safetensors nor pytorch_model\.bin"):
+    with pytest.raises(BundleError, match=r"DNABERT-S folder\. .*model\.safetensors or pytorch"):
         import_classifier(files / "500_model.pth", data, encoders=nowhere)
 
 

@@ -11,6 +11,7 @@ from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2
 from virnucpro.bundles.tensor_files import write_tensors
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.dnabert_s_config import find_published
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.pickles import read_pickle, read_state_dict
@@ -156,19 +157,17 @@ def test_types_are_kept_and_heads_are_left_out(tmp_path, stand_ins):
 def test_settings_that_make_no_sense_are_refused(tmp_path, stand_ins, config, message):
     stand_ins.write_dnabert_s(tmp_path)
     (tmp_path / "config.json").write_text(config)
-    files = (tmp_path / name for name in ("config.json", "tokenizer.json", "pytorch_model.bin"))
     (tmp_path / "out").mkdir()
     with pytest.raises(BundleError, match=rf"config\.json: .*{message}"):
-        convert_dnabert_s("x", *files, tmp_path / "out")
+        convert_dnabert_s("x", find_published(tmp_path), tmp_path / "out")
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path, stand_ins):
     stand_ins.write_dnabert_s(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    files = (tmp_path / name for name in ("config.json", "tokenizer.json", "pytorch_model.bin"))
     (tmp_path / "out").mkdir()
     with pytest.raises(BundleError, match=r"tokenizer\.json"):
-        convert_dnabert_s("x", *files, tmp_path / "out")
+        convert_dnabert_s("x", find_published(tmp_path), tmp_path / "out")
 
 
 def test_a_disk_that_is_full_is_told(stand_ins, tmp_path):
@@ -242,5 +241,11 @@ def test_more_layers_than_tensors_are_refused_before_a_module_is_built(tmp_path,
     stand_ins.write_dnabert_s(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**8}))
-    with pytest.raises(BundleError, match=r"says 100,000,000 layers, .* holds \d+ tensors"):
-        open_spec(tmp_path)
+    for attempt in (
+        lambda: open_spec(tmp_path),
+        lambda: convert_dnabert_s("x", find_published(tmp_path), tmp_path),
+    ):
+        with pytest.raises(
+            BundleError, match=r"config\.json: .*100,000,000 layers, .* \d+ tensors"
+        ):
+            attempt()

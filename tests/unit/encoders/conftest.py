@@ -11,8 +11,10 @@ from esm.model.esm2 import ESM2
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
-from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
-from virnucpro.encoders.registry import EncoderSpec, open_spec
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]

@@ -4,9 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
 from virnucpro.encoders.packed import pack
-from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -16,7 +18,7 @@ def test_the_prefix_of_published_names_is_optional(dnabert, bases, prefix):
     encoder = load_encoder(open_spec(folder))
     batch = encoder.tokenise(bases([50]))
     with torch.inference_mode():
-        torch.testing.assert_close(encoder.encode(batch), module(pack(batch)))
+        torch.testing.assert_close(encoder.encode(encoder.collate(batch)), module(pack(batch)))
 
 
 def test_a_spec_says_what_the_folder_is(dnabert):

@@ -13,8 +13,9 @@ from esm.model.esm2 import ESM2
 from esm.pretrained import load_model_and_alphabet_core
 from safetensors.torch import save_file
 
-from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
-from virnucpro.encoders.registry import EncoderSpec, load_encoder, open_spec
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 MIXED = [1, 2, 17, 64, 65, 130, 400, 1022, 64, 17, 17, 3]
@@ -46,7 +47,7 @@ def batchings(tokens):
 def encoded(encoder, tokens, parts):
     vectors = torch.empty(len(tokens), encoder.dim)
     for part in parts:
-        vectors[list(part)] = encoder.encode([tokens[k] for k in part])
+        vectors[list(part)] = encoder.encode(encoder.collate([tokens[k] for k in part]))
     return vectors
 
 
@@ -109,9 +110,9 @@ def test_a_batch_gives_the_same_bits_again_in_half_precision(fair_esm, proteins,
     path, _ = fair_esm(3, 96, 4)
     first, second = (load_encoder(open_spec(path), precision=precision) for _ in range(2))
     tokens = first.tokenise(proteins(MIXED))
-    vectors = first.encode(tokens)
-    first.encode(tokens[:3])
-    assert torch.equal(first.encode(tokens), vectors)
+    vectors = first.encode(first.collate(tokens))
+    first.encode(first.collate(tokens[:3]))
+    assert torch.equal(first.encode(first.collate(tokens)), vectors)
     assert torch.equal(second.encode(second.collate(tokens)), vectors)
 
 
@@ -152,7 +153,7 @@ def test_half_precision_stays_close_in_fp32_vectors(fair_esm, proteins, shape, p
     path, model = fair_esm(*shape)
     change(path, model, alter)
     encoder = load_encoder(open_spec(path), precision=precision)
-    vectors = encoder.encode(encoder.tokenise(proteins(MIXED)))
+    vectors = encoder.encode(encoder.collate(encoder.tokenise(proteins(MIXED))))
     assert vectors.dtype == torch.float32
     others = [channel for channel in range(shape[1]) if channel not in (3, 9)]
     own, expected = vectors[:, others], reference(model, proteins(MIXED))[:, others]
@@ -168,7 +169,7 @@ def test_fp32_stays_close_where_attention_is_peaky_and_channels_stand_out(fair_e
     change(path, model, peaky)
     change(path, model, outliers)
     encoder = load_encoder(open_spec(path))
-    vectors = encoder.encode(encoder.tokenise(proteins(MIXED)))
+    vectors = encoder.encode(encoder.collate(encoder.tokenise(proteins(MIXED))))
     torch.testing.assert_close(vectors, reference(model, proteins(MIXED)), rtol=0, atol=1e-5)
 
 
@@ -207,7 +208,7 @@ def test_safetensors_give_the_vectors_of_the_checkpoint(
     bundled = dataclasses.replace(spec, files={"weights": path.with_suffix(".safetensors").name})
     first, second = load_encoder(spec), load_encoder(bundled)
     tokens = first.tokenise(proteins([3, 50]))
-    assert torch.equal(first.encode(tokens), second.encode(tokens))
+    assert torch.equal(first.encode(first.collate(tokens)), second.encode(second.collate(tokens)))
 
 
 def test_a_poisoned_pickle_is_refused_and_does_not_run(tmp_path):
@@ -385,7 +386,7 @@ def test_stored_halves_are_computed_with_in_fp32(fair_esm, proteins, shape, dtyp
     sequences = proteins([1, 9, 200, 1022])
     expected = reference(fair_esms_own(path), sequences)
     own, other = (
-        encoder.encode(encoder.tokenise(sequences))
+        encoder.encode(encoder.collate(encoder.tokenise(sequences)))
         for encoder in map(load_encoder, map(open_spec, (path, with_computed_frequencies(path))))
     )
     torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
@@ -408,8 +409,10 @@ def test_each_layer_turns_by_the_frequencies_that_the_file_has_for_it(fair_esm, 
     sequences = proteins([1, 40, 300, 300])
     tokens = encoder.tokenise(sequences)
     expected = reference(fair_esms_own(path), sequences)
-    torch.testing.assert_close(encoder.encode(tokens), expected, rtol=0, atol=1e-5)
-    assert torch.equal(encoder.encode(tokens[:1]), encoder.encode(tokens)[:1])
+    torch.testing.assert_close(encoder.encode(encoder.collate(tokens)), expected, rtol=0, atol=1e-5)
+    assert torch.equal(
+        encoder.encode(encoder.collate(tokens[:1])), encoder.encode(encoder.collate(tokens))[:1]
+    )
 
 
 FREQUENCIES = "layers.1.self_attn.rot_emb.inv_freq"
@@ -446,7 +449,10 @@ def test_frequencies_that_are_none_are_refused_by_name(fair_esm, wrong):
 def test_the_shapes_are_those_of_fair_esms_module(shape):
     theirs = {name: tuple(tensor.shape) for name, tensor in ESM2(*shape).state_dict().items()}
     heads = [name for name in theirs if name.startswith(("lm_head", "contact_head"))]
-    assert tensor_shapes(Esm2Config(*shape)) == {n: s for n, s in theirs.items() if n not in heads}
+    config = Esm2Config(*shape)
+    weights, frequencies = config.tensor_shapes(), config.frequency_shapes()
+    assert weights | frequencies == {n: s for n, s in theirs.items() if n not in heads}
+    assert len(weights) + len(frequencies) == len(theirs) - len(heads)
 
 
 def test_nothing_is_computed_on_the_meta_device_but_the_tensors_are_checked(fair_esm):

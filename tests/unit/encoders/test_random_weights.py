@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -6,26 +7,16 @@ import pytest
 from safetensors.numpy import load_file
 
 from virnucpro.encoders import random_weights
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.random_weights import file_bytes, write_random_encoder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import PUBLISHED, PublishedSize, size_named
+from virnucpro.encoders.sizes import PUBLISHED, size_named
 from virnucpro.errors import UsageError
 
 TINY = {
-    "tiny_esm2": PublishedSize(
-        "esm2", {"num_layers": 2, "embed_dim": 32, "attention_heads": 4, "token_dropout": True}
-    ),
-    "tiny_dnabert": PublishedSize(
-        "dnabert_s",
-        {
-            "vocab_size": 512,
-            "hidden_size": 24,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "intermediate_size": 48,
-            "type_vocab_size": 2,
-        },
-    ),
+    "tiny_esm2": Esm2Config(2, 32, 4),
+    "tiny_dnabert": DnabertSConfig(512, 24, 2, 3, 48),
 }
 
 
@@ -39,7 +30,7 @@ def tiny(monkeypatch):
 def test_what_is_written_is_an_encoder_that_encodes(name, tmp_path, proteins, bases):
     encoder = load_encoder(write_random_encoder(tmp_path, name))
     draw = {"protein": proteins, "nucleotide": bases}[encoder.view]
-    vectors = encoder.encode(encoder.tokenise(draw([5, 90, 40])))
+    vectors = encoder.encode(encoder.collate(encoder.tokenise(draw([5, 90, 40]))))
     assert vectors.shape == (3, encoder.dim)
     assert bool(vectors.isfinite().all())
     assert 0.1 < float(vectors.std()) < 10
@@ -68,10 +59,7 @@ def test_weights_differ_from_tensor_to_tensor_and_are_the_same_each_time(tmp_pat
 
 
 def test_500_bases_are_about_as_many_tokens_as_in_the_published_vocabulary(tmp_path, bases):
-    size = TINY["tiny_dnabert"]
-    PUBLISHED["tiny_dnabert"] = PublishedSize(
-        size.architecture, {**size.config, "vocab_size": 4096}
-    )
+    PUBLISHED["tiny_dnabert"] = replace(TINY["tiny_dnabert"], vocab_size=4096)
     encoder = load_encoder(write_random_encoder(tmp_path, "tiny_dnabert"))
     tokens = [len(ids) for ids in encoder.tokenise(bases([500] * 20))]
     assert 100 <= np.mean(tokens) <= 118

@@ -1,10 +1,12 @@
 import dataclasses
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
-from virnucpro.encoders.registry import EncoderSpec, architectures, load_encoder, open_spec
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.registry import architectures, config_of, load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 
@@ -25,6 +27,20 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(BundleError, match="'esm9'; known are dnabert_s, esm2") as caught:
         load_encoder(spec)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_settings_say_of_each_encoder_what_its_file_holds(spec_of, architecture):
+    spec = spec_of(architecture)
+    config = config_of(spec)
+    assert (config.architecture, config.view, config.dim) == (architecture, spec.view, spec.dim)
+    path = spec.file("weights")
+    module = import_module(f"virnucpro.encoders.{architecture}")
+    needed = module.needed_tensors(path)
+    wanted = config.tensor_shapes()
+    stored = {name: tuple(tensor.shape) for name, tensor in needed.items()}
+    assert {name: stored[name] for name in wanted} == wanted
+    assert [name for name in stored if name not in wanted and "inv_freq" not in name] == []
 
 
 @pytest.mark.parametrize("architecture", architectures())

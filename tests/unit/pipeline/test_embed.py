@@ -3,7 +3,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
+from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.errors import BundleError
 from virnucpro.pipeline.embed import embed_job
 
@@ -16,7 +16,7 @@ def checkpoint(tmp_path):
         settings = Namespace(
             encoder_layers=1, encoder_embed_dim=8, encoder_attention_heads=2, token_dropout=True
         )
-        shapes = tensor_shapes(Esm2Config(1, 8, 2))
+        shapes = Esm2Config(1, 8, 2).tensor_shapes()
         tensors = {key: torch.zeros(shape) for key, shape in shapes.items()}
         torch.save({"cfg": {"model": settings}, "model": tensors}, tmp_path / name)
         return str(tmp_path / name)

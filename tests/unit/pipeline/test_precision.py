@@ -1,4 +1,5 @@
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_mini_computes_at_fp32_everywhere():
 )
 def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wanted):
     """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
-    spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, PUBLISHED[size].config)
+    spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
     n_bytes = weight_bytes([spec])
     assert n_bytes == 4 * n_parameters(PUBLISHED[size])
     assert default_precision("cuda", (), n_bytes) == wanted

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_what_counts_is_the_precision_computed_with_not_the_file(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(ranks, "usable_memory", lambda: 100 * 10**9)
     size = PUBLISHED["esm2_t36_3B_UR50D"]
-    spec = EncoderSpec("3B", "esm2", "protein", 2560, tmp_path, {}, size.config)
+    spec = EncoderSpec("3B", "esm2", "protein", 2560, tmp_path, {}, asdict(size))
     job = replace(predict_job(["a.fa"]), encoders=(spec,), precision=precision)
     assert len(devices_of(job, Execution(tmp_path, threads=12))) == wanted
 

@@ -12,7 +12,7 @@ import torch
 
 from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
-from virnucpro.encoders.esm2_config import Esm2Config, tensor_shapes
+from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.memory_needed import memory_wanted
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.errors import WorkerError
@@ -66,11 +66,12 @@ def wild(tmp_path):
         encoder_layers=4, encoder_embed_dim=64, encoder_attention_heads=4, token_dropout=True
     )
     dice = np.random.default_rng(4)
+    config = Esm2Config(4, 64, 4)
     tensors = {
         name: torch.from_numpy(dice.normal(0, 2, shape).astype(np.float32))
         if len(shape) == 2
         else torch.full(shape, float("norm" in name and name.endswith("weight")))
-        for name, shape in tensor_shapes(Esm2Config(4, 64, 4)).items()
+        for name, shape in (config.tensor_shapes() | config.frequency_shapes()).items()
     }
     torch.save({"cfg": {"model": settings}, "model": tensors}, tmp_path / "wild.pt")
     return tmp_path / "wild.pt"
