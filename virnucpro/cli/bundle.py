@@ -75,12 +75,15 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
         "running it) and install it with its encoders as a bundle.",
     )
     parser.add_argument("classifier", type=Path, metavar="FILE", help="such as 500_model.pth")
-    parser.add_argument("--name", help="what to call the bundle; default: after the file")
+    parser.add_argument(
+        "--name", help="what to call the bundle; default: as published, else after the file"
+    )
     parser.add_argument(
         "--window",
         type=positive,
         metavar="BASES",
-        help="length of the windows that it was trained on; default: as the file's name says",
+        help="length of the windows that it was trained on; default: as published, else as the "
+        "file's name says",
     )
     parser.add_argument(
         "--encoders", metavar="NAME", help="an installed bundle that has the encoders"
@@ -210,7 +213,7 @@ def _golden_rows(bundle: "Bundle", arguments: argparse.Namespace) -> "list[Golde
 
 
 def _print_rows(rows: "list[GoldenRow]") -> None:
-    print("what\titem\tcosine or score\tat least\tverdict")
+    print("what\titem\tcosine or score\twanted\tverdict")
     for row in rows:
         verdict = "agrees" if row.agrees else "DIFFERS"
         print(f"{row.what}\t{row.item}\t{row.found:.6f}\t{row.wanted}\t{verdict}")
