@@ -11,7 +11,7 @@ from esm.model.esm2 import ESM2
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from torch import nn
 
-from virnucpro.bundles.checksums import Checksum
+from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.encoders.dnabert_s import DnabertS
 from virnucpro.encoders.dnabert_s_config import DnabertSConfig
@@ -119,7 +119,7 @@ def recipe_of_files(folder: Path, name: str = "virnucpro-500", window: int = 500
 
     def file(home: str, path: str, kind: str) -> PublishedFile:
         local = folder / Path(path).name
-        digest = Checksum(kind, Checksum(kind, "").of(local))
+        digest = digest_of(kind, local)
         return PublishedFile(home, path, local.name, digest, 2 * local.stat().st_size)
 
     nucleotide = tuple(

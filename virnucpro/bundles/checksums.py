@@ -3,11 +3,13 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from virnucpro.errors import BundleError
 
-__all__ = ["Checksum", "require_content"]
+__all__ = ["Checksum", "Kind", "digest_of", "require_content"]
+
+Kind: TypeAlias = Literal["sha256", "md5", "git-blob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +21,32 @@ class Checksum:
     why nothing that is downloaded can run, whatever its digest.
     """
 
-    kind: Literal["sha256", "md5", "git-blob"]
+    kind: Kind
     value: str
 
-    def of(self, path: Path) -> str:
-        """Compute this kind of digest of a file, in hexadecimal.
+    def __str__(self) -> str:
+        """Write it as a bundle's provenance holds it."""
+        return f"{self.kind} {self.value}"
 
-        Raises
-        ------
-        OSError
-            When the file cannot be read.
-        """
-        with path.open("rb") as stream:
-            if self.kind == "git-blob":
-                size = path.stat().st_size
-                digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-                while block := stream.read(1 << 20):
-                    digest.update(block)
-                return digest.hexdigest()
-            if self.kind == "md5":
-                return hashlib.file_digest(stream, _md5).hexdigest()
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+def digest_of(kind: Kind, path: Path) -> Checksum:
+    """Read a file through.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read.
+    """
+    with path.open("rb") as stream:
+        match kind:
+            case "sha256":
+                digest = hashlib.file_digest(stream, "sha256")
+            case "md5":
+                digest = hashlib.file_digest(stream, _md5)
+            case "git-blob":
+                head = b"blob %d\0" % path.stat().st_size
+                digest = hashlib.file_digest(stream, lambda: _sha1(head))
+    return Checksum(kind, digest.hexdigest())
 
 
 def require_content(path: Path, wanted: Checksum, origin: str) -> None:
@@ -61,13 +68,13 @@ def require_content(path: Path, wanted: Checksum, origin: str) -> None:
     OSError
         When it cannot be read.
     """
-    found = wanted.of(path)
-    if found != wanted.value:
+    found = digest_of(wanted.kind, path)
+    if found != wanted:
         with path.open("rb") as stream:
             page = stream.read(64).lstrip().startswith(b"<")
         looks = " It begins like a web page, as a proxy or a login would send." if page else ""
         raise BundleError(
-            f"{path}: is not the published file ({wanted.kind} {found}, published "
+            f"{path}: is not the published file ({found}, published "
             f"{wanted.value}, {path.stat().st_size:,} bytes, from {origin}).{looks} "
             "Get the file again; when it differs again, its source serves another file."
         )
@@ -75,3 +82,7 @@ def require_content(path: Path, wanted: Checksum, origin: str) -> None:
 
 def _md5() -> "hashlib._Hash":
     return hashlib.md5(usedforsecurity=False)
+
+
+def _sha1(beginning: bytes) -> "hashlib._Hash":
+    return hashlib.sha1(beginning, usedforsecurity=False)

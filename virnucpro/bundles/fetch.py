@@ -87,7 +87,7 @@ def fetch_bundle(
 
 def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
     """Write down what files something was made from, as a bundle's provenance holds it."""
-    return {file.name: f"{file.checksum.kind} {file.checksum.value}" for file in files}
+    return {file.name: str(file.checksum) for file in files}
 
 
 def _installed(name: str, data: DataFolder, listener: Listener) -> Bundle | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from virnucpro.bundles.assemble import Parts, check_free, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.bundles.checksums import Checksum
+from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.published import published_digest, published_names, recipe_of
@@ -88,7 +88,7 @@ def import_classifier(
 def _published_name(classifier: Path) -> str | None:
     """Recognise a published classifier by its content."""
     try:
-        content = Checksum("git-blob", Checksum("git-blob", "").of(classifier))
+        content = digest_of("git-blob", classifier)
     except OSError as error:
         raise BundleError(
             f"{classifier}: cannot be read ({error.strerror}). Check the classifier's path."

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from virnucpro.bundles.checksums import Checksum, require_content
+from virnucpro.bundles.checksums import Checksum, Kind, digest_of, require_content
 from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
@@ -135,6 +135,9 @@ _HEADS: Final = {
 }
 _MOST_HEAD_BYTES: Final = 64_000_000
 
+_FASTEST_FIRST: Final[tuple[Kind, ...]] = ("sha256", "git-blob", "md5")
+"""SHA-256 and SHA-1 have instructions of their own on most processors."""
+
 
 def _is_address(text: str) -> bool:
     """Say whether this is an address of the web with a server's name in it."""
@@ -201,6 +204,9 @@ def published_names() -> tuple[str, ...]:
 def published_digest(path: Path) -> str:
     """Identify a file as its publisher does where it is a published one, else by its SHA-256.
 
+    It is read once for each kind of digest that a file of its size is published with, and no more
+    once one is known.
+
     Returns
     -------
     str
@@ -211,22 +217,27 @@ def published_digest(path: Path) -> str:
     OSError
         When it cannot be read.
     """
+    size = path.stat().st_size
     known = {
         file.checksum
         for recipe in _RECIPES.values()
         for file in recipe.files
-        if path.stat().st_size <= file.most_bytes
+        if size <= file.most_bytes
     }
-    own = [Checksum(kind, Checksum(kind, "").of(path)) for kind in ("sha256", "md5", "git-blob")]
-    found = next((one for one in own if one in known), own[0])
-    return f"{found.kind} {found.value}"
+    own: dict[Kind, Checksum] = {}
+    for kind in _FASTEST_FIRST:
+        if any(one.kind == kind for one in known):
+            own[kind] = digest_of(kind, path)
+            if own[kind] in known:
+                return str(own[kind])
+    return str(own.get("sha256") or digest_of("sha256", path))
 
 
 def origin_of(digest: str) -> str | None:
     """Say whose work a file is, by its digest as `published_digest` gives it; None: unknown."""
     for recipe in _RECIPES.values():
         for file in recipe.files:
-            if digest == f"{file.checksum.kind} {file.checksum.value}":
+            if digest == str(file.checksum):
                 return HOMES[file.home].work
     return None
 

@@ -3,8 +3,17 @@ import subprocess
 
 import pytest
 
-from virnucpro.bundles.checksums import Checksum, require_content
-from virnucpro.bundles.published import HOMES, published_names, recipe_of
+from virnucpro.bundles import published as module
+from virnucpro.bundles.checksums import Checksum, digest_of, require_content
+from virnucpro.bundles.published import (
+    HOMES,
+    EncoderSource,
+    PublishedFile,
+    Recipe,
+    published_digest,
+    published_names,
+    recipe_of,
+)
 from virnucpro.errors import BundleError, UsageError
 
 LENGTHS = {"sha256": 64, "md5": 32, "git-blob": 40}
@@ -73,9 +82,45 @@ def test_digests_are_those_of_the_common_tools(tmp_path, size):
         "git-blob": ["git", "hash-object", "--no-filters", path],
     }.items():
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
-        assert Checksum(kind, "").of(path) == told
+        assert digest_of(kind, path) == Checksum(kind, told)
         require_content(path, Checksum(kind, told), "here")
-    assert Checksum("git-blob", told).of(path) == told
+
+
+@pytest.mark.parametrize(
+    ("size", "published", "wanted", "read"),
+    [
+        (50, "sha256", "sha256", ["sha256"]),
+        (50, "git-blob", "git-blob", ["sha256", "git-blob"]),
+        (50, "md5", "md5", ["sha256", "git-blob", "md5"]),
+        (50, None, "sha256", ["sha256", "git-blob", "md5"]),
+        (5_000, "md5", "md5", ["md5"]),
+        (5_000, None, "sha256", ["md5", "sha256"]),
+        (50_000, None, "sha256", ["sha256"]),
+    ],
+)
+def test_a_file_is_read_no_oftener_than_it_takes_to_know_it(
+    tmp_path, monkeypatch, size, published, wanted, read
+):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(size))
+    most = {"sha256": 100, "git-blob": 100, "md5": 10_000}
+    files = tuple(
+        PublishedFile(
+            *("hub", "x", "x"),
+            digest_of(kind, path) if kind == published else Checksum(kind, "0"),
+            n_bytes,
+        )
+        for kind, n_bytes in most.items()
+    )
+    recipe = Recipe("r", "", (EncoderSource("e", "esm2", files),), None, 500)
+    monkeypatch.setattr(module, "_RECIPES", {"r": recipe})
+    told = str(digest_of(wanted, path))
+    kinds = []
+    monkeypatch.setattr(
+        module, "digest_of", lambda kind, path: kinds.append(kind) or digest_of(kind, path)
+    )
+    assert published_digest(path) == told
+    assert kinds == read
 
 
 @pytest.mark.shared
