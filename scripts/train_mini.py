@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from virnucpro import __version__
 from virnucpro.bundles.bundle import write_manifest
+from virnucpro.bundles.manifest import Manifest
 from virnucpro.encoders.bases import BaseTokeniser
 
 LENGTHS = (300, 500)
@@ -120,18 +121,20 @@ def _write(
     write_card(card, metrics, thresholds, provenance)
     bundle = write_manifest(
         arguments.out,
-        name="mini",
-        version=arguments.version,
-        description=DESCRIPTION,
-        encoders=encoders,
-        head=head,
-        window=DEFAULT_WINDOW,
-        tiling="even",
-        genetic_code=GENETIC_CODE,
-        labels=("others", "virus"),
-        thresholds=thresholds,
-        metrics=metrics,
-        provenance=provenance,
+        Manifest(
+            name="mini",
+            version=arguments.version,
+            description=DESCRIPTION,
+            encoders=encoders,
+            head=head,
+            window=DEFAULT_WINDOW,
+            tiling="even",
+            genetic_code=GENETIC_CODE,
+            labels=("others", "virus"),
+            thresholds=thresholds,
+            metrics=metrics,
+            provenance=provenance,
+        ),
     )
     print(card.read_text())
     print(f"{bundle.path}: {bundle.fingerprint}")

@@ -9,10 +9,9 @@ from typing import Final
 from virnucpro import __version__
 from virnucpro.bundles.bundle import embedded_names, write_manifest
 from virnucpro.bundles.data_folder import DataFolder, check_name
-from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.bundles.published import origin_of
 from virnucpro.errors import BundleError
-from virnucpro.sequences.windows import Tiling
 
 __all__ = ["Parts", "check_free", "install"]
 
@@ -52,8 +51,6 @@ class Parts:
     description: str
     head: str | None = None
     window: int = 500
-    tiling: Tiling = "published"
-    genetic_code: int = 1
     encoders: list[EncoderEntry] = field(default_factory=list)
     sources: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -90,7 +87,7 @@ def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
     with data.staging(parts.name) as folder:
         yield folder
         _write_card(folder, parts)
-        _write_manifest(folder, parts)
+        write_manifest(folder, _manifest(parts))
 
 
 def _write_card(folder: Path, parts: Parts) -> None:
@@ -118,20 +115,18 @@ def _licences(origins: Sequence[str | None]) -> str:
     return f"{published} {rest} is under the licence that its maker gives it."
 
 
-def _write_manifest(folder: Path, parts: Parts) -> None:
+def _manifest(parts: Parts) -> Manifest:
     classifies = parts.head is not None
-    write_manifest(
-        folder,
+    return Manifest(
         name=parts.name,
         version="1",
         description=parts.description,
         encoders=parts.encoders,
         head=parts.head,
         window=parts.window,
-        tiling=parts.tiling,
-        genetic_code=parts.genetic_code,
+        tiling="published",
+        genetic_code=1,
         labels=PUBLISHED_LABELS if classifies else (),
         thresholds=PUBLISHED_THRESHOLDS if classifies else {},
-        metrics={},
         provenance={"sources": parts.sources, "converted_by": f"virnucpro {__version__}"},
     )

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import cast
@@ -155,23 +155,15 @@ def list_bundles() -> list[Bundle]:
     return [_bundle(folder, read_manifest(folder)) for _, folder in sorted(_known().items())]
 
 
-def write_manifest(
-    folder: Path,
-    *,
-    name: str,
-    version: str,
-    description: str,
-    encoders: Sequence[EncoderEntry],
-    head: str | None,
-    window: int,
-    tiling: Tiling,
-    genetic_code: int,
-    labels: Sequence[str],
-    thresholds: Mapping[str, float],
-    metrics: Mapping[str, object],
-    provenance: Mapping[str, object],
-) -> Bundle:
+def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
     """Make a bundle of a folder: digest every file in it, write its bundle.json, open it.
+
+    Parameters
+    ----------
+    folder
+        Holds everything but the manifest.
+    manifest
+        All that is to be said of the bundle; its `files` are replaced by what is there.
 
     Raises
     ------
@@ -179,23 +171,9 @@ def write_manifest(
         When what was written is no valid bundle.
     """
     members = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
-    manifest = Manifest(
-        name=name,
-        version=version,
-        description=description,
-        encoders=encoders,
-        head=head,
-        window=window,
-        tiling=tiling,
-        genetic_code=genetic_code,
-        labels=labels,
-        thresholds=thresholds,
-        metrics=metrics,
-        provenance=provenance,
-        files={member: digest(folder / member) for member in members},
-    )
+    whole = replace(manifest, files={member: digest(folder / member) for member in members})
     with write_file(folder / MANIFEST) as stream:
-        stream.write(json.dumps(asdict(manifest), indent=2, ensure_ascii=False).encode() + b"\n")
+        stream.write(json.dumps(asdict(whole), indent=2, ensure_ascii=False).encode() + b"\n")
     return open_bundle(str(folder.absolute()))
 
 

@@ -80,7 +80,7 @@ class Manifest:
     genetic_code: int
     labels: Sequence[str]
     thresholds: Mapping[str, float]
-    files: Mapping[str, FileDigest]
+    files: Mapping[str, FileDigest] = field(default_factory=dict)
     metrics: Mapping[str, object] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from virnucpro.bundles.bundle import write_manifest
-from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.classify.head import Head
 
 NUCLEOTIDE_CONFIG = {
@@ -35,30 +35,32 @@ def bundle_folder(tmp_path):
     save_file(Head((12, 3, 2)).state_dict(), folder / "head.safetensors")
     write_manifest(
         folder,
-        name="tiny",
-        version="1.0",
-        description="for tests",
-        encoders=[
-            EncoderEntry(
-                "n",
-                "dnabert_s",
-                "nucleotide",
-                8,
-                {"weights": "nucleotide.safetensors", "tokenizer": "tokenizer.json"},
-                NUCLEOTIDE_CONFIG,
-            ),
-            EncoderEntry(
-                "p", "esm2", "protein", 4, {"weights": "protein.safetensors"}, PROTEIN_CONFIG
-            ),
-        ],
-        head="head.safetensors",
-        window=500,
-        tiling="even",
-        genetic_code=11,
-        labels=("others", "virus"),
-        thresholds={"viral": 0.6, "non_viral": 0.4},
-        metrics={"auroc": 0.5},
-        provenance={"seed": 1},
+        Manifest(
+            name="tiny",
+            version="1.0",
+            description="for tests",
+            encoders=[
+                EncoderEntry(
+                    "n",
+                    "dnabert_s",
+                    "nucleotide",
+                    8,
+                    {"weights": "nucleotide.safetensors", "tokenizer": "tokenizer.json"},
+                    NUCLEOTIDE_CONFIG,
+                ),
+                EncoderEntry(
+                    "p", "esm2", "protein", 4, {"weights": "protein.safetensors"}, PROTEIN_CONFIG
+                ),
+            ],
+            head="head.safetensors",
+            window=500,
+            tiling="even",
+            genetic_code=11,
+            labels=("others", "virus"),
+            thresholds={"viral": 0.6, "non_viral": 0.4},
+            metrics={"auroc": 0.5},
+            provenance={"seed": 1},
+        ),
     )
     return folder
 
