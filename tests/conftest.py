@@ -49,6 +49,20 @@ def shared() -> Path:
     return _SHARED
 
 
+@pytest.fixture(scope="session")
+def gpu():
+    """A CUDA device, at work already: what the driver opens once is no leak of a test."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and torch built for it")
+    device = torch.device("cuda")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        rows = torch.ones(64, 64, dtype=dtype).pin_memory().to(device, non_blocking=True)
+        (rows @ rows).cpu()
+    return device
+
+
 @pytest.fixture
 def importable(monkeypatch):
     """Import a module of tests/data as a spawned process can, without importing pytest again."""
@@ -112,7 +126,7 @@ def _descriptors() -> set[str]:
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the listing's own descriptor
             target = link.readlink()
-            if int(link.name) != tracker and not target.is_relative_to("/proc"):
+            if int(link.name) != tracker and not str(target).startswith(("/proc/", "/dev/nvidia")):
                 descriptors.add(f"descriptor {link.name} -> {target}")
     return descriptors
 

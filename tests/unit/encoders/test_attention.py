@@ -53,12 +53,11 @@ def test_bfloat16_is_the_same_rule_however_it_is_cut(monkeypatch, at_once, most)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_gpus_kernel_over_offsets_is_the_same_rule(dtype):
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+def test_a_gpus_kernel_over_offsets_is_the_same_rule(gpu, dtype):
+    if not has_varlen(torch.cuda.get_device_capability(gpu), dtype, WIDTH):
+        pytest.skip("needs a CUDA device from Ampere on")
     heads, packed = joined(LENGTHS, dtype)
-    device = torch.device("cuda")
-    mixed = all_at_once(heads.to(device), packed.to(device)).cpu().double()
+    mixed = all_at_once(heads.to(gpu), packed.to(gpu)).cpu().double()
     torch.testing.assert_close(mixed, straight_line(heads, packed), rtol=0, atol=CLOSE[dtype])
 
 

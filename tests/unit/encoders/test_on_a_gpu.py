@@ -1,0 +1,173 @@
+"""What encoders do on a GPU: the same numbers as on a CPU, and nothing that waits for the device.
+
+Every test takes the device from the fixture ``gpu``, so that its body runs on a CPU as well.
+"""
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend
+
+from virnucpro.encoders import alibi
+from virnucpro.encoders.alibi import AlignedBias, MirroredBias
+from virnucpro.encoders.attention import attention_on, by_runs
+from virnucpro.encoders.packed import mean_of_runs, means_by_runs, means_by_segments, pack
+from virnucpro.encoders.registry import load_encoder, open_spec
+
+pytestmark = pytest.mark.gpu
+
+LENGTHS = [70, 16, 33, 70, 1, 129, 33, 48, 2, 70]
+LETTERS = [3, 40, 1, 333, 7, 40, 120, 2, 1300, 64]
+HEADS, WIDTH = 6, 8
+CLOSE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+LEAST = {"fp32": 0.999999, "fp16": 0.9999, "bf16": 0.999}
+"""Cosines with fp32 on a CPU."""
+
+
+@contextlib.contextmanager
+def nothing_waits(device):
+    """Have torch raise at whatever makes the host wait for a GPU."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def packed_of(lengths):
+    return pack([np.full(length, number) for number, length in enumerate(lengths)])
+
+
+def drawn(*shape, seed=3):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(params=["esm2", "dnabert_s"])
+def spec(request, fair_esm, dnabert):
+    """A small encoder whose heads have the channels that a GPU's kernels take."""
+    if request.param == "esm2":
+        path, _ = fair_esm(3, 64, 4)
+    else:
+        path, _ = dnabert(4, 64, 3)
+    return open_spec(path)
+
+
+@pytest.fixture
+def draw(spec, proteins, bases):
+    return proteins if spec.view == "protein" else bases
+
+
+def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu):
+    packed = packed_of(LENGTHS)
+    with nothing_waits(gpu):
+        moved = packed.to(gpu)
+    assert moved.runs == packed.runs
+    for name in ("tokens", "offsets", "positions", "places"):
+        there, here = getattr(moved, name), getattr(packed, name)
+        assert there.device.type == gpu.type
+        assert there.dtype == here.dtype
+        assert torch.equal(there.cpu(), here)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1)])
+def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(gpu, dtype, first, last):
+    packed = packed_of([length + 2 for length in LENGTHS])
+    hidden = drawn(len(packed.tokens), 40).to(dtype)
+    hidden[packed.total :] = torch.nan
+    there, moved = hidden.to(gpu), packed.to(gpu)
+    expected = means_by_runs(hidden, packed, first, last)
+    with nothing_waits(gpu):
+        means = means_by_segments(there, moved, first, last)
+        ordered = mean_of_runs(there, moved, first=first, last=last)
+    torch.testing.assert_close(means.cpu(), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ordered.cpu(), expected[packed.places], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize("most", [1 << 27, 20_000], ids=["tables", "blocks"])
+def test_an_aligned_bias_gives_what_the_cpus_layout_gives(gpu, monkeypatch, dtype, most):
+    monkeypatch.setattr(alibi, "_MOST_HELD", most)
+    monkeypatch.setattr(alibi, "_BLOCK", most // 4)
+    packed = packed_of(LENGTHS)
+    rows = (2 * drawn(len(packed.tokens), 3 * HEADS * WIDTH)).to(dtype)
+    expected = MirroredBias(HEADS)(rows.float(), packed.runs)
+    bias, there = AlignedBias(HEADS), rows.to(gpu)
+    with nothing_waits(gpu):
+        made, held = bias(there, packed.runs), bias(there, packed.runs)
+    assert made.dtype == dtype
+    assert torch.equal(made, held)
+    torch.testing.assert_close(made.cpu().float(), expected, rtol=0, atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize(("heads", "width"), [(6, 8), (12, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_bias_goes_by_the_memory_efficient_kernel(gpu, monkeypatch, dtype, heads, width):
+    """Where it did not take the bias, plain products would, with a table a sequence."""
+    only = [SDPBackend.EFFICIENT_ATTENTION] if gpu.type == "cuda" else [SDPBackend.MATH]
+    monkeypatch.setattr(alibi, "_KERNELS", only)
+    packed = packed_of(LENGTHS)
+    rows = drawn(len(packed.tokens), 3 * heads * width).to(gpu, dtype)
+    assert AlignedBias(heads)(rows, packed.runs).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_attention_is_the_cpus_by_whatever_kernel_the_gpu_has(gpu, dtype):
+    packed = packed_of(LENGTHS)
+    heads = drawn(len(packed.tokens), 3, HEADS, WIDTH).to(dtype)
+    there, moved = heads.to(gpu), packed.to(gpu)
+    attend = attention_on(gpu, dtype, WIDTH)
+    with nothing_waits(gpu):
+        mixed = attend(there, moved)
+    expected = by_runs(heads.float(), packed)
+    torch.testing.assert_close(mixed.cpu().float(), expected, rtol=0, atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_vectors_are_the_cpus(gpu, spec, draw, precision):
+    ours, cpus = load_encoder(spec, gpu.type, precision), load_encoder(spec)
+    tokens = cpus.tokenise(draw(LETTERS))
+    expected = cpus.encode(cpus.collate(tokens))
+    vectors = ours.encode(ours.collate(tokens))
+    assert (vectors.device.type, vectors.dtype) == (gpu.type, torch.float32)
+    vectors = vectors.cpu()
+    assert torch.cosine_similarity(expected[:, None], expected, dim=2).min() < 0.99
+    assert torch.cosine_similarity(vectors, expected).min() >= LEAST[precision]
+    if precision == "fp32":
+        torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_neighbours_change_rounding_alone_and_a_batch_again_nothing(gpu, spec, draw, precision):
+    encoder = load_encoder(spec, gpu.type, precision)
+    tokens = encoder.tokenise(draw(LETTERS))
+    together = encoder.encode(encoder.collate(tokens)).cpu()
+    alone = torch.cat([encoder.encode(encoder.collate([ids])).cpu() for ids in tokens])
+    assert torch.cosine_similarity(together, alone).min() >= LEAST[precision]
+    assert torch.equal(encoder.encode(encoder.collate(tokens)).cpu(), together)
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_a_batch_is_begun_without_waiting_for_the_device(gpu, spec, draw, precision):
+    """Of lengths that were not met before, so that new tables are among what is begun."""
+    encoder = load_encoder(spec, gpu.type, precision)
+    encoder.encode(encoder.collate(encoder.tokenise(draw([9, 4]))))  # kernels are loaded once
+    batch = encoder.collate(encoder.tokenise(draw(LETTERS)))
+    with nothing_waits(gpu):
+        vectors = encoder.encode(batch)
+    assert vectors.cpu().isfinite().all()
+
+
+def test_an_empty_batch_gives_no_vectors(gpu, spec):
+    encoder = load_encoder(spec, gpu.type)
+    vectors = encoder.encode(encoder.collate([]))
+    assert (vectors.shape, vectors.device.type) == ((0, encoder.dim), gpu.type)
