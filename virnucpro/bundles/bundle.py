@@ -16,6 +16,7 @@ from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_ma
 from virnucpro.bundles.permissions import who_opens
 from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
+from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import config_of
@@ -294,14 +295,13 @@ def _check_head(path: Path, dim: int) -> None:
     """Hold the head's input against the encoders' output, by the header of its file alone."""
     try:
         with safe_open(path, framework="numpy") as tensors:
-            first = next(
-                name
-                for name in ("hidden.0.linear.weight", "output.weight")
-                if name in tensors.keys()  # noqa: SIM118 - the handle is no mapping
-            )
-            wanted = tensors.get_slice(first).get_shape()[1]
-    except (OSError, SafetensorError, StopIteration, IndexError) as error:
-        raise BundleError(f"{path}: holds no head ({error!r}). Get the bundle again.") from error
+            shapes = {
+                name: tuple(tensors.get_slice(name).get_shape())
+                for name in tensors.keys()  # noqa: SIM118 - the handle is no mapping
+            }
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path}: holds no head ({error}). Get the bundle again.") from error
+    wanted, *_ = layer_sizes(shapes, path)
     if wanted != dim:
         raise BundleError(
             f"{path}: the head reads vectors of {wanted} numbers, and the bundle's encoders give "

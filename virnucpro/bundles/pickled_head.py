@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from virnucpro.classify.head_tensors import CLASSES, OUTPUT, head_shapes, linear_of, norm_of
 from virnucpro.errors import BundleError
 
 __all__ = ["read_pickled_head"]
 
 _TORCH_EPS: Final = 1e-5
 """torch's default of BatchNorm1d, and the only one that `classify.head.Head` computes with."""
-_CLASSES: Final = 2
-"""Others, virus."""
+_ONE_HIDDEN_LAYER: Final = (1, 1, CLASSES)
+"""Sizes of a head with as many layers as a published classifier."""
 _MOST_PICKLE_BYTES: Final = 1 << 20
 _MOST_STORAGE_BYTES: Final = 1 << 30
 """Of all tensors together."""
@@ -251,33 +252,23 @@ def _tensors_of(module: object) -> dict[str, torch.Tensor]:
     )
     if _state(norm).get("eps") != _TORCH_EPS:
         raise _NotAdmittedError(f"has a batch norm whose eps is not {_TORCH_EPS}")
-    tensors = {
-        "hidden.0.linear.weight": _tensor(hidden, "_parameters", "weight"),
-        "hidden.0.linear.bias": _tensor(hidden, "_parameters", "bias"),
-        "hidden.0.norm.weight": _tensor(norm, "_parameters", "weight"),
-        "hidden.0.norm.bias": _tensor(norm, "_parameters", "bias"),
-        "hidden.0.norm.running_mean": _tensor(norm, "_buffers", "running_mean"),
-        "hidden.0.norm.running_var": _tensor(norm, "_buffers", "running_var"),
-        "output.weight": _tensor(output, "_parameters", "weight"),
-        "output.bias": _tensor(output, "_parameters", "bias"),
-    }
+    layers = {linear_of(0): hidden, norm_of(0): norm, OUTPUT: output}
+    tensors = {}
+    for name in head_shapes(_ONE_HIDDEN_LAYER):
+        layer, _, own = name.rpartition(".")
+        field = "_buffers" if own.startswith("running_") else "_parameters"
+        tensors[name] = _tensor(layers[layer], field, own)
     _check_shapes(tensors)
     return tensors
 
 
 def _check_shapes(tensors: Mapping[str, torch.Tensor]) -> None:
-    wide = tensors["hidden.0.linear.weight"].shape[-1]
-    narrow = len(tensors["hidden.0.linear.bias"])
-    shapes = dict.fromkeys(tensors, (narrow,)) | {
-        "hidden.0.linear.weight": (narrow, wide),
-        "output.weight": (_CLASSES, narrow),
-        "output.bias": (_CLASSES,),
-    }
-    for name, tensor in tensors.items():
-        if tuple(tensor.shape) != shapes[name]:
-            raise _NotAdmittedError(
-                f"has {tuple(tensor.shape)} numbers in {name}, where {shapes[name]} fit"
-            )
+    wide = tensors[f"{linear_of(0)}.weight"].shape[-1]
+    narrow = len(tensors[f"{linear_of(0)}.bias"])
+    for name, shape in head_shapes((wide, narrow, CLASSES)).items():
+        found = tuple(tensors[name].shape)
+        if found != shape:
+            raise _NotAdmittedError(f"has {found} numbers in {name}, where {shape} fit")
 
 
 def _state(part: _Part) -> dict[str, object]:

@@ -1,25 +1,19 @@
 """The head: from the joined vector of an item to the scores of the two classes."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import nn
 from torch.nn.functional import batch_norm
 
+from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.encoders.placement import open_device
 from virnucpro.encoders.unfilled import unfilled
 from virnucpro.encoders.weights import fill, read_safetensors
-from virnucpro.errors import BundleError
 
-__all__ = ["Head", "layer_sizes", "load_head"]
-
-_CLASSES: Final = 2
-_HIDDEN: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
-_OUTPUT: Final = "output.weight"
+__all__ = ["Head", "load_head"]
 
 
 class _BatchNorm(nn.Module):
@@ -58,7 +52,7 @@ class _Hidden(nn.Module):
 class Head(nn.Module):
     """A small MLP of the published shape: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
 
-    State dict: ``hidden.N.linear.*``, ``hidden.N.norm.*``, ``output.*``. The published heads are
+    Its state dict is that of `head_shapes`. The published heads are
     ``Head((3328, 512, 2))``: nucleotide vector of 768, then protein vector of 2560.
 
     Parameters
@@ -123,32 +117,8 @@ def load_head(path: Path, device: str = "cpu") -> Head:
         When there is no such device.
     """
     tensors = read_safetensors(path)
-    sizes = layer_sizes(tensors, path)
+    sizes = layer_sizes({name: tuple(one.shape) for name, one in tensors.items()}, path)
     with unfilled():
         head = Head(sizes)
     fill(head, tensors, path, open_device(device), torch.float32)
     return head
-
-
-def layer_sizes(tensors: Mapping[str, torch.Tensor], source: Path) -> tuple[int, ...]:
-    """Read the layer sizes off a head's tensors: dim of a vector, hidden layers, classes.
-
-    Raises
-    ------
-    BundleError
-        When the tensors are not those of a `Head`, or the classes are not two.
-    """
-    numbers = sorted(int(match[1]) for name in tensors if (match := _HIDDEN.fullmatch(name)))
-    names = [f"hidden.{number}.linear.weight" for number in numbers]
-    weights = [tensors[name] for name in (*names, _OUTPUT) if name in tensors]
-    if _OUTPUT not in tensors or any(weight.ndim != 2 for weight in weights):
-        raise BundleError(
-            f"{source}: holds no head; a head has matrices hidden.N.linear.weight and "
-            f"{_OUTPUT}. Get the bundle again."
-        )
-    if len(tensors[_OUTPUT]) != _CLASSES:
-        raise BundleError(
-            f"{source}: the head tells {len(tensors[_OUTPUT])} classes apart, not {_CLASSES} "
-            "(others, virus). Use a bundle that was made for this job."
-        )
-    return (weights[0].shape[1], *(len(weight) for weight in weights))

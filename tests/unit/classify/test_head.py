@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from virnucpro.classify.head import Head, layer_sizes, load_head
+from virnucpro.classify.head import Head, load_head
+from virnucpro.classify.head_tensors import head_shapes, layer_sizes
 from virnucpro.errors import BundleError
 
 
@@ -104,8 +105,11 @@ def test_a_torn_file_is_refused(tmp_path):
         load_head(path)
 
 
-def test_layer_sizes_are_read_off_the_tensors(tmp_path):
-    assert layer_sizes(Head((6, 5, 4, 2)).state_dict(), tmp_path) == (6, 5, 4, 2)
+@pytest.mark.parametrize("sizes", [(6, 2), (6, 5, 2), (6, 5, 4, 2)])
+def test_layer_sizes_are_read_off_the_tensors_whose_shapes_they_say(tmp_path, sizes):
+    shapes = {name: tuple(tensor.shape) for name, tensor in Head(sizes).state_dict().items()}
+    assert head_shapes(sizes) == shapes
+    assert layer_sizes(shapes, tmp_path) == sizes
 
 
 @pytest.mark.parametrize("name", ["output.bias", "hidden.0.norm.running_var"])
