@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -61,6 +62,28 @@ def gpu():
         rows = torch.ones(64, 64, dtype=dtype).pin_memory().to(device, non_blocking=True)
         (rows @ rows).cpu()
     return device
+
+
+@pytest.fixture
+def nothing_waits(gpu):
+    """Give a context in which torch raises at whatever makes the host wait for the GPU."""
+    import torch
+
+    @contextlib.contextmanager
+    def watched():
+        if gpu.type != "cuda":
+            yield
+            return
+        torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return watched
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 Every test takes the device from the fixture ``gpu``, so that its body runs on a CPU as well.
 """
 
-import contextlib
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -25,22 +22,6 @@ HEADS, WIDTH = 6, 8
 CLOSE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 5e-2}
 LEAST = {"fp32": 0.999999, "fp16": 0.9999, "bf16": 0.999}
 """Cosines with fp32 on a CPU."""
-
-
-@contextlib.contextmanager
-def nothing_waits(device):
-    """Have torch raise at whatever makes the host wait for a GPU."""
-    if device.type != "cuda":
-        yield
-        return
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def packed_of(lengths):
@@ -66,9 +47,9 @@ def draw(spec, proteins, bases):
     return proteins if spec.view == "protein" else bases
 
 
-def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu):
+def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu, nothing_waits):
     packed = packed_of(LENGTHS)
-    with nothing_waits(gpu):
+    with nothing_waits():
         moved = packed.to(gpu)
     assert moved.runs == packed.runs
     for name in ("tokens", "offsets", "positions", "places"):
@@ -80,13 +61,15 @@ def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu):
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1)])
-def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(gpu, dtype, first, last):
+def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(
+    gpu, nothing_waits, dtype, first, last
+):
     packed = packed_of([length + 2 for length in LENGTHS])
     hidden = drawn(len(packed.tokens), 40).to(dtype)
     hidden[packed.total :] = torch.nan
     there, moved = hidden.to(gpu), packed.to(gpu)
     expected = means_by_runs(hidden, packed, first, last)
-    with nothing_waits(gpu):
+    with nothing_waits():
         means = means_by_segments(there, moved, first, last)
         ordered = mean_of_runs(there, moved, first=first, last=last)
     torch.testing.assert_close(means.cpu(), expected, rtol=0, atol=1e-5)
@@ -95,14 +78,16 @@ def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(gpu, dtype, first,
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("most", [1 << 27, 20_000], ids=["tables", "blocks"])
-def test_an_aligned_bias_gives_what_the_cpus_layout_gives(gpu, monkeypatch, dtype, most):
+def test_an_aligned_bias_gives_what_the_cpus_layout_gives(
+    gpu, nothing_waits, monkeypatch, dtype, most
+):
     monkeypatch.setattr(alibi, "_MOST_HELD", most)
     monkeypatch.setattr(alibi, "_BLOCK", most // 4)
     packed = packed_of(LENGTHS)
     rows = (2 * drawn(len(packed.tokens), 3 * HEADS * WIDTH)).to(dtype)
     expected = MirroredBias(HEADS)(rows.float(), packed.runs)
     bias, there = AlignedBias(HEADS), rows.to(gpu)
-    with nothing_waits(gpu):
+    with nothing_waits():
         made, held = bias(there, packed.runs), bias(there, packed.runs)
     assert made.dtype == dtype
     assert torch.equal(made, held)
@@ -121,12 +106,12 @@ def test_a_bias_goes_by_the_memory_efficient_kernel(gpu, monkeypatch, dtype, hea
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
-def test_attention_is_the_cpus_by_whatever_kernel_the_gpu_has(gpu, dtype):
+def test_attention_is_the_cpus_by_whatever_kernel_the_gpu_has(gpu, nothing_waits, dtype):
     packed = packed_of(LENGTHS)
     heads = drawn(len(packed.tokens), 3, HEADS, WIDTH).to(dtype)
     there, moved = heads.to(gpu), packed.to(gpu)
     attend = attention_on(gpu, dtype, WIDTH)
-    with nothing_waits(gpu):
+    with nothing_waits():
         mixed = attend(there, moved)
     expected = by_runs(heads.float(), packed)
     torch.testing.assert_close(mixed.cpu().float(), expected, rtol=0, atol=CLOSE[dtype])
@@ -157,12 +142,12 @@ def test_neighbours_change_rounding_alone_and_a_batch_again_nothing(gpu, spec, d
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_a_batch_is_begun_without_waiting_for_the_device(gpu, spec, draw, precision):
+def test_a_batch_is_begun_without_waiting_for_the_device(gpu, nothing_waits, spec, draw, precision):
     """Of lengths that were not met before, so that new tables are among what is begun."""
     encoder = load_encoder(spec, gpu.type, precision)
     encoder.encode(encoder.collate(encoder.tokenise(draw([9, 4]))))  # kernels are loaded once
     batch = encoder.collate(encoder.tokenise(draw(LETTERS)))
-    with nothing_waits(gpu):
+    with nothing_waits():
         vectors = encoder.encode(batch)
     assert vectors.cpu().isfinite().all()
 
