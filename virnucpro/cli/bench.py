@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
@@ -110,7 +111,7 @@ def _as_text(figures: "EncoderFigures") -> str:
             f"matrix products {linear / 1e6:,.1f} M, attention {attention / 1e6:,.1f} M",
         ),
         ("the model's rate", f"{figures.rate / 1e9:,.1f} GFLOP/s", "while it computes"),
-        ("ceiling", f"{figures.ceiling / 1e9:,.1f} GFLOP/s", "torch.mm at a layer's shapes"),
+        ("ceiling", f"{figures.ceiling / 1e9:,.1f} GFLOP/s", _ceilings(figures.ceilings)),
         ("share of the ceiling", f"{figures.share_of_ceiling:.1%}", _ONCE if once else ""),
         *(
             (f"time to {stage}", f"{spent / total:.2%}", f"{spent:.3f} s")
@@ -125,6 +126,13 @@ def _as_text(figures: "EncoderFigures") -> str:
         f"{'once' if once else f'{figures.turns:,} times or more'}"
     )
     return "\n".join([title, what, *aligned(rows, right={1})])
+
+
+def _ceilings(rates: Mapping[str, float]) -> str:
+    """Say what multiplies at the highest rate, and at which rate anything else does."""
+    best, *others = sorted(rates, key=rates.__getitem__, reverse=True)
+    rest = "".join(f" ({one}: {rates[one] / 1e9:,.1f})" for one in others)
+    return f"{best}, at a layer's shapes{rest}"
 
 
 def _counted(n: int, one: str, many: str | None = None) -> str:

@@ -21,9 +21,9 @@ from virnucpro.encoders.memory_needed import bytes_of, require_room
 from virnucpro.encoders.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.random_weights import write_random_encoder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import size_named, tensors_of, work_of
+from virnucpro.encoders.sizes import shapes_of, size_named, work_of
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
-from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
+from virnucpro.pipeline.precision import PrecisionChoice, precision_on
 from virnucpro.pipeline.torch_device import device_of, kind_of
 
 __all__ = [
@@ -103,8 +103,8 @@ class EncoderFigures:
         For one token: 2 * layers * (numbers in * numbers out) of all matrix products of a layer.
     attention_operations
         For one token, on average of these lengths: 4 * layers * width * length.
-    ceiling
-        Operations a second of ``torch.mm`` at the shapes of a layer.
+    ceilings
+        Operations a second at the shapes of a layer, by what multiplies: see `GemmCeiling`.
     """
 
     encoder: str
@@ -122,7 +122,7 @@ class EncoderFigures:
     seconds: Mapping[str, float]
     linear_operations: int
     attention_operations: float
-    ceiling: float
+    ceilings: Mapping[str, float]
 
     @property
     def tokens_per_second(self) -> float:
@@ -141,6 +141,11 @@ class EncoderFigures:
         return operations * self.tokens / self.seconds["encode"]
 
     @property
+    def ceiling(self) -> float:
+        """The highest of `ceilings`."""
+        return max(self.ceilings.values())
+
+    @property
     def share_of_ceiling(self) -> float:
         """`rate` by `ceiling`."""
         return self.rate / self.ceiling
@@ -151,6 +156,7 @@ class EncoderFigures:
             "tokens_per_second": self.tokens_per_second,
             "sequences_per_second": self.sequences_per_second,
             "rate": self.rate,
+            "ceiling": self.ceiling,
             "share_of_ceiling": self.share_of_ceiling,
         }
 
@@ -165,10 +171,8 @@ def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
     DeviceError
         When there is no such device, or not memory enough: before anything is written.
     """
-    size, device = size_named(name), device_of(measuring.device)
-    shapes = list(tensors_of(size).values())
-    precision = precision_on(measuring.precision, kind_of(device), bytes_of(shapes, "fp32"))
-    require_room(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
+    shapes = list(size_named(name).tensor_shapes().values())
+    device, precision = _place({name: shapes}, measuring)
     with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
         spec = write_random_encoder(Path(folder), name)
         return measure_encoder(spec, measuring, device, precision)
@@ -181,10 +185,25 @@ def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
     ------
     BundleError
         When there is no such bundle, or it is damaged; as `measure_encoder`.
+    DeviceError
+        When there is no such device, or not memory enough: before any is measured.
     """
-    encoders, device = open_bundle(name).encoders, device_of(measuring.device)
-    precision = precision_on(measuring.precision, kind_of(device), weight_bytes(encoders))
+    encoders = open_bundle(name).encoders
+    device, precision = _place({spec.name: shapes_of(spec) for spec in encoders}, measuring)
     return [measure_encoder(spec, measuring, device, precision) for spec in encoders]
+
+
+def _place(
+    encoders: Mapping[str, Sequence[tuple[int, ...]]], measuring: Measuring
+) -> tuple[str, Precision]:
+    """Settle device and precision, and refuse encoders that have no room, one at a time, there."""
+    device = device_of(measuring.device)
+    n_bytes = sum(bytes_of(shapes, "fp32") for shapes in encoders.values())
+    precision = precision_on(measuring.precision, kind_of(device), n_bytes)
+    room = free_bytes(open_device(device))
+    for name, shapes in encoders.items():
+        require_room(name, shapes, precision, device, room, free=True)
+    return device, precision
 
 
 def measure_encoder(
@@ -229,7 +248,7 @@ def measure_encoder(
         seconds=course.seconds,
         linear_operations=work.linear,
         attention_operations=work.attention(lengths) / tokens,
-        ceiling=ceiling.rate,
+        ceilings=ceiling.rates,
     )
 
 

@@ -1,10 +1,14 @@
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from virnucpro.cli.main import main
+from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM
+from virnucpro.encoders.packed import pack
 from virnucpro.encoders.sizes import PUBLISHED
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.pipeline import bench
@@ -28,7 +32,18 @@ def test_figures_hang_together(brief):
         total = sum(figures.seconds.values())
         assert figures.tokens_per_second == pytest.approx(figures.tokens / total)
         assert figures.share_of_ceiling == pytest.approx(figures.rate / figures.ceiling)
-        assert 0.01 < figures.share_of_ceiling < 1.2
+        assert figures.ceiling == max(figures.ceilings.values())
+        assert 0.01 < figures.share_of_ceiling <= 1.05
+
+
+@pytest.mark.parametrize(
+    "model", ["esm2_t6_8M_UR50D", pytest.param("dnabert_s", marks=pytest.mark.slow)]
+)
+def test_no_encoder_is_faster_than_its_ceiling(monkeypatch, model):
+    """What encoders multiply with is faster than torch.mm, which is no ceiling of theirs."""
+    monkeypatch.setattr(bench, "BATCH_TOKENS", {"cpu": 512})  # the published size takes its time
+    figures = measure_model(model, Measuring("cpu", "fp32", lengths="20", seconds=0.1))
+    assert 0.1 < figures.share_of_ceiling <= 1.05
 
 
 def test_a_model_is_measured_without_a_download(capsys):
@@ -49,6 +64,8 @@ def test_the_table_is_for_people(capsys):
     assert len(re.findall(r"in \d batch(?:es)? of up to 2,048 \(\d+\.\d% left unused\)", said)) == 2
     assert len(re.findall(r"each done \d+ times or more\n", said)) == 2
     assert all(f"time to {stage}" in said for stage in STAGES)
+    ways = f"(?:{TORCH_MM}|{LAID_OUT})"
+    assert len(re.findall(rf"\nceiling +\S+ GFLOP/s  {ways}, at a layer's shapes", said)) == 2
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
@@ -56,6 +73,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(monkeypatch, br
     monkeypatch.setattr(bench, "write_random_encoder", lambda *_: pytest.fail("written"))
     with pytest.raises(DeviceError, match=r"85\.1 GB.*a batch.*23\.0 GB free.*Take a device"):
         measure_model("esm2_t48_15B_UR50D", brief)
+
+
+def test_a_bundle_that_does_not_fit_is_refused_before_anything_is_loaded(monkeypatch, brief):
+    monkeypatch.setattr(bench, "free_bytes", lambda _: 10**8)
+    monkeypatch.setattr(bench, "load_encoder", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(DeviceError, match=r"mini-dnabert-s.*a batch.*0\.1 GB free.*Take a device"):
+        measure_bundle("mini", brief)
 
 
 @pytest.mark.parametrize("longest", [60.0, 0.0])
@@ -72,14 +96,32 @@ def test_every_batch_is_done_often_enough_whatever_the_time(monkeypatch, capsys,
     assert said.count("each done once\n") == 2 * (not longest)
 
 
+class Slow:
+    """An encoder whose batches take as long as is said: `now` is its time."""
+
+    name, dim, view = "slow", 1, "protein"
+
+    def __init__(self, *times):
+        self.now, self._times = 0.0, iter(times)
+
+    def tokenise(self, sequences):
+        return [np.arange(len(one)) for one in sequences]
+
+    def collate(self, batch):
+        return pack(batch)
+
+    def encode(self, batch):
+        self.now += next(self._times)
+        return torch.zeros(len(batch), self.dim)
+
+
 def test_the_least_of_several_times_counts(monkeypatch):
-    times = iter([3.0, 1.0, 2.0])
-    course = bench._Course.__new__(bench._Course)
-    course._batches, course.done, course._turns = [None], {}, bench.Counter()
-    monkeypatch.setattr(course, "_once", lambda _: {"encode": next(times)})
+    encoder = Slow(3.0, 1.0, 2.0)
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: encoder.now))
+    course = bench._Course(encoder, torch.device("cpu"), [b"MKV", b"AG"], 100)
     course.run(0.0)
-    assert course.done == {0: {"encode": 1.0}}
-    assert course.turns == 3
+    assert course.seconds == {"tokenise": 0.0, "collate": 0.0, "encode": 1.0, "fetch": 0.0}
+    assert (len(course.done), course.turns) == (1, 3)
 
 
 def test_first_batches_lie_all_over():
