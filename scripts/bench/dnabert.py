@@ -4,8 +4,8 @@ Windows of 500 random bases through the published shape (12 layers, 768 channels
 weights. The reference takes one window at a time: attention step by step, with scores and bias as
 tables of all pairs, layer after layer as in the published code. Ours takes batches. Both give the
 same vectors, which is checked before any figure is printed. Sides take turns in one process; of
-each piece of work the least CPU time of the thread counts. The ceiling is torch.mm at the layers'
-shapes, and beside it the same with weights laid out once, which is what ours multiplies with.
+each piece of work the least CPU time of the thread counts. The ceilings are torch.mm at the
+layers' shapes, and the same with weights laid out once, which is what ours multiplies with.
 
     python scripts/bench/dnabert.py [--quick] [--windows 36] [--turns 5] [--tokens 2048]
 """
@@ -25,8 +25,10 @@ from virnucpro.encoders.alibi import head_slopes
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.dense import Product, has_kernels, prepack
-from virnucpro.encoders.dnabert_s import DnabertS, DnabertSConfig
+from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.dense import prepack
+from virnucpro.encoders.dnabert_s import DnabertS
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.weights import fill
 
@@ -93,18 +95,19 @@ def main() -> None:
     tokens = sum(len(ids) for ids in batch)
     print(f"{len(batch)} windows of 500 bases, {tokens / len(batch):.1f} tokens each")
     sides: dict[str, list[Work]] = {}
-    ceilings: dict[str, dict[str, list[Work]]] = {}
+    ceilings: dict[str, GemmCeiling] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         model = random_model(config)
         tensors = {key: tensor.to(dtype) for key, tensor in model.state_dict().items()}
         reference = Reference(tensors, config)
-        ceilings[name] = products(config, arguments.tokens, dtype)
+        products = config.work().products
+        ceilings[name] = GemmCeiling(products, arguments.tokens, CPU, dtype, time.thread_time)
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
-        ours = ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU)
+        encode = encoding(ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
         sides[f"virnucpro, {name}"] = [
-            _bound(ours.encode, part) for part in parts(batch, arguments.tokens)
+            _bound(encode, part) for part in parts(batch, arguments.tokens)
         ]
     with torch.inference_mode():
         check(sides, batch)
@@ -124,23 +127,15 @@ def random_model(config: DnabertSConfig) -> nn.Module:
     return DnabertS(config)
 
 
+def encoding(encoder: ModuleEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
+    """Lay out and encode, as a rank does."""
+    return lambda batch: encoder.encode(encoder.collate(batch))
+
+
 def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:
     """Cut the windows as a rank does."""
     for part in batches([len(ids) for ids in batch], lambda _: tokens):
         yield [batch[i] for i in part]
-
-
-def products(config: DnabertSConfig, rows: int, dtype: torch.dtype) -> dict[str, list[Work]]:
-    """Give the products of a layer: by torch.mm, and with weights laid out once."""
-    width, inner = config.hidden_size, config.intermediate_size
-    shapes = [(width, 3 * width), (width, width), (width, 2 * inner), (inner, width)]
-    works: dict[str, list[Work]] = {"torch.mm": [], "laid out": []}
-    for inputs, outputs in shapes:
-        x, weight = torch.randn(rows, inputs).to(dtype), torch.randn(outputs, inputs).to(dtype)
-        works["torch.mm"].append(_bound(lambda x, w: torch.mm(x, w.T), x, weight))
-        if has_kernels(CPU, dtype):
-            works["laid out"].append(_bound(Product(weight, None), x))
-    return works
 
 
 def check(sides: dict[str, list[Work]], batch: list[IntArray]) -> None:
@@ -157,43 +152,35 @@ def report(
     config: DnabertSConfig,
     batch: list[IntArray],
     sides: dict[str, list[Work]],
-    ceilings: dict[str, dict[str, list[Work]]],
+    ceilings: dict[str, GemmCeiling],
     arguments: argparse.Namespace,
 ) -> None:
     """Let everything take turns, then print rates."""
-    works = sides | {f"{p} {name}": w for p, kinds in ceilings.items() for name, w in kinds.items()}
-    least = take_turns(works, arguments.turns)
-    width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    a_layer = 2 * (4 * width * width + 3 * width * inner)
-    linear_work = a_layer * layers * sum(len(ids) for ids in batch)
-    rates = {
-        precision: {
-            name: arguments.tokens * a_layer / least[f"{precision} {name}"]
-            for name, kind in kinds.items()
-            if kind
-        }
-        for precision, kinds in ceilings.items()
-    }
+    least = take_turns(sides, ceilings, arguments.turns)
+    operations = config.work().linear * sum(len(ids) for ids in batch)
     slowest = least["reference, one by one, fp32"]
-    for name in sides:
-        precision, seconds = name[-4:], least[name]
+    for name, seconds in least.items():
         shares = ", ".join(
-            f"{linear_work / seconds / rate:.2f} of {kind} ({rate / 1e9:.0f} GFLOP/s)"
-            for kind, rate in rates[precision].items()
+            f"{operations / seconds / rate:.2f} of {way} ({rate / 1e9:.0f} GFLOP/s)"
+            for way, rate in ceilings[name[-4:]].rates.items()
         )
         faster = slowest / seconds
         print(f"  {name:28} {len(batch) / seconds:7.2f} windows/s  {faster:5.2f}x  {shares}")
 
 
-def take_turns(works: dict[str, list[Work]], turns: int) -> dict[str, float]:
+def take_turns(
+    sides: dict[str, list[Work]], ceilings: dict[str, GemmCeiling], turns: int
+) -> dict[str, float]:
     """Give the seconds of each side: the sum over its pieces of the least time of each."""
-    least = {name: [math.inf] * len(pieces) for name, pieces in works.items()}
+    least = {name: [math.inf] * len(pieces) for name, pieces in sides.items()}
     for _ in range(turns):
-        for name, pieces in works.items():
+        for name, pieces in sides.items():
             for place, piece in enumerate(pieces):
                 started = time.thread_time()
                 piece()
                 least[name][place] = min(least[name][place], time.thread_time() - started)
+        for ceiling in ceilings.values():
+            ceiling.measure(0.0)
     return {name: sum(seconds) for name, seconds in least.items()}
 
 

@@ -7,8 +7,9 @@ batch is checked before any figure is printed, and how close they are is printed
 in one process, with the C library's own memory settings, as the published tool runs; --malloc rank
 gives all of them those of a rank, by which the peers gain most. Of each batch the least time
 counts, by the thread's own clock: others at work on the machine change caches and clock rates
-alone. The ceiling is torch.mm at the layers' shapes, in the same turns and by the same clock: what
-its rate would make of the layers' products alone.
+alone. The ceilings are torch.mm at the layers' shapes and the same with weights laid out once, as
+ours has them, in the same turns and by the same clock: what their rates would make of the layers'
+products alone.
 
     python scripts/bench/encoders.py [--quick] [--model esm2_t12_35M_UR50D] [--turns 3]
 
@@ -17,32 +18,28 @@ which is said.
 """
 
 import argparse
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
 from esm.model.esm2 import ESM2
 
-from virnucpro.encoders.base import EncoderSpec, IntArray
+from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
 from virnucpro.encoders.esm2_config import Esm2Config
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.packed import CPU_STEP, pack
 from virnucpro.encoders.residues import tokenise_residues
-from virnucpro.encoders.sizes import PUBLISHED, work_of
+from virnucpro.encoders.sizes import PUBLISHED
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
+from virnucpro.runtime.child import keep_freed_memory
 
 CPU = torch.device("cpu")
 PADDING, FIRST, LAST = 1, 1, 1
 """Id of <pad>; tokens at each end that no mean takes."""
-
-MALLOC = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
-"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD: what a rank sets for itself."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.999}
@@ -79,15 +76,12 @@ class Padded:
 def main() -> None:
     """Print a table for each kind of lengths, and ours over theirs."""
     arguments = _arguments()
-    for option, n_bytes in MALLOC.items() if arguments.malloc == "rank" else ():
-        ctypes.CDLL(None).mallopt(option, n_bytes)
+    if arguments.malloc == "rank":
+        keep_freed_memory()
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     torch.manual_seed(0)
-    size = PUBLISHED[arguments.model].config
-    config = Esm2Config(**size)
-    if arguments.quick:
-        config = Esm2Config(2, 96, 4)
+    config = Esm2Config(2, 96, 4) if arguments.quick else PUBLISHED[arguments.model]
     if not find_spec("transformers"):
         print("transformers is not installed: the rows of HF's model are missing")
     sides = dict(_sides(config, arguments.precisions))
@@ -198,9 +192,8 @@ def _times(
     config: Esm2Config,
     arguments: argparse.Namespace,
 ) -> dict[tuple[str, str], float]:
-    """Give the least seconds for all batches, and of the ceiling for as many tokens."""
-    spec = EncoderSpec("", "esm2", "protein", config.embed_dim, Path(), {}, _settings(config))
-    work, rows = work_of(spec), sum(len(ids) for ids in chosen[0])
+    """Give the least seconds for all batches, and of the ceilings for as many tokens."""
+    work, rows = config.work(), sum(len(ids) for ids in chosen[0])
     ceilings = {
         precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision], time.thread_time)
         for precision in arguments.precisions
@@ -217,12 +210,8 @@ def _times(
     seconds = {side: sum(least[side, n] for n in range(len(chosen))) for side in sides}
     operations = work.linear * sum(len(ids) for batch in chosen for ids in batch)
     for precision, ceiling in ceilings.items():
-        seconds["torch.mm alone", precision] = operations / ceiling.rate
+        seconds |= {(way, precision): operations / rate for way, rate in ceiling.rates.items()}
     return seconds
-
-
-def _settings(config: Esm2Config) -> dict[str, int]:
-    return {"num_layers": config.num_layers, "embed_dim": config.embed_dim}
 
 
 def _print(
@@ -238,12 +227,17 @@ def _print(
         f"\n{config.num_layers} layers of {config.embed_dim}, {lengths}: {len(chosen)} batches of "
         f"up to {arguments.tokens} tokens, {tokens} in all; peers pad by {1 - tokens / padded:.1%}"
     )
-    print(f"{'':20}{'tokens/s':>10}{'of torch.mm':>13}{'ours over it':>14}")
+    print(f"{'':28}{'tokens/s':>10}{'of torch.mm':>13}{'of laid out':>13}{'ours over it':>14}")
     for precision in arguments.precisions:
         for side in (key for key in seconds if key[1] == precision):
+            shares = (
+                f"{seconds[way, precision] / seconds[side]:13.2f}"
+                if (way, precision) in seconds
+                else f"{'no kernels':>13}"
+                for way in (TORCH_MM, LAID_OUT)
+            )
             print(
-                f"{side[0]:14} {precision:5}{tokens / seconds[side]:10.0f}"
-                f"{seconds['torch.mm alone', precision] / seconds[side]:13.2f}"
+                f"{side[0]:22} {precision:5}{tokens / seconds[side]:10.0f}{''.join(shares)}"
                 f"{seconds[side] / seconds['ours', precision]:14.2f}"
             )
     if "bf16" in arguments.precisions:
