@@ -95,6 +95,14 @@ def importable(monkeypatch):
     return importlib.import_module
 
 
+@pytest.fixture(scope="session")
+def stand_ins():
+    """What makes small files in the published formats."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "data"))
+        return importlib.import_module("stand_ins")
+
+
 @pytest.fixture
 def coordinator_workers(importable):
     """Worker functions for a coordinator."""

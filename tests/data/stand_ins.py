@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.encoders.dnabert_s import DnabertS
 from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.esm2_config import Esm2Config
 
 ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
@@ -62,28 +64,39 @@ def write_classifier(path: Path, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> MLPC
     return module
 
 
-def write_esm2(path: Path) -> ESM2:
-    """A fair-esm checkpoint, in half precision as the published 3B is."""
-    torch.manual_seed(7)
-    model = roughen(ESM2(2, ESM2_WIDTH, 4)).half()
+def save_checkpoint(path: Path, config: Esm2Config, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Save what fair-esm's loader takes for a checkpoint of ESM-2."""
     settings = Namespace(
         arch="esm2",
-        encoder_layers=2,
-        encoder_embed_dim=ESM2_WIDTH,
-        encoder_attention_heads=4,
-        token_dropout=True,
+        encoder_layers=config.num_layers,
+        encoder_embed_dim=config.embed_dim,
+        encoder_attention_heads=config.attention_heads,
+        token_dropout=config.token_dropout,
     )
+    torch.save({"cfg": {"model": settings}, "model": dict(tensors)}, path)
+
+
+def save_esm2(path: Path, model: ESM2) -> None:
+    """Save fair-esm's own module as it is published: prefixes, language model, no contacts."""
     state = {
         ("encoder." if key.startswith("lm_head") else "encoder.sentence_encoder.") + key: tensor
         for key, tensor in model.state_dict().items()
         if not key.startswith("contact_head")
     }
-    torch.save({"cfg": {"model": settings}, "model": state}, path)
+    sizes = model.num_layers, model.embed_dim, model.attention_heads
+    save_checkpoint(path, Esm2Config(*sizes, model.token_dropout), state)
+
+
+def write_esm2(path: Path) -> ESM2:
+    """A fair-esm checkpoint, in half precision as the published 3B is."""
+    torch.manual_seed(7)
+    model = roughen(ESM2(2, ESM2_WIDTH, 4)).half()
+    save_esm2(path, model)
     return model
 
 
-def write_dnabert_s(folder: Path) -> DnabertS:
-    """config.json, tokenizer.json and pytorch_model.bin."""
+def small_tokenizer() -> Tokenizer:
+    """Byte-pair encoding of bases with 64 tokens, with the traps of the published file."""
     letters = np.random.default_rng(7).choice(np.frombuffer(b"ACGT", dtype=np.uint8), (40, 200))
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -93,7 +106,13 @@ def write_dnabert_s(folder: Path) -> DnabertS:
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
     tokenizer.enable_truncation(max_length=12)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.enable_padding(length=12, pad_id=3, pad_token="[PAD]")
+    return tokenizer
+
+
+def write_dnabert_s(folder: Path) -> DnabertS:
+    """config.json, tokenizer.json and pytorch_model.bin."""
+    small_tokenizer().save(str(folder / "tokenizer.json"))
     torch.manual_seed(5)
     config = DnabertSConfig(64, DNABERT_WIDTH, 2, 3, 2 * DNABERT_WIDTH)
     module = roughen(DnabertS(config))

@@ -31,13 +31,6 @@ DATA = str(Path(__file__).parents[1] / "data")
 
 
 @pytest.fixture(scope="module")
-def stand_ins():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DATA)
-        return importlib.import_module("stand_ins")
-
-
-@pytest.fixture(scope="module")
 def published_files(stand_ins, tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
     stand_ins.publish(folder)

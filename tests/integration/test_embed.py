@@ -1,7 +1,6 @@
 """``virnucpro embed``: whole sequences through one encoder."""
 
 import random
-from argparse import Namespace
 
 import h5py
 import numpy as np
@@ -50,7 +49,7 @@ def test_one_vector_a_sequence_in_input_order(proteins, tmp_path, virnucpro, tab
     assert [names[int(row["embedding"])] for row in numbered] == names
 
 
-def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virnucpro):
+def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virnucpro, stand_ins):
     import esm
     import torch
     from esm.model.esm2 import ESM2
@@ -58,12 +57,8 @@ def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virn
     torch.manual_seed(3)
     alphabet = esm.data.Alphabet.from_architecture("ESM-1b")
     model = ESM2(num_layers=2, embed_dim=32, attention_heads=4, alphabet=alphabet).eval()
-    weights = {f"encoder.sentence_encoder.{name}": one for name, one in model.state_dict().items()}
-    shape = Namespace(
-        encoder_layers=2, encoder_embed_dim=32, encoder_attention_heads=4, token_dropout=True
-    )
     checkpoint = tmp_path / "esm2_small.pt"
-    torch.save({"cfg": {"model": shape}, "model": weights}, checkpoint)
+    stand_ins.save_esm2(checkpoint, model)
     done = virnucpro(
         "embed", proteins, "-o", tmp_path / "run", "-e", checkpoint, "--embeddings", "fp32"
     )

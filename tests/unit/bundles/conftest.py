@@ -1,8 +1,6 @@
 """A tiny whole bundle, and a way to change what its manifest says."""
 
-import importlib
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -77,11 +75,3 @@ def edit(bundle_folder):
         return str(bundle_folder)
 
     return apply
-
-
-@pytest.fixture(scope="session")
-def stand_ins():
-    """What makes small files in the published formats."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "data"))
-        return importlib.import_module("stand_ins")

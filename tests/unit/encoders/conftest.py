@@ -1,7 +1,6 @@
 """Small encoders with random weights, in the very formats of the published ones."""
 
 import json
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from esm.model.esm2 import ESM2
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s import DnabertS
@@ -17,7 +15,6 @@ from virnucpro.encoders.dnabert_s_config import DnabertSConfig
 from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
-SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,7 +62,7 @@ def roughen():
 
 
 @pytest.fixture
-def fair_esm(tmp_path, roughen):
+def fair_esm(tmp_path, roughen, stand_ins):
     """Give a function that saves a checkpoint of fair-esm's format: (path, its own model)."""
 
     def make(num_layers=2, embed_dim=32, heads=4, *, token_dropout=True, name="esm2_tiny"):
@@ -73,39 +70,16 @@ def fair_esm(tmp_path, roughen):
             torch.manual_seed(embed_dim)
             model = ESM2(num_layers, embed_dim, heads, token_dropout=token_dropout)
         roughen(model)
-        settings = Namespace(
-            arch="esm2",
-            encoder_layers=num_layers,
-            encoder_embed_dim=embed_dim,
-            encoder_attention_heads=heads,
-            token_dropout=token_dropout,
-        )
-        state = {
-            ("encoder." if key.startswith("lm_head") else "encoder.sentence_encoder.") + key: tensor
-            for key, tensor in model.state_dict().items()
-            if not key.startswith("contact_head")
-        }
         path = tmp_path / f"{name}.pt"
-        torch.save({"cfg": {"model": settings}, "model": state}, path)
+        stand_ins.save_esm2(path, model)
         return path, model
 
     return make
 
 
 @pytest.fixture(scope="session")
-def small_tokenizer():
-    """Byte-pair encoding of bases with 64 tokens, saved with the traps of the published file."""
-    letters = np.random.default_rng(7).choice(np.frombuffer(b"ACGT", dtype=np.uint8), (40, 200))
-    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.BpeTrainer(vocab_size=64, special_tokens=SPECIALS, show_progress=False)
-    tokenizer.train_from_iterator((row.tobytes().decode() for row in letters), trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
-    )
-    tokenizer.enable_truncation(max_length=12)
-    tokenizer.enable_padding(length=12, pad_id=3, pad_token="[PAD]")
-    return tokenizer
+def small_tokenizer(stand_ins):
+    return stand_ins.small_tokenizer()
 
 
 @pytest.fixture

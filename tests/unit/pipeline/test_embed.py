@@ -1,5 +1,3 @@
-from argparse import Namespace
-
 import pytest
 import torch
 
@@ -9,16 +7,13 @@ from virnucpro.pipeline.embed import embed_job
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
+def checkpoint(tmp_path, stand_ins):
     """Give a function that saves a tiny fair-esm checkpoint of a name."""
 
     def make(name):
-        settings = Namespace(
-            encoder_layers=1, encoder_embed_dim=8, encoder_attention_heads=2, token_dropout=True
-        )
-        shapes = Esm2Config(1, 8, 2).tensor_shapes()
-        tensors = {key: torch.zeros(shape) for key, shape in shapes.items()}
-        torch.save({"cfg": {"model": settings}, "model": tensors}, tmp_path / name)
+        config = Esm2Config(1, 8, 2)
+        tensors = {key: torch.zeros(shape) for key, shape in config.tensor_shapes().items()}
+        stand_ins.save_checkpoint(tmp_path / name, config, tensors)
         return str(tmp_path / name)
 
     return make

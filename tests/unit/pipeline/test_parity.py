@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 from virnucpro.cli.main import main
@@ -86,11 +85,11 @@ def test_a_file_without_an_open_frame_is_refused(tmp_path):
         parity_of_bundle("mini", device="cpu", fasta=str(path))
 
 
-def test_published_weights_without_a_bundle(tmp_path, capsys):
+def test_published_weights_without_a_bundle(tmp_path, capsys, stand_ins):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_tiny.pt"
-    save_checkpoint(path, ESM2(2, 32, 4))
+    stand_ins.save_esm2(path, ESM2(2, 32, 4))
     proteins = tmp_path / "proteins.fa"
     proteins.write_text(">a\nMKLV\n>b\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
     found = parity_of_encoder(path, device="cpu", fasta=str(proteins))
@@ -101,11 +100,13 @@ def test_published_weights_without_a_bundle(tmp_path, capsys):
     assert "esm2_tiny" in capsys.readouterr().out
 
 
-def test_another_file_under_a_published_name_is_refused_as_embed_refuses_it(tmp_path, capsys):
+def test_another_file_under_a_published_name_is_refused_as_embed_refuses_it(
+    tmp_path, capsys, stand_ins
+):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_t6_8M_UR50D.pt"
-    save_checkpoint(path, ESM2(2, 32, 4))
+    stand_ins.save_esm2(path, ESM2(2, 32, 4))
     assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 1
     said = capsys.readouterr().err
     assert main(["embed", "x.fa", "-e", str(path), "-o", str(tmp_path / "run")]) == 1
@@ -124,20 +125,3 @@ def test_a_quick_comparison_is_as_short_as_it_is_said_to_be():
     texts = parity._made_up_texts(parity._QUICK)
     assert len(texts["protein"]) == 16
     assert sum(map(len, texts["protein"])) == 813
-
-
-def save_checkpoint(path, model):
-    from argparse import Namespace
-
-    settings = Namespace(
-        encoder_layers=model.num_layers,
-        encoder_embed_dim=model.embed_dim,
-        encoder_attention_heads=model.attention_heads,
-        token_dropout=True,
-    )
-    state = {
-        f"encoder.sentence_encoder.{name}": tensor
-        for name, tensor in model.state_dict().items()
-        if not name.startswith(("lm_head", "contact_head"))
-    }
-    torch.save({"cfg": {"model": settings}, "model": state}, path)

@@ -57,14 +57,11 @@ def amx(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def wild(tmp_path):
+def wild(tmp_path, stand_ins):
     """Save an ESM-2 whose weights spread so far that attention hangs on the last bits of bf16.
 
     Its cosine is 0.979, its shift 0.64.
     """
-    settings = Namespace(
-        encoder_layers=4, encoder_embed_dim=64, encoder_attention_heads=4, token_dropout=True
-    )
     dice = np.random.default_rng(4)
     config = Esm2Config(4, 64, 4)
     tensors = {
@@ -73,7 +70,7 @@ def wild(tmp_path):
         else torch.full(shape, float("norm" in name and name.endswith("weight")))
         for name, shape in (config.tensor_shapes() | config.frequency_shapes()).items()
     }
-    torch.save({"cfg": {"model": settings}, "model": tensors}, tmp_path / "wild.pt")
+    stand_ins.save_checkpoint(tmp_path / "wild.pt", config, tensors)
     return tmp_path / "wild.pt"
 
 
