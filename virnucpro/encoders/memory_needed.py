@@ -12,7 +12,7 @@ from virnucpro.errors import DeviceError
 if TYPE_CHECKING:
     from virnucpro.encoders.base import Precision
 
-__all__ = ["PROCESS_BYTES", "bytes_of", "memory_wanted", "require_room"]
+__all__ = ["GPU_PROCESS_BYTES", "PROCESS_BYTES", "bytes_of", "memory_wanted", "require_room"]
 
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
@@ -22,7 +22,16 @@ fp32 and 1.34 at bf16 with ESM-2 150M, 1.33 at fp32 with 650M. There are no kern
 """
 
 PROCESS_BYTES: Final = 1 << 29
-"""Bytes beside the weights: torch, the index's pages, a batch. Measured in a rank: 0.35 GB."""
+"""Bytes beside the weights in a rank on a CPU: torch, the index's pages, a batch. Measured with
+the bundle ``mini``: 0.35 GB.
+"""
+
+GPU_PROCESS_BYTES: Final = 3 << 29
+"""Bytes of a GPU's memory beside the weights. Reckoned from shapes, measured nowhere: half a GB for
+CUDA's context and kernels, 0.25 GB for DNABERT-S's tables of biases (twice that at fp32), and for
+the 16,384 tokens of a first batch 0.5 GB (DNABERT-S at fp16) to 0.8 GB (ESM-2 3B). A rank that
+finds more room takes it: its batches are doubled as long as they fit.
+"""
 
 
 def bytes_of(shapes: Iterable[tuple[int, ...]], precision: "Precision") -> int:
@@ -31,7 +40,10 @@ def bytes_of(shapes: Iterable[tuple[int, ...]], precision: "Precision") -> int:
 
 
 def memory_wanted(shapes: Iterable[tuple[int, ...]], precision: "Precision", device: str) -> int:
-    """Say how many bytes a process takes at most that computes with encoders: the one rule.
+    """Say how many bytes encoders take with what is beside them in a process: the one rule.
+
+    The weights are counted; what is beside them is a figure for all encoders, `PROCESS_BYTES` on a
+    CPU and `GPU_PROCESS_BYTES` on a GPU.
 
     Parameters
     ----------
@@ -43,7 +55,7 @@ def memory_wanted(shapes: Iterable[tuple[int, ...]], precision: "Precision", dev
         ``cpu``, or ``cuda`` with whatever tells it from others.
     """
     laying_out = _LAYING_OUT if device == "cpu" and precision != "fp16" else 1
-    return PROCESS_BYTES + int(laying_out * bytes_of(shapes, precision))
+    return _beside(device) + int(laying_out * bytes_of(shapes, precision))
 
 
 def require_room(
@@ -58,8 +70,8 @@ def require_room(
 ) -> None:
     """Refuse encoders that are more than a device holds.
 
-    Of a device's whole memory the weights alone count: what a process takes beside them is an upper
-    bound, and nothing that works may be refused. Of what is left free, all counts.
+    Of a device's whole memory the weights alone count: what a process takes beside them is no more
+    than an estimate, and nothing that works may be refused. Of what is left free, all counts.
 
     Parameters
     ----------
@@ -81,7 +93,7 @@ def require_room(
     """
     counted = list(shapes)
     wanted = memory_wanted(counted, precision, device)
-    let_pass = 0 if free else PROCESS_BYTES
+    let_pass = 0 if free else _beside(device)
     least = wanted - let_pass
     if room is None or ranks * least <= room:
         return
@@ -99,3 +111,7 @@ def require_room(
         f"{needs}, and {has}. One encoder over several devices, or partly outside of one, is not "
         f"possible yet. {smaller} a device with more memory, or a smaller model."
     )
+
+
+def _beside(device: str) -> int:
+    return GPU_PROCESS_BYTES if device.startswith("cuda") else PROCESS_BYTES

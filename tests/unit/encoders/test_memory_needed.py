@@ -3,8 +3,15 @@ import importlib
 import pytest
 import torch
 
+from virnucpro.encoders.budget import BATCH_TOKENS
 from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.memory_needed import PROCESS_BYTES, bytes_of, memory_wanted, require_room
+from virnucpro.encoders.memory_needed import (
+    GPU_PROCESS_BYTES,
+    PROCESS_BYTES,
+    bytes_of,
+    memory_wanted,
+    require_room,
+)
 from virnucpro.encoders.placement import device_bytes, free_bytes
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError
@@ -28,17 +35,41 @@ def test_weights_are_counted_as_the_published_sizes_say(name, precision, each):
 @pytest.mark.parametrize(
     ("precision", "device", "wanted"),
     [
-        ("fp32", "cpu", 1400),
-        ("bf16", "cpu", 700),
-        ("fp16", "cpu", 500),
-        ("fp32", "cuda:0", 1000),
-        ("fp16", "cuda:0", 500),
+        ("fp32", "cpu", PROCESS_BYTES + 1400),
+        ("bf16", "cpu", PROCESS_BYTES + 700),
+        ("fp16", "cpu", PROCESS_BYTES + 500),
+        ("fp32", "cuda:0", GPU_PROCESS_BYTES + 1000),
+        ("fp16", "cuda", GPU_PROCESS_BYTES + 500),
     ],
 )
-def test_a_process_wants_its_weights_their_laying_out_and_half_a_gigabyte(
+def test_a_process_wants_its_weights_their_laying_out_and_what_is_beside_them_on_its_device(
     precision, device, wanted
 ):
-    assert memory_wanted([(5, 40), (50,)], precision, device) == PROCESS_BYTES + wanted
+    assert memory_wanted([(5, 40), (50,)], precision, device) == wanted
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_of_a_whole_device_the_weights_alone_count_and_of_what_is_free_all(device):
+    weights = memory_wanted([(5, 5)], "fp16", device) - memory_wanted([], "fp16", device)
+    require_room("x", [(5, 5)], "fp16", device, weights)
+    with pytest.raises(DeviceError):
+        require_room("x", [(5, 5)], "fp16", device, weights - 1)
+    wanted = memory_wanted([(5, 5)], "fp16", device)
+    require_room("x", [(5, 5)], "fp16", device, wanted, free=True)
+    with pytest.raises(DeviceError, match="GB free"):
+        require_room("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
+
+
+def test_what_is_beside_the_weights_on_a_gpu_is_reckoned_from_a_first_batch():
+    """The largest numbers that live together in DNABERT-S's layers and in those of ESM-2 3B."""
+    tokens, half, single = BATCH_TOKENS["cuda"], 2, 4
+    channels, inner = 768, 3072
+    tables = (1 << 27) * half
+    dnabert_s = tokens * (3 * single * channels + half * channels + 3 * half * inner)
+    channels = 2560
+    esm2_3b = tokens * (single * channels + 3 * half * channels + 2 * single * channels)
+    assert 1.2e9 < 0.5e9 + tables + dnabert_s < GPU_PROCESS_BYTES
+    assert 1.2e9 < 0.5e9 + esm2_3b < GPU_PROCESS_BYTES
 
 
 def test_what_does_not_fit_is_refused_with_both_figures():
@@ -46,7 +77,7 @@ def test_what_does_not_fit_is_refused_with_both_figures():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "esm2_t48_15B_UR50D needs 30.7 GB at fp16 for its weights and a batch, and cuda:0 has 24.0 "
+        "esm2_t48_15B_UR50D needs 31.8 GB at fp16 for its weights and a batch, and cuda:0 has 24.0 "
         "GB. One encoder over several devices, or partly outside of one, is not possible yet. Take "
         "a device with more memory, or a smaller model."
     )
