@@ -57,10 +57,16 @@ class PublishedFile:
         """Say where to get it, a mirror's address where the environment names one."""
         home = HOMES[self.home]
         base = environ.get(home.mirror_variable) or home.url
+        shown = f"{home.mirror_variable}={_without_login(base)}"
         if not _is_address(base):
             raise BundleError(
-                f"{home.mirror_variable}={base}: is no address of a mirror. Give one that begins "
+                f"{shown}: is no address of a mirror. Give one that begins "
                 "with https:// or http://, or use --from for a folder of files."
+            )
+        if "@" in urlsplit(base).netloc:
+            raise BundleError(
+                f"{shown}: has a user or a password in it, which is not supported. Give an address "
+                "that asks for none, or use --from for a folder of files."
             )
         return f"{base.rstrip('/')}/{self.path}"
 
@@ -137,6 +143,12 @@ _MOST_HEAD_BYTES: Final = 64_000_000
 
 _FASTEST_FIRST: Final[tuple[Kind, ...]] = ("sha256", "git-blob", "md5")
 """SHA-256 and SHA-1 have instructions of their own on most processors."""
+
+
+def _without_login(address: str) -> str:
+    """Leave out what stands before the host, which no message may show."""
+    _, login, rest = address.rpartition("@")
+    return f"...@{rest}" if login else address
 
 
 def _is_address(text: str) -> bool:

@@ -67,6 +67,29 @@ def test_a_mirror_is_an_address_of_the_web(mirror):
         recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
 
 
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "http://bob:hunter2@mirror.example:8080",
+        "https://hunter2@mirror.example/models",
+        "https://bob:@mirror.example/hunter2@mirror.example",
+        "ftp://bob:hunter2@mirror.example",
+        "bob:hunter2@mirror.example",
+        "http://bob:hunter2@mirror.example:port",
+    ],
+)
+def test_a_password_in_a_mirrors_address_is_refused_and_not_shown(mirror):
+    with pytest.raises(BundleError, match=r"ESM2=\.\.\.@mirror\.example.*Give.*--from") as caught:
+        recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_at_sign_in_the_path_of_a_mirror_is_no_login():
+    mirror = "https://mirror.example/models@2"
+    url = recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
+    assert url == f"{mirror}/esm2_t6_8M_UR50D.pt"
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(UsageError, match=r"esm3: no such bundle .*virnucpro-500, virnucpro-300"):
         recipe_of("esm3")
