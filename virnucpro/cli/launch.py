@@ -205,13 +205,16 @@ def _prepared(
     arguments: argparse.Namespace, options: dict[str, Any]
 ) -> "tuple[Sequence[Device], dict[str, Any]]":
     """Open the bundle once, for all workers; choose devices and precision as `predict` does."""
-    from virnucpro.pipeline.precision import choice_of_runs, with_precision
+    from virnucpro.cli.earlier_runs import precision_of_runs
+    from virnucpro.pipeline.precision import with_precision
     from virnucpro.pipeline.predict import predict_job
     from virnucpro.pipeline.ranks import devices_of
     from virnucpro.runtime.devices import parse_devices
 
     parse_devices(arguments.gpus, os.environ, option="--gpus")  # an error names the option
-    choice = choice_of_runs(options.pop("precision", "auto"), arguments.outdir)
+    choice = options.pop("precision", "auto")
+    if choice == "auto":
+        choice = precision_of_runs(arguments.outdir) or choice
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
     with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
         job = with_precision(predict_job((), **options), choice, execution, reporter)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from virnucpro.encoders.base import EncoderSpec, Precision
@@ -14,12 +13,11 @@ from virnucpro.pipeline.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.manifest import is_manifest, read_manifest
 from virnucpro.pipeline.trial import try_bf16
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.cpu_facts import cpu_flags
 from virnucpro.runtime.devices import parse_devices
 
 __all__ = [
     "PrecisionChoice",
-    "choice_of_runs",
-    "cpu_flags",
     "default_precision",
     "precision_on",
     "weight_bytes",
@@ -30,8 +28,6 @@ PrecisionChoice: TypeAlias = Precision | Literal["auto"]
 
 _LARGE: Final = 100_000_000
 """Bytes of weights, at fp32, from which on half precision is worth its rounding."""
-
-_CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def default_precision(
@@ -59,15 +55,6 @@ def default_precision(
     return "bf16" if "amx_bf16" in flags else "fp32"
 
 
-def cpu_flags(cpuinfo: str) -> frozenset[str]:
-    """Read what the first CPU of /proc/cpuinfo can do; nothing where it does not say so."""
-    for line in cpuinfo.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "flags":
-            return frozenset(value.split())
-    return frozenset()
-
-
 def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     """Say how large encoders are, however their files store them."""
     return bytes_of(shapes_of(*encoders), "fp32")
@@ -80,34 +67,7 @@ def precision_on(choice: PrecisionChoice, kind: Literal["cpu", "cuda"], n_bytes:
     """
     if choice != "auto":
         return choice
-    return default_precision(kind, cpu_flags(_CPUINFO.read_text()), n_bytes)
-
-
-def choice_of_runs(choice: PrecisionChoice, folder: Path) -> PrecisionChoice:
-    """Settle ``auto`` by the runs that lie below a folder already; any other choice as it is.
-
-    The files of one launch are computed with one kind of number, and what is done stays done,
-    whatever machine goes on with it.
-
-    Parameters
-    ----------
-    folder
-        Of a launch; nothing needs to be there.
-
-    Raises
-    ------
-    NotARunError
-        When the first run below it cannot be read.
-    """
-    if choice != "auto":
-        return choice
-    for path, folders, _ in os.walk(folder):
-        run = RunDirectory(Path(path))
-        if run.run_json.is_file() and is_manifest(run.run_json):
-            own: Precision = read_manifest(run).parameters["precision"]
-            return own
-        folders.sort()
-    return choice
+    return default_precision(kind, cpu_flags(), n_bytes)
 
 
 def with_precision(

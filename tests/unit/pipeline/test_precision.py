@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from virnucpro.cli.earlier_runs import precision_of_runs
 from virnucpro.cli.launch import _prepared
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
@@ -14,8 +15,6 @@ from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import SilentReporter
 from virnucpro.pipeline.manifest import read_manifest
 from virnucpro.pipeline.precision import (
-    choice_of_runs,
-    cpu_flags,
     default_precision,
     precision_on,
     weight_bytes,
@@ -52,12 +51,6 @@ def test_a_choice_is_kept(choice):
     assert precision_on(choice, "cuda", 10**10) == choice
 
 
-def test_flags_are_the_first_cpus():
-    text = "processor\t: 0\nflags\t\t: fpu amx_bf16\nprocessor\t: 1\nflags\t\t: fpu\n"
-    assert cpu_flags(text) == {"fpu", "amx_bf16"}
-    assert cpu_flags("Features : asimd\n") == frozenset()
-
-
 def test_mini_computes_at_fp32_everywhere():
     n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
     assert 10**5 < n_bytes < 10**7
@@ -90,7 +83,7 @@ def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path,
 
 
 def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypatch):
-    assert choice_of_runs("auto", tmp_path / "none") == "auto"
+    assert precision_of_runs(tmp_path / "none") is None
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE])
     first = Execution(tmp_path / "out" / "sub" / "b.fa", devices="cpu:1")
@@ -99,11 +92,11 @@ def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypa
         pass
     (tmp_path / "out" / "a.fa").mkdir()
     (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
-    assert choice_of_runs("auto", tmp_path / "out") == "fp16"
-    assert choice_of_runs("fp32", tmp_path / "out") == "fp32"
+    assert precision_of_runs(tmp_path / "out") == "fp16"
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
     arguments = Namespace(outdir=tmp_path / "out", gpus="cpu:1", threads=1, quiet=True)
     assert _prepared(arguments, {})[1]["job"].precision == "fp16"
+    assert _prepared(arguments, {"precision": "bf16"})[1]["job"].precision == "bf16"
 
 
 def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):

@@ -25,6 +25,7 @@ from virnucpro.pipeline.precision import with_precision
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.trial import _patience, shortage, verdict
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime import cpu_facts
 from virnucpro.runtime.deadlines import Deadlines
 from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit
 
@@ -51,7 +52,7 @@ def amx(monkeypatch, tmp_path):
     """Let the CPU have AMX, and every encoder be large."""
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n")
-    monkeypatch.setattr(precision, "_CPUINFO", path)
+    monkeypatch.setattr(cpu_facts, "_CPUINFO", path)
     monkeypatch.setattr(precision, "_LARGE", 1)
     return path
 
@@ -86,7 +87,8 @@ from virnucpro.cli.progress import CommandReporter
 from virnucpro.pipeline import precision
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.predict import predict_job
-precision._CPUINFO, precision._LARGE = Path({str(amx)!r}), 1
+from virnucpro.runtime import cpu_facts
+cpu_facts._CPUINFO, precision._LARGE = Path({str(amx)!r}), 1
 execution = Execution(Path({str(tmp_path / "run")!r}), devices="cpu:1", threads=1)
 reporter = CommandReporter(execution.outdir, None, quiet=False)
 job = precision.with_precision(predict_job([{EXAMPLE!r}]), "auto", execution, reporter)
