@@ -200,9 +200,7 @@ def _around(batch: range, suspects: list[range]) -> Iterator[range]:
     yield range(start, batch.stop)
 
 
-def _kept(
-    positions: Iterator[int] | list[int] | range, convicted: Mapping[int, str]
-) -> list[IntArray]:
+def _kept(positions: range, convicted: Mapping[int, str]) -> list[IntArray]:
     """Leave out the convicted; no array where nobody is left."""
     kept = [position for position in positions if position not in convicted]
     return [np.array(kept, np.int64)] if kept else []
