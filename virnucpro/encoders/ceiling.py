@@ -66,11 +66,15 @@ class GemmCeiling:
         """Take turns over the shapes for so long, and at least a few times."""
         until, turns = time.perf_counter() + seconds, 0
         while turns < _LEAST_TURNS or time.perf_counter() < until:
-            for way, products in self._ways.items():
-                for place, multiply in enumerate(products):
-                    now = self._timed(multiply)
-                    self._least[way][place] = min(self._least[way][place], now)
+            self.turn()
             turns += 1
+
+    def turn(self) -> None:
+        """Do each product once in each way."""
+        for way, products in self._ways.items():
+            for place, multiply in enumerate(products):
+                now = self._timed(multiply)
+                self._least[way][place] = min(self._least[way][place], now)
 
     @property
     def rates(self) -> dict[str, float]:

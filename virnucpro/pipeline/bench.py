@@ -50,7 +50,7 @@ _LONG_BATCH: Final = 60.0
 """Seconds of a batch that is not done again."""
 
 _CEILING_SHARE: Final = 0.1
-"""Of the time for an encoder that goes to its ceiling, before the batches and after them."""
+"""Of the time for an encoder that goes to its ceiling before the batches, and after them."""
 
 Result = TypeVar("Result")
 
@@ -212,7 +212,8 @@ def measure_encoder(
     """Load an encoder, and let it encode made-up sequences.
 
     The stages follow each other, so that each can be measured; a run lays batches out and fetches
-    vectors beside the model. A batch's time is the least of several: machines have other work.
+    vectors beside the model. A batch's time is the least of several: machines have other work. The
+    ceiling is measured between all tries, too, so that neither has the machine's best times alone.
 
     Raises
     ------
@@ -228,7 +229,7 @@ def measure_encoder(
     ceiling = GemmCeiling(work.products, batch_tokens, place, dtype_of(precision))
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
     course = _Course(encoder, place, sequences, batch_tokens)
-    course.run((1 - 2 * _CEILING_SHARE) * measuring.seconds)
+    course.run((1 - 2 * _CEILING_SHARE) * measuring.seconds, ceiling.turn)
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
     lengths = course.lengths
     tokens = int(lengths.sum())
@@ -305,13 +306,23 @@ class _Course:
         self.done: dict[int, dict[str, float]] = {}
         self._turns: Counter[int] = Counter()
 
-    def run(self, seconds: float) -> None:
-        """Do batches for so long, a few of all lengths again and again, and each often enough."""
+    def run(self, seconds: float, between: Callable[[], None]) -> None:
+        """Do batches for so long, a few of all lengths again and again, and each often enough.
+
+        Parameters
+        ----------
+        seconds
+            What is done `between` any two tries included.
+        between
+            Called after each of them.
+        """
         until = time.perf_counter() + seconds
         for number in cycle(_spread(len(self._batches))[:_BATCHES].tolist()):
             self._take(number)
+            between()
             while self._turns[number] < _TURNS and _total(self.done[number]) < _LONG_BATCH:
                 self._take(number)
+                between()
             if time.perf_counter() >= until:
                 return
 

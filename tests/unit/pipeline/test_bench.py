@@ -119,7 +119,9 @@ def test_the_least_of_several_times_counts(monkeypatch):
     encoder = Slow(3.0, 1.0, 2.0)
     monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: encoder.now))
     course = bench._Course(encoder, torch.device("cpu"), [b"MKV", b"AG"], 100)
-    course.run(0.0)
+    tries = []
+    course.run(0.0, lambda: tries.append(encoder.now))
+    assert tries == [3.0, 4.0, 6.0]
     assert course.seconds == {"tokenise": 0.0, "collate": 0.0, "encode": 1.0, "fetch": 0.0}
     assert (len(course.done), course.turns) == (1, 3)
 
