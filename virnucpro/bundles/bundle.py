@@ -145,15 +145,22 @@ def bundle_names() -> tuple[str, ...]:
     return tuple(sorted(_known()))
 
 
-def list_bundles() -> list[Bundle]:
-    """Read what is embedded and installed, by name; files of gigabytes are not verified for it.
+def list_bundles() -> dict[str, Bundle | BundleError]:
+    """Read what is embedded and installed; files of gigabytes are not verified for it.
 
-    Raises
-    ------
-    BundleError
-        When a manifest is malformed.
+    Returns
+    -------
+    dict
+        By the name that opens it, in order; what is wrong where a manifest cannot be read.
     """
-    return [_bundle(folder, read_manifest(folder)) for _, folder in sorted(_known().items())]
+    return {name: _listed(folder) for name, folder in sorted(_known().items())}
+
+
+def _listed(folder: Path) -> Bundle | BundleError:
+    try:
+        return _bundle(folder, read_manifest(folder))
+    except BundleError as error:
+        return error
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Bundle:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import add_device_options, positive
 from virnucpro.cli.transfer import TransferReporter
+from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
     from virnucpro.bundles.bundle import Bundle
@@ -134,16 +135,24 @@ def _list(arguments: argparse.Namespace) -> int:
 
     bundles = list_bundles()
     if arguments.json:
-        rows = [
-            {"name": one.name, "version": one.version, "fingerprint": one.fingerprint}
-            for one in bundles
-        ]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([_as_json(name, one) for name, one in bundles.items()], indent=2))
     else:
-        for one in bundles:
-            use = "encoders alone" if one.head is None else f"window {one.window}, {one.tiling}"
-            print(f"{one.name}\t{one.version}\t{use}")
+        for name, one in bundles.items():
+            print(f"{name}\t{_in_a_line(one)}")
     return ExitCode.OK
+
+
+def _as_json(name: str, one: "Bundle | BundleError") -> dict[str, str]:
+    if isinstance(one, BundleError):
+        return {"name": name, "error": str(one)}
+    return {"name": name, "version": one.version, "fingerprint": one.fingerprint}
+
+
+def _in_a_line(one: "Bundle | BundleError") -> str:
+    if isinstance(one, BundleError):
+        return f"-\tcannot be used: {one}"
+    use = "encoders alone" if one.head is None else f"window {one.window}, {one.tiling}"
+    return f"{one.version}\t{use}"
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -174,7 +183,6 @@ def _fetch(arguments: argparse.Namespace) -> int:
 def _import(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.data_folder import data_folder
     from virnucpro.bundles.import_head import OwnFiles, import_classifier
-    from virnucpro.errors import UsageError
 
     own = (arguments.nucleotide, arguments.protein)
     if (None in own) != (own == (None, None)) or (arguments.encoders and own != (None, None)):
@@ -222,7 +230,6 @@ def _print_rows(rows: "list[GoldenRow]") -> None:
 def _pack(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.archive import pack_bundle
     from virnucpro.bundles.bundle import open_bundle
-    from virnucpro.errors import UsageError
 
     if arguments.output.is_dir():
         raise UsageError(f"{arguments.output} is a folder; name the file to write in it")

@@ -237,7 +237,7 @@ def test_the_description_tells_what_a_user_asks_for(bundle_folder):
 
 
 def test_the_embedded_bundles_are_listed():
-    assert "mini" in [bundle.name for bundle in list_bundles()]
+    assert "mini" in list_bundles()
 
 
 @pytest.fixture
@@ -270,7 +270,10 @@ def test_an_installed_bundle_is_found_by_its_name_and_an_embedded_one_goes_first
         shutil.copytree(bundle_folder, tmp_path / "data" / "bundles" / name)
     assert open_bundle("own").path == tmp_path / "data" / "bundles" / "own"
     assert open_bundle("mini").name == "mini"
-    assert sorted(bundle.name for bundle in list_bundles()) == ["mini", "tiny"]
+    assert {name: bundle.name for name, bundle in list_bundles().items()} == {
+        "mini": "mini",
+        "own": "tiny",
+    }
 
 
 def test_a_malformed_bundle_is_in_nobody_elses_way(bundle_folder, tmp_path, monkeypatch):
@@ -283,5 +286,26 @@ def test_a_malformed_bundle_is_in_nobody_elses_way(bundle_folder, tmp_path, monk
     (installed / "broken" / "bundle.json").write_text("{")
     assert open_bundle("tiny").name == "tiny"
     assert embed_job(["x.fa"], encoder="tiny/protein").encoders[0].name == "p"
-    with pytest.raises(BundleError, match=r"broken/bundle\.json: is no JSON"):
-        list_bundles()
+    assert "broken/bundle.json: is no JSON" in str(list_bundles()["broken"])
+
+
+def test_a_malformed_bundle_is_listed_with_its_reason_beside_the_others(
+    bundle_folder, tmp_path, monkeypatch, capsys
+):
+    from virnucpro.cli.main import main
+
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    installed = tmp_path / "data" / "bundles"
+    for name in ("tiny", "renamed"):
+        shutil.copytree(bundle_folder, installed / name)
+    (installed / "broken").mkdir()
+    (installed / "broken" / "bundle.json").write_text("{")
+    assert main(["bundle", "list"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is no JSON")
+    assert main(["bundle", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert "is no JSON" in rows[0]["error"]
+    assert rows[2]["fingerprint"] == open_bundle("renamed").fingerprint
