@@ -127,7 +127,7 @@ class _Reader(pickle.Unpickler):
         if len(pickles) != 1 or archive.getinfo(pickles[0]).file_size > _MOST_PICKLE_BYTES:
             raise _NotAdmittedError("is no archive of torch.save with one small data.pkl")
         pickled = archive.read(pickles[0])
-        _refuse_nested_tuples(pickled)
+        _refuse_what_grows(pickled)
         super().__init__(io.BytesIO(pickled))
         self._archive = archive
         self._storages: dict[str, tuple[_StorageKind, Storage]] = {}
@@ -164,8 +164,11 @@ class _Reader(pickle.Unpickler):
         return np.frombuffer(self._archive.read(member), kind.dtype)
 
 
-def _refuse_nested_tuples(pickled: bytes) -> None:
-    """Refuse tuples that are used again and again, before anything is made of them.
+def _refuse_what_grows(pickled: bytes) -> None:
+    """Refuse a small pickle that takes much memory or time, before anything is made of it.
+
+    Tuples that are used again and again are one way. Another is an object that is put away under a
+    large number: the unpickler makes as many places. A pickler numbers from 0, without a gap.
 
     Raises
     ------
@@ -174,10 +177,14 @@ def _refuse_nested_tuples(pickled: bytes) -> None:
     """
     memo: set[int] = set()
     last, shared = "", 0
-    for opcode, argument, _ in pickletools.genops(pickled):
+    for place, (opcode, argument, _) in enumerate(pickletools.genops(pickled)):
         match opcode.name:
             case "PUT" | "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
                 number = argument if isinstance(argument, int) else _MEMOIZED
+                if number > place:
+                    raise _NotAdmittedError(
+                        f"puts an object away as number {number:,}, and has fewer than that"
+                    )
                 if last not in _NO_TUPLES:
                     memo.add(number)
                 continue

@@ -3,6 +3,7 @@ import io
 import os
 import pickle
 import shutil
+import tracemalloc
 import zipfile
 
 import pytest
@@ -198,6 +199,20 @@ def nested_tuple(depth):
 def test_a_small_pickle_of_a_large_tuple_is_refused_at_once(tmp_path, opcodes):
     with pytest.raises(BundleError, match="same tuples again"):
         read_pickled_head(archive_of(tmp_path / "nested.pth", opcodes))
+
+
+@pytest.mark.parametrize(
+    "put", [b"r\xff\xff\xff\x0c", b"p218103807\n", b"q\x05", b"r\xff\xff\xff\xff"]
+)
+def test_a_number_that_no_pickler_gives_takes_no_memory(tmp_path, put):
+    path = archive_of(tmp_path / "gaps.pth", b"\x80\x02K\x01" + put + b"0K\x02.")
+    tracemalloc.start()
+    try:
+        with pytest.raises(BundleError, match="puts an object away as number"):
+            read_pickled_head(path)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_storage_is_read_once(tmp_path, monkeypatch):
