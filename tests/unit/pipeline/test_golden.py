@@ -110,3 +110,11 @@ def test_the_reference_items_are_the_published_ones_in_order(shared):
         assert [item[column] for item in golden_items()] == lines[1::2]
         names = [name.decode().replace("_chunk_1", "_") for name in lines[::2]]
         assert names == [">" + item[0] for item in golden_items()]
+
+
+def test_the_table_says_of_scores_and_vectors_what_was_wanted(capsys):
+    assert main(["bundle", "verify", "mini", "--golden"]) == 0
+    _, header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert header == ["what", "item", "cosine or score", "wanted", "verdict"]
+    said = {(what == "score", "+-" in wanted, ">=" in wanted) for what, _, _, wanted, _ in rows}
+    assert said == {(True, True, False), (False, False, True)}
