@@ -2,6 +2,7 @@
 # Sets up .venv and runs the tests: all but the long ones, in two processes. Arguments go to pytest instead.
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
 #   bash scripts/test.sh -m slow        the long ones
+#   bash scripts/test.sh -m gpu         those for a machine with a GPU
 #   bash scripts/test.sh tests/unit     a part
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
