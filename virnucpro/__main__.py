@@ -12,9 +12,12 @@ def run() -> NoReturn:
     """Run the process's own command line and exit."""
     import sys  # noqa: PLC0415 - see above
 
-    from virnucpro.cli.main import main  # noqa: PLC0415 - see above
+    try:
+        from virnucpro.cli.main import main  # noqa: PLC0415 - see above
 
-    sys.exit(main())
+        sys.exit(main())
+    except KeyboardInterrupt:  # before, or after, the command line hears of signals itself
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Ranks that are started before the input is read: none outlives a command that ends early."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -73,3 +74,36 @@ def test_they_end_with_a_command_that_finds_its_input_bad(waiting, no_orphan, tm
     assert "Traceback" not in errors
     no_orphan(process.pid)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("turn", range(4))
+def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orphan):
+    """Most of it is imports, in which an exception may vanish or print what nobody understands."""
+    dice = random.Random(turn)
+    for number in range(25):
+        signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+        command = [
+            "predict",
+            EXAMPLE,
+            "-q",
+            "--devices",
+            "cpu:2",
+            "-o",
+            str(tmp_path / str(number)),
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "virnucpro", *command],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        time.sleep(dice.uniform(0.15, 1.3))
+        process.send_signal(signum)
+        _, said = process.communicate(timeout=60)
+        ended = {-signum, 128 + signum}  # the first until the command hears of signals itself
+        assert process.returncode in ended, said
+        assert "Traceback" not in said
+        assert "Exception" not in said
+        no_orphan(process.pid)

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from virnucpro.runtime.signals import raise_if_asked_to_stop
+
 if TYPE_CHECKING:
     from virnucpro.pipeline.outputs import Outcome
     from virnucpro.runtime.status import WorkerStatus
@@ -45,6 +47,7 @@ class CommandReporter:
 
     def stage(self, text: str) -> None:
         """Say that a stage of the work begins."""
+        raise_if_asked_to_stop()
         if not self._quiet:
             _say(text)
 
@@ -56,6 +59,7 @@ class CommandReporter:
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         """Show progress."""
+        raise_if_asked_to_stop()
         self._computing = True
         if self._view is not None:
             self._view.show(statuses)

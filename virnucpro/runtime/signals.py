@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final, TypeAlias
 
 __all__ = [
     "ECHO_S",
@@ -13,6 +15,7 @@ __all__ = [
     "call_on_alarm",
     "call_on_stop",
     "ignore_stops",
+    "raise_if_asked_to_stop",
     "set_alarm",
     "stop_on_signals",
 ]
@@ -21,6 +24,15 @@ ECHO_S = 0.3
 """Seconds within which the same signal again means the same request."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_IN_ONE_PIECE: Final = frozenset(
+    {"_frozen_importlib", "importlib._bootstrap", "multiprocessing.popen_spawn_posix"}
+)
+"""Modules whose work is not broken off."""
+
+_LATER_S: Final = 0.01
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int
 
 
 class StopRequested(BaseException):
@@ -35,31 +47,94 @@ class StopRequested(BaseException):
 def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
-    A second signal ends the process at once; its workers follow it, as they do whenever their
-    parent ends. The same one again within `ECHO_S` is no second one: schedulers signal a script and
-    its program, and the script passes its own on. The handlers that stood before are put back on
-    exit. Main thread only.
+    Not within an import, where an exception may vanish or leave a module in pieces, nor while a
+    process is being started: it is raised when that is over. A second signal ends the process at
+    once; its workers follow it, as they do whenever their parent ends. The same one again within
+    `ECHO_S` is no second one: schedulers signal a script and its program, and the script passes its
+    own on. The handlers that stood before are put back on exit. Main thread only.
     """
-    asked: tuple[int, float] | None = None
-
-    def stop(signum: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        now = time.monotonic()
-        if asked is None:
-            asked = signum, now
-            raise StopRequested(signum)
-        first, at = asked
-        if signum != first or now - at > ECHO_S:
-            os._exit(128 + signum)
-
+    request = _Request(depth=len(_frames(sys._getframe(2))))  # noqa: SLF001 - whoever entered this
     # A signal that was ignored on entry (nohup) stays ignored.
     wanted = [one for one in STOPPING if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, stop) for one in wanted}
+    before = {one: signal.signal(one, request.ask) for one in wanted}
+    _requests.append(request)
     try:
         yield
     finally:
+        _requests.pop()
+        request.close()
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def raise_if_asked_to_stop() -> None:
+    """Raise StopRequested once more, where it was raised and lost.
+
+    Whatever calls Python code from C may drop an exception without a word. To be called now and
+    then where work goes on, never where it is cleaned up after.
+    """
+    if _requests and (signum := _requests[-1].raised) is not None:
+        raise StopRequested(signum)
+
+
+class _Request:
+    """A request to stop, and where it may be raised.
+
+    Parameters
+    ----------
+    depth
+        How many frames lie below those that it may interrupt.
+
+    Attributes
+    ----------
+    raised
+        The signal for which StopRequested was raised, or None.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.raised: int | None = None
+        self._depth = depth
+        self._asked: tuple[int, float] | None = None
+        self._alarm: _Handler | None = None
+
+    def ask(self, signum: int, frame: FrameType | None) -> None:
+        """Hear a signal."""
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = signum, now
+            self._raise(signum, frame)
+            return
+        first, at = self._asked
+        if signum != first or now - at > ECHO_S:
+            os._exit(128 + signum)
+
+    def close(self) -> None:
+        """Give the alarm back, where it was taken."""
+        if self._alarm is not None:
+            set_alarm(0)
+            signal.signal(signal.SIGALRM, self._alarm)
+
+    def _raise(self, signum: int, frame: FrameType | None) -> None:
+        inner = _frames(frame)[: -self._depth]
+        if any(one.f_globals.get("__name__") in _IN_ONE_PIECE for one in inner):
+            alarm = signal.signal(signal.SIGALRM, lambda _, frame: self._raise(signum, frame))
+            self._alarm = alarm if self._alarm is None else self._alarm
+            set_alarm(_LATER_S)
+        else:
+            self.raised = signum
+            raise StopRequested(signum)
+
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    """List the frames that are being executed, from `frame` outwards."""
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+_requests: list[_Request] = []
 
 
 def call_on_alarm(function: Callable[[], None]) -> None:
