@@ -1,20 +1,24 @@
 """A bundle in one file, for machines without a network: a plain tar, manifest first."""
 
-import shutil
+import os
 import tarfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
 from virnucpro.bundles.assemble import check_free
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.data_folder import DataFolder, require_space
-from virnucpro.bundles.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
+from virnucpro.bundles.manifest import MANIFEST, parse_manifest, read_manifest
+from virnucpro.bundles.plain_tar import files_of, is_file
+from virnucpro.bundles.verify import FileDigest
 from virnucpro.durable import write_file
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 
 __all__ = ["pack_bundle", "unpack_bundle"]
 
 _MOST_MANIFEST_BYTES: Final = 4_000_000
+_BLOCK_BYTES: Final = 1 << 20
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
@@ -25,7 +29,8 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
     bundle
         As `open_bundle` verified it.
     target
-        Where to write; it appears there whole or not at all.
+        Where to write; it appears there whole or not at all. A symbolic link stays, and the file
+        that it leads to is written.
 
     Returns
     -------
@@ -33,9 +38,12 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 
     Raises
     ------
+    UsageError
+        When what stands there is no file, or `target` lies in a bundle's folder.
     OSError
         When it cannot be written.
     """
+    target = _place(bundle, target)
     names = (MANIFEST, *sorted(read_manifest(bundle.path).files))
     with (
         write_file(target) as stream,
@@ -47,6 +55,22 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
             with (bundle.path / name).open("rb") as content:
                 archive.addfile(member, content)
     return target.stat().st_size
+
+
+def _place(bundle: Bundle, target: Path) -> Path:
+    """Find the place to write to, and refuse what a rename onto it would destroy.
+
+    Nothing but a file may stand there: a device or a pipe would be gone for everybody.
+    """
+    place = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target}: stands there already, and is no file. Name another file.")
+    if place.is_relative_to(os.path.realpath(bundle.path)) or (place.parent / MANIFEST).exists():
+        raise UsageError(
+            f"{target}: lies in the folder of a bundle, which would be no whole bundle any more. "
+            "Name a file elsewhere."
+        )
+    return place
 
 
 def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
@@ -62,18 +86,17 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
         bundle of that name is installed, or the disk is too small.
     """
     if not archive.is_file():
-        raise BundleError(f"{archive}: there is no such file. Check the name of the packed bundle.")
+        problem = "is no regular file" if archive.exists() else "there is no such file"
+        raise BundleError(f"{archive}: {problem}. Check the name of the packed bundle.")
     with data.lock():
-        try:
-            with archive.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as members:
-                name = _unpack(archive, members, data)
-        except (tarfile.TarError, EOFError) as error:
-            raise _damaged(archive, f"cannot be read ({error})") from None
+        with archive.open("rb") as stream:
+            name = _unpack(archive, stream, data)
         return open_bundle(str(data.bundle(name)))
 
 
-def _unpack(archive: Path, members: tarfile.TarFile, data: DataFolder) -> str:
-    text = _first_member(archive, members)
+def _unpack(archive: Path, stream: IO[bytes], data: DataFolder) -> str:
+    members = _members(archive, stream)
+    text = _first_member(archive, stream, members)
     manifest = parse_manifest(text, archive / MANIFEST)
     check_free(data, manifest.name)
     size = sum(entry.bytes for entry in manifest.files.values())
@@ -82,53 +105,59 @@ def _unpack(archive: Path, members: tarfile.TarFile, data: DataFolder) -> str:
     require_space(data.bundles, size)
     with data.staging(manifest.name) as folder:
         (folder / MANIFEST).write_bytes(text)
-        _extract(archive, members, manifest, folder)
+        _extract(archive, stream, members, manifest.files, folder)
         open_bundle(str(folder))
     return manifest.name
 
 
-def _first_member(archive: Path, members: tarfile.TarFile) -> bytes:
+def _members(archive: Path, stream: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+    try:
+        yield from files_of(stream)
+    except BundleError as error:
+        raise _damaged(archive, str(error)) from None
+
+
+def _first_member(archive: Path, stream: IO[bytes], members: Iterator[tarfile.TarInfo]) -> bytes:
     """Read the manifest, which says what may follow."""
-    first = members.next()
-    if first is None or first.name != MANIFEST or not _plain(first):
+    first = next(members, None)
+    if first is None or first.name != MANIFEST or not is_file(first):
         raise BundleError(
             f"{archive}: is no packed bundle, which begins with {MANIFEST}. "
             "Give a file that `virnucpro bundle pack` wrote."
         )
     if first.size > _MOST_MANIFEST_BYTES:
         raise _damaged(archive, f"has a {MANIFEST} of {first.size:,} bytes")
-    with _content(archive, members, first) as content:
-        return content.read()
+    return stream.read(first.size)
 
 
-def _extract(archive: Path, members: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
+def _extract(
+    archive: Path,
+    stream: IO[bytes],
+    members: Iterator[tarfile.TarInfo],
+    files: Mapping[str, FileDigest],
+    folder: Path,
+) -> None:
     """Take what the manifest lists, and refuse anything else before it touches the disk."""
-    wanted = dict(manifest.files)
-    while (member := members.next()) is not None:
+    wanted = dict(files)
+    for member in members:
         listed = wanted.pop(member.name, None)
-        if listed is None or not _plain(member) or member.size != listed.bytes:
+        if listed is None or not is_file(member) or member.size != listed.bytes:
             raise _damaged(
                 archive, f"holds {member.name!r}, which is not what its {MANIFEST} lists"
             )
-        with (
-            _content(archive, members, member) as content,
-            (folder / member.name).open("xb") as target,
-        ):
-            shutil.copyfileobj(content, target, 1 << 20)
+        with (folder / member.name).open("xb") as target:
+            _copy(archive, stream, target, member.size)
     if wanted:
         raise _damaged(archive, f"lacks {', '.join(sorted(wanted))}")
 
 
-def _plain(member: tarfile.TarInfo) -> bool:
-    """Tell a file of plain bytes from links, devices, folders and files with holes."""
-    return member.type == tarfile.REGTYPE and member.sparse is None
-
-
-def _content(archive: Path, members: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = members.extractfile(member)
-    if content is None:
-        raise _damaged(archive, f"holds {member.name!r}, which is no file")
-    return content
+def _copy(archive: Path, source: IO[bytes], target: IO[bytes], left: int) -> None:
+    while left:
+        block = source.read(min(left, _BLOCK_BYTES))
+        if not block:
+            raise _damaged(archive, "is cut off")
+        target.write(block)
+        left -= len(block)
 
 
 def _damaged(archive: Path, problem: str) -> BundleError:

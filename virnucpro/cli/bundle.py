@@ -231,6 +231,8 @@ def _pack(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.archive import pack_bundle
     from virnucpro.bundles.bundle import open_bundle
 
+    if str(arguments.output) == "-":
+        raise UsageError("a packed bundle is not written to standard output: name a file")
     if arguments.output.is_dir():
         raise UsageError(f"{arguments.output} is a folder; name the file to write in it")
     if not arguments.output.absolute().parent.is_dir():

@@ -1,5 +1,7 @@
 import io
+import itertools
 import json
+import os
 import shutil
 import tarfile
 
@@ -8,7 +10,8 @@ import pytest
 from virnucpro.bundles.archive import pack_bundle, unpack_bundle
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.errors import BundleError
+from virnucpro.bundles.plain_tar import files_of
+from virnucpro.errors import BundleError, UsageError
 
 
 @pytest.fixture
@@ -121,6 +124,87 @@ def test_only_what_the_manifest_lists_is_taken(repack, data, tmp_path, what):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "data"})
 
 
+def raw(kind, size=0, content=b"", name="x"):
+    """A header of any kind with any size, its checksum right, and content in whole blocks."""
+    made = tarfile.TarInfo(name)
+    made.type, made.size = kind, abs(size)
+    block = bytearray(made.tobuf(tarfile.GNU_FORMAT)[:512])
+    if size < 0:
+        block[124:136] = (2**96 + size).to_bytes(12, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + content + bytes(-len(content) % 512)
+
+
+def pax(*records):
+    text = b"".join(records)
+    return raw(tarfile.XHDTYPE, len(text), text)
+
+
+def record(name, value):
+    text = f" {name}={value}\n".encode()
+    length = next(n for n in range(9999) if len(str(n)) + len(text) == n)
+    return str(length).encode() + text
+
+
+TURNS = {
+    "pax headers in pax headers": pax(record("a", "b")) * 3000,
+    "empty pax headers": raw(tarfile.XHDTYPE) * 3000,
+    "long names in long names": raw(tarfile.GNUTYPE_LONGNAME, 2, b"x\0") * 3000,
+    "global header": raw(tarfile.XGLTYPE, len(record("a", "b")), record("a", "b")),
+    "map of holes without numbers": pax(record("GNU.sparse.map", "a,b")),
+    "size of holes without a number": pax(record("GNU.sparse.size", "a")),
+    "holes of version 1": pax(record("GNU.sparse.major", "1"), record("GNU.sparse.minor", "0"))
+    + raw(tarfile.REGTYPE, 512, b"abc\n"),
+    "old holes": raw(tarfile.GNUTYPE_SPARSE),
+    "negative pax size": raw(tarfile.XHDTYPE, -1024),
+    "negative global size": raw(tarfile.XGLTYPE, -1024),
+    "negative size": raw(tarfile.REGTYPE, -1024),
+    "size of no number": pax(record("size", "a")),
+    "size below zero": pax(record("size", "-5")),
+    "size of many digits": pax(record("size", "9" * 5000)),
+    "size of a power of two": pax(record("size", "\u00b2")),
+    "pax header of gigabytes": raw(tarfile.XHDTYPE, 5 << 30, b"x"),
+    "record that is too long": raw(tarfile.XHDTYPE, 9, b"99999 a=b"),
+    "record of no length": raw(tarfile.XHDTYPE, 9, b"0 a=bcde\n"),
+    "record without a number": raw(tarfile.XHDTYPE, 9, b"hello=yo\n"),
+}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["first", "behind a manifest"])
+@pytest.mark.parametrize("turn", TURNS)
+def test_the_turns_of_the_format_are_one_clear_error(packed, data, turn, behind, capsys):
+    content = packed.read_bytes()
+    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
+    start = end if behind else 0
+    rest = b"" if turn.startswith("holes") else content[start:]
+    packed.write_bytes(content[:start] + TURNS[turn] + rest)
+    with pytest.raises(BundleError, match=r"tiny\.tar: (cannot be read|holds|is no packed)"):
+        unpack_bundle(packed, data)
+    assert list(data.bundles.iterdir()) == []
+
+
+def test_pax_headers_that_say_size_and_name_are_understood(packed, data):
+    """As any tar writes them; `pack` itself does for files of 8 GiB and more."""
+    members = members_of(packed)
+    with tarfile.open(packed, "w", format=tarfile.PAX_FORMAT) as archive:
+        for one, content in members:
+            plain = tarfile.TarInfo("elsewhere")
+            plain.size = len(content)
+            plain.pax_headers = {"path": one.name, "size": str(len(content)), "mtime": "1.5"}
+            archive.addfile(plain, io.BytesIO(content))
+    assert unpack_bundle(packed, data).name == "tiny"
+
+
+def test_a_file_of_more_than_eight_gigabytes_is_packed_as_it_is_read():
+    large = tarfile.TarInfo("weights")
+    large.size = 9 << 30
+    stream = io.BytesIO(large.tobuf(tarfile.PAX_FORMAT))
+    assert [(one.name, one.size) for one in itertools.islice(files_of(stream), 1)] == [
+        ("weights", 9 << 30)
+    ]
+
+
 def test_a_member_that_is_lacking_is_named(repack, data):
     with pytest.raises(BundleError, match=r"lacks tokenizer\.json"):
         unpack_bundle(repack(lambda m: [one for one in m if one[0].name != "tokenizer.json"]), data)
@@ -184,3 +268,52 @@ def test_another_file_is_no_packed_bundle(tmp_path, data):
         unpack_bundle(tmp_path / "other.tar", data)
     with pytest.raises(BundleError, match=r"none\.tar: there is no such file"):
         unpack_bundle(tmp_path / "none.tar", data)
+    os.mkfifo(tmp_path / "pipe.tar")
+    with pytest.raises(BundleError, match=r"pipe\.tar: is no regular file"):
+        unpack_bundle(tmp_path / "pipe.tar", data)
+
+
+def test_a_pipe_is_never_packed_over(bundle_folder, tmp_path):
+    bundle = open_bundle(str(bundle_folder))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(UsageError, match=rf"{name}: stands there already, and is no file"):
+            pack_bundle(bundle, tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(bundle_folder, packed, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "old.tar").write_text("old")
+    for target in ("deep/old.tar", "deep/new.tar"):
+        link = tmp_path / "link.tar"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        pack_bundle(open_bundle(str(bundle_folder)), link)
+        assert link.is_symlink()
+        assert (tmp_path / target).read_bytes() == packed.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "new.tar", "below/new.tar"])
+def test_a_bundle_is_not_packed_into_a_bundles_folder(bundle_folder, tmp_path, name):
+    bundle = open_bundle(str(bundle_folder))
+    (bundle_folder / "below").mkdir()
+    other = shutil.copytree(bundle_folder, tmp_path / "other")
+    (tmp_path / "link").symlink_to(bundle_folder)
+    places = [bundle_folder, tmp_path / "link"] + [other] * ("/" not in name)
+    for folder in places:
+        with pytest.raises(UsageError, match="lies in the folder of a bundle"):
+            pack_bundle(bundle, folder / name)
+    assert open_bundle(str(bundle_folder)) == bundle
+    open_bundle(str(other))
+
+
+def test_standard_output_is_refused_in_words(bundle_folder, capsys, tmp_path, monkeypatch):
+    from virnucpro.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["bundle", "pack", str(bundle_folder), "-o", "-"]) == 64
+    assert "not written to standard output" in capsys.readouterr().err
+    assert not (tmp_path / "-").exists()
