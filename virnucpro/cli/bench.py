@@ -24,7 +24,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         help="how fast this machine is",
         description="Let an encoder encode made-up sequences on one device, and tell tokens and "
         "sequences a second, the share of what matrix products of a layer's shapes reach on this "
-        "very device (their ceiling, measured before and after), and where the time goes. Each "
+        "very device (their ceiling: by torch.mm or with weights laid out once, whichever is "
+        "faster, in turns with the batches), and where the time goes. Each "
         "batch counts at its fastest of three times or more, whatever --seconds says; one that "
         "takes longer than a minute is done once. Exit code 1: the model does not fit, or cannot "
         "be opened.",
