@@ -115,15 +115,15 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     """
     path = spec.file("weights")
     config = DnabertSConfig.read(spec.config, path)
-    place, dtype = open_device(device), dtype_of(precision)
+    torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = config.tensor_shapes().values()
-    require_room(spec.name, shapes, precision, device, device_bytes(place))
+    require_room(spec.name, shapes, precision, device, device_bytes(torch_device))
     tokeniser = _tokeniser(spec.file("tokenizer"), config)
     with unfilled():
         model = DnabertS(config)
-    fill(model, needed_tensors(path), path, place, dtype)
+    fill(model, needed_tensors(path), path, torch_device, dtype)
     prepack(model)
-    return ModuleEncoder(spec.name, config.dim, config.view, tokeniser, model, place)
+    return ModuleEncoder(spec.name, config.dim, config.view, tokeniser, model, torch_device)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

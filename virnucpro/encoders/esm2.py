@@ -54,15 +54,15 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     """
     path = spec.file("weights")
     config = Esm2Config.read(spec.config, path)
-    place, dtype = open_device(device), dtype_of(precision)
+    torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = _all_shapes(config)
-    require_room(spec.name, shapes.values(), precision, device, device_bytes(place))
+    require_room(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
     tensors = _tensors(path, config)
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
     check(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
-    model = Esm2(config, tensors, place, dtype)
-    return ModuleEncoder(spec.name, config.dim, config.view, tokenise_residues, model, place)
+    model = Esm2(config, tensors, torch_device, dtype)
+    return ModuleEncoder(spec.name, config.dim, config.view, tokenise_residues, model, torch_device)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

@@ -73,11 +73,13 @@ def open_twin(spec: EncoderSpec, device: str, precision: Precision) -> Twin | No
 
 def _shortage(spec: EncoderSpec, device: str, precision: Precision) -> str:
     """Say what is missing beside all that is loaded already; "" where nothing is."""
-    place = open_device(device)
-    if place.type == "cuda":
+    torch_device = open_device(device)
+    if torch_device.type == "cuda":
         torch.cuda.empty_cache()  # what former batches took is counted as free only then
     wanted = memory_wanted(shapes_of(spec), precision, device)
-    rooms = [room for room in (free_bytes(place), device_bytes(place)) if room is not None]
+    rooms = [
+        room for room in (free_bytes(torch_device), device_bytes(torch_device)) if room is not None
+    ]
     if all(wanted <= room for room in rooms):
         return ""
     left = min(rooms) / 1e9
