@@ -75,7 +75,7 @@ class Worker(BaseWorker):
             self._job.encoders,
             self._job.head,
             device,
-            self._job.precision,
+            self._job.settled_precision,
             BATCH_TOKENS[device],
         )
 

@@ -49,5 +49,6 @@ def _job(arguments: argparse.Namespace) -> "Job":
     return embed_job(
         arguments.inputs,
         encoder=arguments.encoder,
+        precision=arguments.precision,
         embeddings=arguments.embeddings,
     )

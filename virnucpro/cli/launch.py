@@ -217,5 +217,5 @@ def _prepared(
         choice = precision_of_runs(arguments.outdir) or choice
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
     with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        job = with_precision(predict_job((), **options), choice, execution, reporter)
+        job = with_precision(predict_job((), precision=choice, **options), execution, reporter)
     return devices_of(job, execution), {"job": job}

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
@@ -43,9 +42,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     model.add_argument(
         "-e",
         "--encoder",
-        type=Path,
-        metavar="FILE",
-        help="one encoder: a fair-esm checkpoint (esm2_*.pt) or a DNABERT-S folder",
+        metavar="NAME",
+        help="one encoder: BUNDLE/VIEW (mini/protein, mini/nucleotide), a fair-esm checkpoint "
+        "(esm2_*.pt), or a DNABERT-S folder",
     )
     add_device_options(parser)
     parser.add_argument(

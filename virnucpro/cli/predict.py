@@ -53,5 +53,6 @@ def _job(arguments: argparse.Namespace) -> "Job":
         window=arguments.window,
         tiling=arguments.tiling,
         genetic_code=arguments.genetic_code,
+        precision=arguments.precision,
         embeddings=arguments.embeddings,
     )

@@ -23,18 +23,16 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[[argparse.Namespace
     arguments
         With those of inputs, execution and numbers.
     job_of
-        Makes the job while the ranks' processes start; its precision is settled here.
+        Makes the job while the ranks' processes start.
     """
     from virnucpro.pipeline.ahead import ranks_ahead
 
     execution = execution_of(arguments)
     with ranks_ahead(arguments.inputs, execution) as standby:
-        from virnucpro.pipeline.precision import with_precision
         from virnucpro.pipeline.predict import predict
 
         job = job_of(arguments)
         with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-            job = with_precision(job, arguments.precision, execution, reporter)
             outcome = predict(job, execution, reporter, standby)
             reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

@@ -22,8 +22,9 @@ from virnucpro.encoders.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.random_weights import write_random_encoder
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.encoders.sizes import shapes_of, size_named, work_of
+from virnucpro.pipeline.job import PrecisionChoice
 from virnucpro.pipeline.made_up import SIX_FRAME, made_up
-from virnucpro.pipeline.precision import PrecisionChoice, precision_on
+from virnucpro.pipeline.precision import precision_on
 from virnucpro.pipeline.torch_device import device_of, kind_of
 
 __all__ = [
@@ -220,15 +221,15 @@ def measure_encoder(
     BundleError, DeviceError, UsageError
         As `load_encoder`, `made_up` and `work_of`.
     """
-    work, place = work_of(spec), open_device(device)
+    work, torch_device = work_of(spec), open_device(device)
     batch_tokens = BATCH_TOKENS[kind_of(device)]
     sequences = made_up(_SEQUENCES, measuring.lengths).of(spec.view)
     torch.set_num_threads(measuring.threads)
-    loading = _Clock(place)
+    loading = _Clock(torch_device)
     encoder = loading.timed("load", lambda: load_encoder(spec, device, precision))
-    ceiling = GemmCeiling(work.products, batch_tokens, place, dtype_of(precision))
+    ceiling = GemmCeiling(work.products, batch_tokens, torch_device, dtype_of(precision))
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
-    course = _Course(encoder, place, sequences, batch_tokens)
+    course = _Course(encoder, torch_device, sequences, batch_tokens)
     course.run((1 - 2 * _CEILING_SHARE) * measuring.seconds, ceiling.turn)
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
     lengths = course.lengths

@@ -1,15 +1,11 @@
 """Vectors of whole sequences from one encoder: the same pipeline without windows and head."""
 
-import hashlib
-from collections.abc import Sequence
-from pathlib import Path
+import os
 
-from virnucpro.bundles.bundle import bundle_names, open_bundle
-from virnucpro.bundles.published import require_published
-from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
-from virnucpro.pipeline.job import Job
+from virnucpro.pipeline.inputs import Inputs, inputs_of
+from virnucpro.pipeline.job import Job, PrecisionChoice
+from virnucpro.pipeline.named_encoder import find_encoder
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -20,62 +16,42 @@ _ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
 
 
 def embed_job(
-    inputs: Sequence[str],
+    inputs: Inputs,
     *,
-    encoder: str,
-    precision: Precision = "fp32",
+    encoder: str | os.PathLike[str],
+    precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
-    """Say what to embed, and with which encoder.
+    """Say what to embed, and with which encoder; `virnucpro.pipeline.predict.predict` does it.
 
     Parameters
     ----------
+    inputs
+        FASTA or FASTQ files: one path or several, ``-`` for standard input.
     encoder
-        ``BUNDLE/VIEW``, or the path of published weights as `open_spec` takes it.
+        As `find_encoder` takes it.
+    precision
+        As `virnucpro.pipeline.predict.predict_job` takes it.
+    embeddings
+        ``fp16`` or ``fp32``: there is nothing else to keep.
 
     Raises
     ------
-    BundleError, UsageError
-        When there is no such encoder, or it is damaged.
+    UsageError
+        When there is no such encoder, or an option makes no sense.
+    BundleError
+        When the encoder is damaged.
     """
-    model_name, spec, fingerprint = _encoder(encoder)
+    if embeddings == "none":
+        raise UsageError("embeddings are all that embed gives: store them as fp16 or fp32")
+    found = find_encoder(encoder)
     return Job(
         command="embed",
-        inputs=tuple(inputs),
-        index=IndexSpec(kind="whole", alphabet=_ALPHABETS[spec.view]),
-        encoders=(spec,),
-        model_name=model_name,
-        model=fingerprint,
+        inputs=inputs_of(inputs),
+        index=IndexSpec(kind="whole", alphabet=_ALPHABETS[found.spec.view]),
+        encoders=(found.spec,),
+        model_name=found.name,
+        model=found.fingerprint(),
         precision=precision,
         embeddings=embeddings,
     )
-
-
-def _encoder(name: str) -> tuple[str, EncoderSpec, str]:
-    """Find an encoder: its name for people, what opens it, and its fingerprint."""
-    bundle_name, _, view = name.rpartition("/")
-    path = Path(name)
-    if name and path.exists() and bundle_name not in bundle_names():
-        spec = open_spec(path)
-        require_published(spec)
-        return spec.name, spec, _digest(spec)
-    if not bundle_name:
-        raise UsageError(
-            f"no encoder {name!r}: give BUNDLE/VIEW, such as mini/protein, a fair-esm checkpoint "
-            "(esm2_*.pt) or a DNABERT-S folder."
-        )
-    bundle = open_bundle(bundle_name)
-    for spec in bundle.encoders:
-        if view in {spec.view, spec.name}:
-            return f"{bundle.name}/{spec.view}", spec, bundle.fingerprint
-    views = ", ".join(f"{bundle_name}/{spec.view}" for spec in bundle.encoders)
-    raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
-
-
-def _digest(spec: EncoderSpec) -> str:
-    """SHA-256 over the digests of the encoder's files, by role."""
-    digest = hashlib.sha256()
-    for role in sorted(spec.files):
-        with spec.file(role).open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()

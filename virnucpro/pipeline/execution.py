@@ -19,6 +19,8 @@ class Execution:
 
     Attributes
     ----------
+    outdir
+        Folder of the run; text is taken as a path.
     devices
         As `virnucpro.runtime.devices.parse_devices` takes them.
     threads
@@ -46,3 +48,6 @@ class Execution:
     redeal: bool = True
     deadlines: Deadlines = _DEADLINES
     log_format: LogFormat = "text"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outdir", Path(self.outdir))

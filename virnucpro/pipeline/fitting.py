@@ -28,7 +28,7 @@ def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
     for device, ranks in Counter(devices).items():
-        require_room(names, shapes, job.precision, str(device), _memory(device), ranks)
+        require_room(names, shapes, job.settled_precision, str(device), _memory(device), ranks)
 
 
 def _memory(device: Device) -> int | None:

@@ -1,11 +1,13 @@
 """Windows and stop-free frames as FASTA, with the names and files of the published tool."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
+from virnucpro.pipeline.inputs import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -18,8 +20,8 @@ _COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
 
 
 def write_frames(
-    inputs: Sequence[str],
-    outdir: Path,
+    inputs: Inputs,
+    outdir: str | os.PathLike[str],
     *,
     window: int,
     tiling: Tiling,
@@ -36,15 +38,18 @@ def write_frames(
     InputError
         When an input cannot be read.
     UsageError
-        When two inputs would write the same files, or a file is there and `force` was not given.
+        When there is no input, two inputs would write the same files, or a file is there and
+        `force` was not given.
     """
-    stems = [_stem(name) for name in inputs]
+    names, folder = inputs_of(inputs), Path(outdir)
+    require_inputs(names)
+    stems = [_stem(name) for name in names]
     if repeated := {stem for stem in stems if stems.count(stem) > 1}:
         raise UsageError(
             f"several inputs would be written as {min(repeated)}_*: "
             "run them one by one into different folders."
         )
-    outdir.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     spec = IndexSpec(
         kind="frames",
         alphabet=Alphabet.NUCLEOTIDE,
@@ -52,13 +57,13 @@ def write_frames(
         tiling=tiling,
         genetic_code=genetic_code,
     )
-    outputs = [_outputs(outdir, stem, window) for stem in stems]
+    outputs = [_outputs(folder, stem, window) for stem in stems]
     if existing := [path for paths in outputs for path in paths if path.exists() and not force]:
         raise UsageError(f"{existing[0]} is there already: --force replaces it.")
-    for name, paths in zip(inputs, outputs, strict=True):
-        _remove_unfinished(outdir, paths)
-        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as folder:
-            index = build_index(Path(folder) / "index", [name], spec)
+    for name, paths in zip(names, outputs, strict=True):
+        _remove_unfinished(folder, paths)
+        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
+            index = build_index(Path(own) / "index", [name], spec)
             write_frames_files(index, *paths)
         yield from paths
 

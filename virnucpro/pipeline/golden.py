@@ -21,7 +21,8 @@ from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import BundleError
-from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
+from virnucpro.pipeline.job import PrecisionChoice
+from virnucpro.pipeline.precision import precision_on, weight_bytes
 from virnucpro.pipeline.torch_device import device_of, kind_of
 from virnucpro.sequences.translation import genetic_code, peptide, reverse_complement
 
@@ -105,15 +106,15 @@ def compare_golden(
     """
     torch.set_num_threads(threads)
     figures = [_figures(spec, _published_name(bundle, spec)) for spec in bundle.encoders]
-    place = device_of(device)
-    precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
-    vectors = [golden_vectors(spec, place, precise) for spec in bundle.encoders]
+    torch_device = device_of(device)
+    precise = precision_on(precision, kind_of(torch_device), weight_bytes(bundle.encoders))
+    vectors = [golden_vectors(spec, torch_device, precise) for spec in bundle.encoders]
     rows = []
     for spec, found, wanted in zip(bundle.encoders, vectors, figures, strict=True):
         rows += _cosines(spec, found, wanted, precise)
     known = SCORES.get(_published_head(bundle))
     if bundle.head is not None and known is not None:
-        scores = load_head(bundle.head, place).scores(torch.cat(vectors, dim=1))[:, 1]
+        scores = load_head(bundle.head, torch_device).scores(torch.cat(vectors, dim=1))[:, 1]
         rows += _scores(scores.tolist(), known, precise)
     return rows
 

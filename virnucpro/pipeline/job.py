@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.errors import UsageError
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["Job", "Reporter", "SilentReporter"]
+__all__ = ["Job", "PrecisionChoice", "Reporter", "SilentReporter"]
+
+PrecisionChoice: TypeAlias = Precision | Literal["auto"]
+
+_PRECISIONS: Final = ("auto", *get_args(Precision))
+_EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,14 @@ class Job:
         Fingerprint of the bundle, or of the one encoder's weights.
     head
         Weights of the classifier; None where vectors are all that is wanted.
+    precision
+        ``auto`` until the devices are known: `virnucpro.pipeline.predict.predict` settles it, and
+        `virnucpro.pipeline.precision.with_precision` for others.
+
+    Raises
+    ------
+    UsageError
+        When there is no such precision, or no such kind of embeddings.
     """
 
     command: str
@@ -38,8 +52,32 @@ class Job:
     head: Path | None = None
     labels: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    precision: Precision = "fp32"
+    precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype = "fp16"
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("precision", self.precision, _PRECISIONS),
+            ("kind of embeddings", self.embeddings, _EMBEDDINGS),
+        ):
+            if given not in known:
+                raise UsageError(f"no {what} {given!r}: give {', '.join(known)}")
+
+    @property
+    def settled_precision(self) -> Precision:
+        """What encoders compute with.
+
+        Raises
+        ------
+        UsageError
+            When it is ``auto`` still.
+        """
+        if self.precision == "auto":
+            raise UsageError(
+                "precision 'auto' is settled by the devices of a run: give the job that "
+                "virnucpro.pipeline.precision.with_precision makes of this one, or fp32, fp16, bf16"
+            )
+        return self.precision
 
     def parameters(self) -> dict[str, Any]:
         """List the parameters that a resume must repeat, by the names that users know."""
@@ -50,7 +88,7 @@ class Job:
             "window": self.index.window,
             "tiling": self.index.tiling,
             "genetic_code": self.index.genetic_code,
-            "precision": self.precision,
+            "precision": self.settled_precision,
             "embeddings": self.embeddings,
         }
 

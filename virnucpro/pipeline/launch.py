@@ -162,7 +162,7 @@ def rank_task_of(
         fingerprint=session.manifest.fingerprint,
         encoders=job.encoders,
         head=job.head,
-        precision=job.precision,
+        precision=job.settled_precision,
         embeddings=job.embeddings,
         unit_rows=session.manifest.units["rows"],
         unit_positions=session.manifest.units["positions"],

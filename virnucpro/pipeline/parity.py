@@ -1,5 +1,6 @@
 """A device and a precision against fp32 on the CPU, one sequence at a time."""
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,21 +12,22 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.bundles.published import require_published
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.budget import BATCH_TOKENS
-from virnucpro.encoders.registry import load_encoder, open_spec
-from virnucpro.errors import InputError
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.agreement import (
     ScoreAgreement,
     VectorAgreement,
     compare_scores,
     compare_vectors,
 )
+from virnucpro.pipeline.job import PrecisionChoice
 from virnucpro.pipeline.made_up import made_up
-from virnucpro.pipeline.precision import PrecisionChoice, precision_on, weight_bytes
+from virnucpro.pipeline.named_encoder import find_encoder
+from virnucpro.pipeline.precision import precision_on, weight_bytes
 from virnucpro.pipeline.torch_device import device_of, kind_of
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
@@ -45,6 +47,9 @@ _LONG_SHARE: Final = 8
 _QUICK: Final = ((10, "1-30"), (5, "31-120"), (1, "121-400"))
 """Items of a quick comparison, and their residues: 813 of them, for fp32 takes its time."""
 
+_MOST: Final = 100_000
+"""Items. All vectors lie in memory, twice, and the CPU takes them one by one."""
+
 FloatArray = npt.NDArray[np.float32]
 Texts = Mapping[View, Sequence[bytes]]
 
@@ -56,7 +61,7 @@ class Parity:
     Attributes
     ----------
     model
-        The bundle, or the encoder's file.
+        The bundle, or the encoder as it was asked for.
     head
         Of the classifier's scores; None where there is no classifier.
     """
@@ -87,11 +92,11 @@ class Parity:
 
 
 def parity_of_bundle(
-    name: str = "mini",
+    name: str | os.PathLike[str] = "mini",
     *,
     device: str = "auto",
     precision: PrecisionChoice = "auto",
-    fasta: str | None = None,
+    fasta: str | os.PathLike[str] | None = None,
     n_sequences: int = 64,
     threads: int = 1,
 ) -> Parity:
@@ -106,7 +111,7 @@ def parity_of_bundle(
     fasta
         Bases, cut and translated as a run does it; None for made-up items of 1 to 1,022 residues.
     n_sequences
-        How many items, of those in `fasta` some of every length.
+        How many items, of those in `fasta` some of every length; at most 100,000.
     threads
         Of the CPU. One sequence of a small encoder is slower with more than one.
 
@@ -114,25 +119,28 @@ def parity_of_bundle(
     ------
     BundleError, DeviceError, InputError
         When bundle, device or `fasta` cannot be used, or no frame in it is open.
+    UsageError
+        When there is no such bundle, or so many items are not compared.
     """
+    _require_few(n_sequences)
     torch.set_num_threads(threads)
-    bundle = open_bundle(name)
-    place = device_of(device)
-    precise = precision_on(precision, kind_of(place), weight_bytes(bundle.encoders))
+    bundle = open_bundle(os.fspath(name))
+    torch_device = device_of(device)
+    precise = precision_on(precision, kind_of(torch_device), weight_bytes(bundle.encoders))
     texts = _texts(fasta, _frames_of(bundle), n_sequences)
-    return _parity(bundle.name, bundle.encoders, bundle.head, texts, place, precise)
+    return _parity(bundle.name, bundle.encoders, bundle.head, texts, torch_device, precise)
 
 
 def parity_of_encoder(
-    path: Path,
+    name: str | os.PathLike[str],
     *,
     device: str = "auto",
     precision: PrecisionChoice = "auto",
-    fasta: str | None = None,
+    fasta: str | os.PathLike[str] | None = None,
     n_sequences: int = 64,
     threads: int = 1,
 ) -> Parity:
-    """Compare the vectors of published weights, as `open_spec` takes them; see `parity_of_bundle`.
+    """Compare the vectors of one encoder, as `find_encoder` takes it; see `parity_of_bundle`.
 
     Sequences of `fasta` are taken whole, bases or residues as the encoder reads them.
 
@@ -141,14 +149,16 @@ def parity_of_encoder(
     BundleError, DeviceError, InputError
         When encoder, device or `fasta` cannot be used, when a file bears a published name and has
         other content, or no sequence has a letter.
+    UsageError
+        When there is no such encoder, or so many items are not compared.
     """
+    _require_few(n_sequences)
     torch.set_num_threads(threads)
-    spec, place = open_spec(path), device_of(device)
-    require_published(spec)
-    precise = precision_on(precision, kind_of(place), weight_bytes([spec]))
+    spec, torch_device = find_encoder(name).spec, device_of(device)
+    precise = precision_on(precision, kind_of(torch_device), weight_bytes([spec]))
     alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
     texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)
-    return _parity(str(path), [spec], None, texts, place, precise)
+    return _parity(os.fspath(name), [spec], None, texts, torch_device, precise)
 
 
 def quick_parity(
@@ -199,6 +209,11 @@ def _parity(
     )
 
 
+def _require_few(n: int) -> None:
+    if not 1 <= n <= _MOST:
+        raise UsageError(f"{n:,} sequences are not compared: give from 1 to {_MOST:,}")
+
+
 def _frames_of(bundle: Bundle) -> IndexSpec:
     return IndexSpec(
         kind="frames",
@@ -209,12 +224,12 @@ def _frames_of(bundle: Bundle) -> IndexSpec:
     )
 
 
-def _texts(fasta: str | None, spec: IndexSpec, n: int) -> Texts:
+def _texts(fasta: str | os.PathLike[str] | None, spec: IndexSpec, n: int) -> Texts:
     """Find `n` items of all lengths, as each kind of encoder reads them."""
     if fasta is None:
         return _of_all_lengths(n)
     with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
-        index = build_index(Path(folder) / "index", [fasta], spec)
+        index = build_index(Path(folder) / "index", [os.fspath(fasta)], spec)
         if not index.n_rows:
             raise InputError(
                 f"{fasta}: holds no sequence that an encoder could read (no letter, or a stop in "
@@ -290,10 +305,10 @@ def _scores(
     precision: Precision,
 ) -> ScoreAgreement:
     found, wanted = (
-        load_head(head, place)
-        .scores(torch.from_numpy(np.concatenate(vectors, 1)).to(place))
+        load_head(head, on)
+        .scores(torch.from_numpy(np.concatenate(vectors, 1)).to(on))
         .cpu()
         .numpy()
-        for vectors, place in zip(zip(*pairs, strict=True), (device, "cpu"), strict=True)
+        for vectors, on in zip(zip(*pairs, strict=True), (device, "cpu"), strict=True)
     )
     return compare_scores(found, wanted, precision)

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.memory_needed import bytes_of
 from virnucpro.encoders.sizes import shapes_of
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.job import Job, Reporter, SilentReporter
+from virnucpro.pipeline.job import Job, PrecisionChoice, Reporter, SilentReporter
 from virnucpro.pipeline.manifest import is_manifest, read_manifest
 from virnucpro.pipeline.trial import try_bf16
 from virnucpro.run_dir import RunDirectory
@@ -17,14 +17,11 @@ from virnucpro.runtime.cpu_facts import cpu_flags
 from virnucpro.runtime.devices import parse_devices
 
 __all__ = [
-    "PrecisionChoice",
     "default_precision",
     "precision_on",
     "weight_bytes",
     "with_precision",
 ]
-
-PrecisionChoice: TypeAlias = Precision | Literal["auto"]
 
 _LARGE: Final = 100_000_000
 """Bytes of weights, at fp32, from which on half precision is worth its rounding."""
@@ -70,17 +67,13 @@ def precision_on(choice: PrecisionChoice, kind: Literal["cpu", "cuda"], n_bytes:
     return default_precision(kind, cpu_flags(), n_bytes)
 
 
-def with_precision(
-    job: Job,
-    choice: PrecisionChoice,
-    execution: Execution,
-    reporter: Reporter | None = None,
-) -> Job:
-    """Settle the precision of a job: part of what a resume must repeat, once it is settled.
+def with_precision(job: Job, execution: Execution, reporter: Reporter | None = None) -> Job:
+    """Settle the precision of a job that leaves it open; give any other job as it is.
 
-    ``auto`` is that of the run which is gone on with, whatever devices it has now; else what suits
-    the devices. bf16 on a CPU is held against fp32 first, see `try_bf16`, unless there is a run
-    that nobody goes on with: whoever opens that folder refuses it.
+    Once settled, it is part of what a resume must repeat. ``auto`` is that of the run which is gone
+    on with, whatever devices it has now; else what suits the devices. bf16 on a CPU is held against
+    fp32 first, see `try_bf16`, unless there is a run that nobody goes on with: whoever opens that
+    folder refuses it.
 
     Raises
     ------
@@ -91,13 +84,14 @@ def with_precision(
     WorkerError
         When bf16 is to be tried and the encoders cannot be computed with at all.
     """
+    if job.precision != "auto":
+        return job
     run = RunDirectory(execution.outdir)
     there = run.run_json.is_file() and is_manifest(run.run_json)
-    if choice == "auto" and execution.resume and there:
+    if execution.resume and there:
         return replace(job, precision=read_manifest(run).parameters["precision"])
     kind = parse_devices(execution.devices, os.environ)[0].kind
-    precision = precision_on(choice, kind, weight_bytes(job.encoders))
-    to_be_tried = choice == "auto" and (kind, precision) == ("cpu", "bf16")
-    if to_be_tried and (execution.force or not there):
+    precision = precision_on("auto", kind, weight_bytes(job.encoders))
+    if (kind, precision) == ("cpu", "bf16") and (execution.force or not there):
         precision = try_bf16(job, execution, reporter or SilentReporter())
     return replace(job, precision=precision)

@@ -1,15 +1,16 @@
 """The whole job: sequences in, one answered row for each of them out."""
 
-from collections.abc import Sequence
+import os
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.base import Precision
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.fitting import refuse_what_does_not_fit
-from virnucpro.pipeline.job import Job, Reporter, SilentReporter
+from virnucpro.pipeline.inputs import Inputs, inputs_of, require_inputs
+from virnucpro.pipeline.job import Job, PrecisionChoice, Reporter, SilentReporter
 from virnucpro.pipeline.launch import compute_missing
 from virnucpro.pipeline.outputs import Outcome, write_outputs
+from virnucpro.pipeline.precision import with_precision
 from virnucpro.pipeline.rank_task import EmbeddingsDtype
 from virnucpro.pipeline.ranks import devices_of
 from virnucpro.pipeline.session import open_session
@@ -22,25 +23,34 @@ __all__ = ["predict", "predict_job"]
 
 
 def predict_job(
-    inputs: Sequence[str],
+    inputs: Inputs,
     *,
-    bundle: str = "mini",
+    bundle: str | os.PathLike[str] = "mini",
     window: int | None = None,
     tiling: Tiling | None = None,
     genetic_code: int | None = None,
-    precision: Precision = "fp32",
+    precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
     """Say what to predict, with the bundle's own window, tiling and genetic code where none given.
+
+    Parameters
+    ----------
+    inputs
+        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+    bundle
+        As `open_bundle` takes it.
+    precision
+        ``auto`` is settled by the devices and the run, as the command does it, in `predict`.
 
     Raises
     ------
     BundleError
         When the bundle is missing or damaged: every file of it is verified.
     UsageError
-        When the bundle has no classifier.
+        When there is no such bundle, it has no classifier, or an option makes no sense.
     """
-    opened = open_bundle(bundle)
+    opened = open_bundle(os.fspath(bundle))
     if opened.head is None:
         raise UsageError(
             f"{bundle}: holds encoders and no classifier. Take its vectors by virnucpro embed "
@@ -48,7 +58,7 @@ def predict_job(
         )
     return Job(
         command="predict",
-        inputs=tuple(inputs),
+        inputs=inputs_of(inputs),
         index=IndexSpec(
             kind="frames",
             alphabet=Alphabet.NUCLEOTIDE,
@@ -87,12 +97,14 @@ def predict(
 
     Raises
     ------
-    InputError, RunError, DeviceError
-        Before anything is computed.
+    UsageError, InputError, RunError, DeviceError
+        Before anything is computed; UsageError where there is no input, too.
     WorkerError
         When every rank failed and nothing was computed.
     """
+    require_inputs(job.inputs)
     reporter = reporter or SilentReporter()
+    job = with_precision(job, execution, reporter)
     devices = devices_of(job, execution)
     refuse_what_does_not_fit(job, devices)
     with open_session(job, execution, reporter, devices[0].kind) as session:

@@ -18,7 +18,9 @@ def devices_of(job: "Job", execution: Execution) -> list[Device]:
     """Read ``--devices``, one device a rank, as `devices_for` does for the encoders of a job."""
     from virnucpro.encoders.sizes import shapes_of  # noqa: PLC0415 - imports NumPy
 
-    return devices_for(execution, memory_wanted(shapes_of(*job.encoders), job.precision, "cpu"))
+    return devices_for(
+        execution, memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
+    )
 
 
 def devices_for(execution: Execution, rank_bytes: int) -> list[Device]:

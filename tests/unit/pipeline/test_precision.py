@@ -1,5 +1,5 @@
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -70,25 +70,25 @@ def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wante
 
 def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
-    job = predict_job([EXAMPLE])
+    job = predict_job([EXAMPLE], precision="auto")
     first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
-    settled = with_precision(job, "auto", first)
+    settled = with_precision(job, first)
     with open_session(settled, first, SilentReporter()) as session:
         assert session.manifest.parameters["precision"] == "fp16"
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
-    assert with_precision(job, "auto", first).precision == "fp16"
-    assert with_precision(job, "bf16", first).precision == "bf16"
+    assert with_precision(job, first).precision == "fp16"
+    assert with_precision(replace(job, precision="bf16"), first).precision == "bf16"
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
-    assert with_precision(job, "auto", anew).precision == "fp32"
+    assert with_precision(job, anew).precision == "fp32"
 
 
 def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypatch):
     assert precision_of_runs(tmp_path / "none") is None
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
-    job = predict_job([EXAMPLE])
+    job = predict_job([EXAMPLE], precision="auto")
     first = Execution(tmp_path / "out" / "sub" / "b.fa", devices="cpu:1")
     first.outdir.parent.mkdir(parents=True)
-    with open_session(with_precision(job, "auto", first), first, SilentReporter()):
+    with open_session(with_precision(job, first), first, SilentReporter()):
         pass
     (tmp_path / "out" / "a.fa").mkdir()
     (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
@@ -102,7 +102,7 @@ def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypa
 def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
     (tmp_path / "file").write_text("")
     execution = Execution(tmp_path / "file", devices="cpu", resume=True)
-    assert with_precision(predict_job([EXAMPLE]), "auto", execution).precision == "fp32"
+    assert with_precision(predict_job([EXAMPLE], precision="auto"), execution).precision == "fp32"
 
 
 def test_the_command_line_settles_it(tmp_path, monkeypatch):

@@ -91,7 +91,7 @@ from virnucpro.runtime import cpu_facts
 cpu_facts._CPUINFO, precision._LARGE = Path({str(amx)!r}), 1
 execution = Execution(Path({str(tmp_path / "run")!r}), devices="cpu:1", threads=1)
 reporter = CommandReporter(execution.outdir, None, quiet=False)
-job = precision.with_precision(predict_job([{EXAMPLE!r}]), "auto", execution, reporter)
+job = precision.with_precision(predict_job([{EXAMPLE!r}], precision="auto"), execution, reporter)
 print(job.precision, "torch" in sys.modules, execution.outdir.exists())
 """
     done = subprocess.run(
@@ -121,17 +121,17 @@ def test_an_instruction_that_is_missing_ends_the_trial_alone(
 ):
     monkeypatch.setattr(trial, "hold_against_fp32", coordinator_workers.meet_an_unknown_instruction)
     heard = Heard()
-    job = embed_job([EXAMPLE], encoder=str(wild))
-    settled = with_precision(job, "auto", on_one_cpu(tmp_path / "run"), heard)
+    job = embed_job([EXAMPLE], encoder=wild, precision="auto")
+    settled = with_precision(job, on_one_cpu(tmp_path / "run"), heard)
     assert settled.precision == "fp32"
     assert "could not be computed on this CPU (killed by SIGILL" in heard.warnings[0]
 
 
 def test_weights_that_nobody_can_read_are_no_reason_to_take_fp32(tmp_path, wild):
-    job = embed_job([EXAMPLE], encoder=str(wild))
+    job = embed_job([EXAMPLE], encoder=wild, precision="auto")
     wild.write_bytes(wild.read_bytes()[:5000])
     with pytest.raises(WorkerError, match=r"BundleError: .*wild\.pt"):
-        with_precision(job, "auto", on_one_cpu(tmp_path / "run"))
+        with_precision(job, on_one_cpu(tmp_path / "run"))
 
 
 def test_without_memory_for_fp32_bf16_is_taken_and_a_launch_says_so(tmp_path, monkeypatch, capsys):
@@ -156,9 +156,9 @@ def test_a_run_that_is_there_already_is_no_reason_to_try(tmp_path):
     nothing.write_text(">a\nAC\n")
     command = ["predict", str(nothing), "-o", str(run), "-q", "--devices", "cpu:1"]
     assert main([*command, "--precision", "fp16"]) == 0
-    heard, job = Heard(), predict_job([str(nothing)])
-    with_precision(job, "auto", on_one_cpu(run), heard)  # refused by whoever opens it
-    resumed = with_precision(job, "auto", on_one_cpu(run, resume=True), heard)
+    heard, job = Heard(), predict_job(nothing, precision="auto")
+    with_precision(job, on_one_cpu(run), heard)  # refused by whoever opens it
+    resumed = with_precision(job, on_one_cpu(run, resume=True), heard)
     assert (resumed.precision, heard.stages) == ("fp16", [])
 
 
