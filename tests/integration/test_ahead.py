@@ -84,15 +84,8 @@ def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orph
     dice = random.Random(turn)
     for number in range(25):
         signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-        command = [
-            "predict",
-            EXAMPLE,
-            "-q",
-            "--devices",
-            "cpu:2",
-            "-o",
-            str(tmp_path / str(number)),
-        ]
+        folder = str(tmp_path / f"run-{number}")
+        command = ["predict", EXAMPLE, "-q", "--devices", "cpu:2", "-o", folder]
         process = subprocess.Popen(
             [sys.executable, "-m", "virnucpro", *command],
             stderr=subprocess.PIPE,
