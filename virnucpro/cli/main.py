@@ -21,7 +21,7 @@ from virnucpro.cli import (
 )
 from virnucpro.cli.advice import advice_for
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.errors import InputError, UsageError, VirnucproError
+from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
 __all__ = ["main"]
@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     except VirnucproError as error:
         cause = error.__cause__
-        # an input that is not there is named already; the system's advice is on folders of output
-        if isinstance(error, InputError) and isinstance(cause, FileNotFoundError):
+        # what is not there to be read is named already; the system's advice is on folders of output
+        if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
         _complain(error, _advice(cause, arguments) if isinstance(cause, OSError) else None)
         return ExitCode.FAILED

@@ -25,12 +25,20 @@ def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
         ["bundle", "verify", "mini", "--golden", "--device", "bogus"],
         ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
+        *(
+            [*command, "-e", name]
+            for command in (["embed", "x.fa", "-o", "nowhere"], ["parity"])
+            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "nosuch/protein", "mini/rna")
+        ),
+        ["parity", "-n", "99999999999999"],
+        ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
     ],
 )
 def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, capsys):
     assert main(command) == 64
     told = capsys.readouterr().err
     assert told.startswith("virnucpro: error: ")
+    assert told.count("\n") == 1
     assert len(told) < 300
 
 
@@ -60,6 +68,13 @@ def test_an_input_that_is_not_there_is_named_and_that_is_all(
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "check the name" in told
+
+
+def test_a_folder_that_is_no_bundle_is_told_without_advice_on_outputs(tmp_path, capsys):
+    assert main(["predict", "x.fa", "-o", str(tmp_path / "run"), "-b", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert "A bundle is a folder with a bundle.json" in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", ["", "none/mini.tar"])

@@ -115,6 +115,15 @@ def test_another_file_under_a_published_name_is_refused_as_embed_refuses_it(
     assert "give a model of your own another file name" in said
 
 
+def test_an_encoder_of_a_bundle_is_named_as_embed_names_it(tmp_path):
+    proteins = tmp_path / "proteins.fa"
+    proteins.write_text(">a\nMKLV\n>b\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
+    found = parity_of_encoder("mini/protein", device="cpu", fasta=proteins)
+    assert found.agrees
+    assert found.model == "mini/protein"
+    assert [(one.encoder, one.n) for one in found.encoders] == [("mini-esm2", 2)]
+
+
 def test_what_is_compared_on_the_cpu_at_fp32_is_said_in_the_help(capsys):
     with pytest.raises(SystemExit):
         main(["parity", "--help"])
