@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 PLAN = json.loads(sys.argv[1])
@@ -107,7 +108,7 @@ def arm_poison(encoder):
 def rows_of(packed):
     """Give the tokens of each sequence of a batch."""
     starts = packed.offsets.tolist()
-    return [packed.tokens[a:b].numpy() for a, b in zip(starts, starts[1:], strict=False)]
+    return [packed.tokens[a:b].numpy() for a, b in pairwise(starts)]
 
 
 def run_rank(rank, *arguments):
