@@ -220,9 +220,8 @@ def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_copy_from_a_gpu_is_waited_for_alone():
-    vectors = torch.arange(12, dtype=torch.float32, device="cuda").view(3, 4)
+def test_a_copy_from_a_gpu_is_waited_for_alone(gpu):
+    vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
     fetch = unit_pass.fetching(vectors)
     torch.cuda._sleep(2_000_000_000)  # cycles: about a second of the queue behind it
     assert torch.equal(fetch(), torch.arange(12, dtype=torch.float32).view(3, 4))
@@ -544,7 +543,7 @@ def test_on_a_gpu_a_budget_is_found_by_trial_once(task, index, memory):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.usefixtures("gpu")
 def test_a_gpu_that_runs_out_of_memory_for_real(task):
     encoders = {
         device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
