@@ -123,6 +123,32 @@ def test_what_half_precision_cannot_hold_is_taken_from_fp32(
     assert "rows not finite in their batch, computed again alone at fp32" in logs
 
 
+def test_what_only_fp16_cannot_store_is_told_with_the_way_to_keep_it(
+    one_with_tryptophan, bundle_with, virnucpro, tables, tmp_path
+):
+    def change(content):
+        tensors = load(content)
+        tensors["emb_layer_norm_after.weight"][0] = 1e6
+        return save(tensors)
+
+    model, run = f"{bundle_with('protein.safetensors', change)}/protein", tmp_path / "run"
+    proteins = tmp_path / "proteins.faa"
+    proteins.write_text(">a\nMKLVWW\n>b\n\n>c\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
+    command = ("embed", proteins, "-e", model, "--devices", "cpu:1", "-q", "-o")
+    done = virnucpro(*command, run)
+    assert done.returncode == 2, done.stderr
+    aside = tables(run / "quarantine.tsv")
+    assert {row["reason"] for row in aside} == {"overflow"}
+    assert all("(a new run with --embeddings fp32 keeps it)" in row["evidence"] for row in aside)
+    (told,) = done.stderr.splitlines()
+    assert told.startswith("[virnucpro] warning: 2 rows have no numbers, and a resume gives them")
+    assert told.endswith(
+        " 2 of them are too large for fp16: a new run with --embeddings fp32 keeps them."
+    )
+    kept = virnucpro(*command, tmp_path / "kept", "--embeddings", "fp32")
+    assert (kept.returncode, kept.stderr) == (0, "")
+
+
 FULL = """
 import sys
 

@@ -76,10 +76,7 @@ class CommandReporter:
                 f"listed in {outcome.root / 'missing.tsv'}. Repeat the command with --resume."
             )
         if outcome.rows_quarantined:
-            self.warn(
-                f"{outcome.rows_quarantined:,} rows have no numbers and never will, "
-                f"listed in {outcome.root / 'quarantine.tsv'}."
-            )
+            self.warn(_given_up(outcome))
         if outcome.again:
             self.warn(_again(outcome))
 
@@ -189,6 +186,20 @@ def _summary(outcome: "Outcome") -> Iterator[str]:
     if outcome.calls:
         yield "calls: " + ", ".join(f"{count:,} {name}" for name, count in outcome.calls.items())
     yield f"written: {outcome.main_output}"
+
+
+def _given_up(outcome: "Outcome") -> str:
+    """Say how many rows have no numbers for good, and of how many another run would have some."""
+    text = (
+        f"{outcome.rows_quarantined:,} rows have no numbers, and a resume gives them none: "
+        f"{outcome.root / 'quarantine.tsv'} says why."
+    )
+    if not outcome.rows_overflowing:
+        return text
+    return (
+        f"{text} {outcome.rows_overflowing:,} of them are too large for fp16: a new run with "
+        "--embeddings fp32 keeps them."
+    )
 
 
 def _again(outcome: "Outcome") -> str:

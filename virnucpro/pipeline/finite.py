@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.store.segment import finite_rows
 
-__all__ = ["RowNumbers", "problems"]
+__all__ = ["OVERFLOW", "RowNumbers", "problems"]
+
+OVERFLOW: Final = "overflow"
+"""The reason of a row that is finite, but not as fp16: kept as fp32, it has numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,8 @@ def problems(numbers: RowNumbers) -> dict[int, str]:
         for row in _not_finite(numbers.stored, found):
             largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
             found[row] = (
-                f"overflow: its vector overflows the {numbers.stored.dtype} that it is stored in: "
-                f"the largest number is {largest:.3g}"
+                f"{OVERFLOW}: its vector has numbers up to {largest:.3g}, more than "
+                f"{numbers.stored.dtype} stores (a new run with --embeddings fp32 keeps it)"
             )
     if numbers.scores is not None:
         for row in _not_finite(numbers.scores, found):

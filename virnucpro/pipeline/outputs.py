@@ -15,6 +15,7 @@ from virnucpro.classify.consensus import (
     call_records,
     call_windows,
 )
+from virnucpro.pipeline.finite import OVERFLOW
 from virnucpro.pipeline.job import Reporter
 from virnucpro.pipeline.manifest import Launch
 from virnucpro.pipeline.session import Session
@@ -48,6 +49,8 @@ class Outcome:
         Number of records by call; empty for a run without a classifier.
     rows_missing, rows_quarantined
         Rows without numbers: a resume computes the former, never the latter.
+    rows_overflowing
+        Those of the quarantined that a new run has numbers of, if it keeps embeddings as fp32.
     main_output
         The file to open first.
     precision
@@ -62,6 +65,7 @@ class Outcome:
     calls: dict[str, int]
     rows_missing: int
     rows_quarantined: int
+    rows_overflowing: int
     main_output: Path
     precision: str
     again: dict[str, int]
@@ -159,6 +163,9 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
         calls=_tally(records.call, CALL_NAMES) if predicts else {},
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
+        rows_overflowing=sum(
+            why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
+        ),
         main_output=session.run.predictions if predicts else session.run.sequences,
         precision=session.manifest.parameters["precision"],
         again=_rows_again(session.manifest.launches),

@@ -443,8 +443,8 @@ def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "overflow: its vector overflows the float16 that it is stored in: the largest number is "
-        "1e+06, in a batch and alone"
+        "overflow: its vector has numbers up to 1e+06, more than float16 stores (a new run with "
+        "--embeddings fp32 keeps it), in a batch and alone"
     )
 
 
