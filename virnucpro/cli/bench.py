@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +77,18 @@ def _run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
     )
     if arguments.bundle is None:
-        figures = [measure_model(arguments.model, measuring)]
+        figures = [measure_model(arguments.model, measuring, _say)]
     else:
-        figures = measure_bundle(arguments.bundle, measuring)
+        figures = measure_bundle(arguments.bundle, measuring, _say)
     if arguments.json:
         print(json.dumps([one.as_dict() for one in figures], indent=2))
     else:
         print("\n\n".join(_as_text(one) for one in figures))
     return ExitCode.OK
+
+
+def _say(text: str) -> None:
+    print(f"[virnucpro] {text}", file=sys.stderr, flush=True)
 
 
 def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:
@@ -119,11 +124,13 @@ def _as_text(figures: "EncoderFigures") -> str:
             for stage, spent in figures.seconds.items()
         ),
     ]
+    room = figures.batches * figures.batch_tokens
+    longer = ", or of one sequence that is longer" if figures.tokens > room else ""
     title = f"{figures.encoder} on {figures.device}, {figures.precision}{threads}"
     what = (
         f"lengths {figures.lengths}: {_counted(figures.sequences, 'sequence')}, "
         f"{_counted(figures.tokens, 'token')} in {_counted(figures.batches, 'batch', 'batches')} "
-        f"of up to {figures.batch_tokens:,} ({figures.unused:.1%} left unused), each done "
+        f"of up to {figures.batch_tokens:,}{longer} ({figures.unused:.1%} left unused), each done "
         f"{'once' if once else f'{figures.turns:,} times or more'}"
     )
     return "\n".join([title, what, *aligned(rows, right={1})])

@@ -56,6 +56,10 @@ _CEILING_SHARE: Final = 0.1
 Result = TypeVar("Result")
 
 
+def _untold(_: str) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measuring:
     """What to measure, and how long.
@@ -162,8 +166,15 @@ class EncoderFigures:
         }
 
 
-def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
+def measure_model(
+    name: str, measuring: Measuring, tell: Callable[[str], None] = _untold
+) -> EncoderFigures:
     """Measure random weights of a published size; they are written to a temporary folder.
+
+    Parameters
+    ----------
+    tell
+        Hears what is done next, some of which takes minutes.
 
     Raises
     ------
@@ -175,12 +186,15 @@ def measure_model(name: str, measuring: Measuring) -> EncoderFigures:
     shapes = list(size_named(name).tensor_shapes().values())
     device, precision = _place({name: shapes}, measuring)
     with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
+        tell(f"writing random weights of {name}")
         spec = write_random_encoder(Path(folder), name)
-        return measure_encoder(spec, measuring, device, precision)
+        return measure_encoder(spec, measuring, device, precision, tell)
 
 
-def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
-    """Measure each encoder of a bundle.
+def measure_bundle(
+    name: str, measuring: Measuring, tell: Callable[[str], None] = _untold
+) -> list[EncoderFigures]:
+    """Measure each encoder of a bundle; see `measure_model`.
 
     Raises
     ------
@@ -191,7 +205,7 @@ def measure_bundle(name: str, measuring: Measuring) -> list[EncoderFigures]:
     """
     encoders = open_bundle(name).encoders
     device, precision = _place({spec.name: shapes_of(spec) for spec in encoders}, measuring)
-    return [measure_encoder(spec, measuring, device, precision) for spec in encoders]
+    return [measure_encoder(spec, measuring, device, precision, tell) for spec in encoders]
 
 
 def _place(
@@ -208,7 +222,11 @@ def _place(
 
 
 def measure_encoder(
-    spec: EncoderSpec, measuring: Measuring, device: str, precision: Precision
+    spec: EncoderSpec,
+    measuring: Measuring,
+    device: str,
+    precision: Precision,
+    tell: Callable[[str], None] = _untold,
 ) -> EncoderFigures:
     """Load an encoder, and let it encode made-up sequences.
 
@@ -225,8 +243,10 @@ def measure_encoder(
     batch_tokens = BATCH_TOKENS[kind_of(device)]
     sequences = made_up(_SEQUENCES, measuring.lengths).of(spec.view)
     torch.set_num_threads(measuring.threads)
+    tell(f"loading {spec.name} on {device}, {precision}")
     loading = _Clock(torch_device)
     encoder = loading.timed("load", lambda: load_encoder(spec, device, precision))
+    tell(f"measuring {spec.name} for {measuring.seconds:g} s, or as long as a batch takes")
     ceiling = GemmCeiling(work.products, batch_tokens, torch_device, dtype_of(precision))
     ceiling.measure(_CEILING_SHARE * measuring.seconds)
     course = _Course(encoder, torch_device, sequences, batch_tokens)
