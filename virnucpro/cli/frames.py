@@ -16,13 +16,14 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "frames",
         help="windows and stop-free frames as FASTA",
         description="Write, for each input file, DIR/{stem}_chunked{L}.fa (windows), "
-        "{stem}_identified_nucleotide.fa and {stem}_identified_protein.faa (stop-free frames).",
+        "{stem}_identified_nucleotide.fa and {stem}_identified_protein.faa (stop-free frames); L is "
+        "the length of a window.",
     )
     add_input_argument(parser)
     parser.add_argument(
         "-o", "--outdir", type=Path, required=True, metavar="DIR", help="folder for the files"
     )
-    add_tiling_options(parser)
+    add_tiling_options(parser, default="%(default)s")
     parser.add_argument("--force", action="store_true", help="replace files that are there")
     parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
 

@@ -32,10 +32,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser = commands.add_parser(
         "launch",
         help="many files over the devices, a run folder each",
-        description="Have every file of a folder done by workers that stay, one a device: what "
-        "becomes of DIR/a.fa lies in OUT/a.fa, the table of all files in OUT/launch.tsv and "
-        "launch.json. Repeated, it goes on where it was: what is done is not done again. Exit "
-        "code 0: all done; 2: some files failed, or are partial; 1: nothing could be done.",
+        description="Have every file of a folder done by workers that load the encoders once, "
+        "one a device: the run of DIR/a.fa lies in OUT/a.fa, the table of all files in "
+        "OUT/launch.tsv and launch.json. The same command again goes on where the last one ended. "
+        "Exit code 0: all done; 2: some files failed, or are partial; 1: nothing could be done.",
     )
     parser.add_argument(
         "--input-dir", type=Path, required=True, metavar="DIR", help="folder of the files"
@@ -81,43 +81,53 @@ def _add_course_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=3,
         metavar="N",
-        help="how often a file is begun whose workers die; default: %(default)s",
+        help="how often a file is begun that kills its workers or hangs them; default: %(default)s",
     )
     parser.add_argument(
         "--file-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="longest time for a file: one that exceeds it has failed; default: none",
+        help="longest time for a file: one that takes longer has failed; default: none",
     )
     parser.add_argument(
         "--start-timeout",
         type=seconds,
         default=Execution(Path()).deadlines.start,
         metavar="SECONDS",
-        help="longest time of a worker from its start to its first file: one that exceeds it is "
+        help="longest time of a worker from its start to its first file: one that takes longer is "
         "given up, and the others do its work; default: %(default)g",
     )
     parser.add_argument(
         "--progress-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="longest time of a worker within a file from one word of progress to the next: one "
-        "that exceeds it hangs, and its file is begun again; default: what the worker says of "
-        f"itself, virnucpro.predict {Execution(Path()).deadlines.progress:g}, from one batch to "
+        help="longest time of a worker from one sign of progress within a file to the next: one "
+        "that takes longer counts as hanging, and its file is begun again; default: the worker's "
+        f"own, for virnucpro.predict {Execution(Path()).deadlines.progress:g} from one batch to "
         "the next",
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on with what is in OUT, as is done anyway"
+        "--resume", action="store_true", help="changes nothing: a launch goes on with OUT anyway"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
 def _add_worker_options(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("for virnucpro.predict, as virnucpro predict takes them")
-    job.add_argument("-b", "--bundle", metavar="NAME", help="encoders and classifier")
+    job.add_argument(
+        "-b", "--bundle", metavar="NAME", help="encoders and classifier; default: mini"
+    )
     add_tiling_options(job)
-    job.add_argument("--precision", choices=("auto", "fp32", "fp16", "bf16"))
-    job.add_argument("--embeddings", choices=("fp16", "fp32", "none"))
+    job.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "fp16", "bf16"),
+        help="numbers that the encoders compute with; default: auto",
+    )
+    job.add_argument(
+        "--embeddings",
+        choices=("fp16", "fp32", "none"),
+        help="numbers that embeddings.h5 stores; default: fp16",
+    )
     other = parser.add_argument_group("for other workers")
     other.add_argument(
         "--set",

@@ -31,6 +31,8 @@ _COMMANDS = (predict, embed, launch, frames, status, verify, aggregate, bundle, 
 _EPILOG = """\
 exit codes: 0 all sequences answered | 1 failed | 2 partial, see missing.tsv and quarantine.tsv |
 64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: go on with --resume
+
+virnucpro COMMAND --help tells of one command
 """
 
 

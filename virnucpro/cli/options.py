@@ -60,8 +60,9 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         "--devices",
         default="auto",
         metavar="LIST",
-        help="auto (all GPUs that this process sees, else a CPU rank for each thread), "
-        "0,1 (those GPUs), cpu:2 (two CPU ranks); default: %(default)s",
+        help="what to compute on, one process (a rank) each: auto (all GPUs that this process "
+        "sees, else a CPU rank for each thread, as far as memory goes), 0,1 (those GPUs), cpu:2 "
+        "(two CPU ranks); default: %(default)s",
     )
     parser.add_argument(
         "-t",
@@ -80,6 +81,13 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="remove the run in DIR and start anew"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default=Execution(Path()).log_format,
+        help="what ranks and coordinator did: in DIR/logs/*.log for people, or *.jsonl for "
+        "programs; default: %(default)s",
+    )
     _add_supervision_options(parser)
 
 
@@ -92,12 +100,13 @@ def _add_supervision_options(parser: argparse.ArgumentParser) -> None:
         type=_not_negative,
         default=default.restarts.max_restarts,
         metavar="N",
-        help="restarts of a rank that lead nowhere, before it is given up; default: %(default)s",
+        help="how often a rank that gets no further is started again before it is given up; "
+        "default: %(default)s",
     )
     group.add_argument(
         "--no-redeal",
         action="store_true",
-        help="leave the sequences of a rank that is given up to --resume, not to the other ranks",
+        help="leave what a rank that is given up has not done to --resume, not to the other ranks",
     )
     for name, limit, what in (
         ("start", default.deadlines.start, "from its start to its first batch"),
@@ -108,15 +117,9 @@ def _add_supervision_options(parser: argparse.ArgumentParser) -> None:
             type=seconds,
             default=limit,
             metavar="SECONDS",
-            help=f"longest time of a rank {what}: one that exceeds it hangs, and is started "
-            "again; default: %(default)g",
+            help=f"longest time of a rank {what}: one that takes longer counts as hanging and is "
+            "started again; default: %(default)g",
         )
-    group.add_argument(
-        "--log-format",
-        choices=("text", "json"),
-        default=default.log_format,
-        help="how logs/ tells what ranks and coordinator did; default: %(default)s",
-    )
 
 
 def _not_negative(text: str) -> int:
@@ -140,17 +143,18 @@ def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[st
         "--precision",
         choices=_PRECISIONS,
         default="auto",
-        help="numbers that the encoders compute with; auto: those of the run where one is gone on "
-        "with, fp32 for small encoders, and for large ones fp16 on a GPU and bf16 on a CPU that "
-        "multiplies matrices of it (AMX), where 16 made-up sequences agree with fp32 on it: a new "
-        "run reads the weights twice more for that. A choice of yours is taken as it is. Default: "
-        "%(default)s",
+        help="numbers that the encoders compute with; auto: with --resume those of the run, else "
+        "fp32 for small encoders, and for large ones fp16 on a GPU, bf16 on a CPU that multiplies "
+        "matrices of it (AMX) if 16 made-up sequences agree with fp32 there (for which a new run "
+        "reads the weights twice more), fp32 on other CPUs. Any other choice is taken as it is. "
+        "Default: %(default)s",
     )
+    none = "; none: there is no such file" * ("none" in embeddings)
     parser.add_argument(
         "--embeddings",
         choices=embeddings,
         default="fp16",
-        help="numbers that embeddings.h5 holds; default: %(default)s",
+        help=f"numbers that embeddings.h5 stores{none}; default: %(default)s",
     )
 
 
@@ -160,15 +164,15 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         metavar="NAME",
-        help="torch's name of it: cpu, cuda, cuda:1; auto: the first GPU where there is one, else "
-        "the CPU; default: %(default)s",
+        help="torch's name of a device: cpu, cuda, cuda:1; auto: the first GPU where there is one, "
+        "else the CPU; default: %(default)s",
     )
     parser.add_argument(
         "--precision",
         choices=_PRECISIONS,
         default="auto",
-        help="numbers to compute with; auto: what a run takes on this device, bf16 that is yet to "
-        "be held against fp32 included; default: %(default)s",
+        help="numbers to compute with; auto: what a run takes on this device, on a CPU with AMX "
+        "bf16 without a trial; default: %(default)s",
     )
     parser.add_argument(
         "-t",
@@ -176,20 +180,28 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         type=cpu_threads,
         default=1,
         metavar="N",
-        help="CPU threads; more of them are worth it with large encoders; default: %(default)s",
+        help="CPU threads; more than one pays off with large encoders alone; default: %(default)s",
     )
 
 
-def add_tiling_options(parser: "argparse._ActionsContainer") -> None:
-    """Add how records are cut into windows and translated."""
-    parser.add_argument("--window", type=positive, metavar="BASES", help="length of a window")
+def add_tiling_options(parser: "argparse._ActionsContainer", default: str = "the bundle's") -> None:
+    """Add how records are cut into windows and translated; `default` is for people."""
+    parser.add_argument(
+        "--window",
+        type=positive,
+        metavar="BASES",
+        help=f"length of a window; default: {default}",
+    )
     parser.add_argument(
         "--tiling",
         choices=("published", "even"),
-        help="how windows are laid: as the published tool does, or evenly",
+        help=f"how windows are laid: as the published tool does, or evenly; default: {default}",
     )
     parser.add_argument(
-        "--genetic-code", type=positive, metavar="N", help="NCBI genetic code by number"
+        "--genetic-code",
+        type=positive,
+        metavar="N",
+        help=f"NCBI's number of the genetic code; default: {default}",
     )
 
 

@@ -23,13 +23,12 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         description="Encode sequences in batches on one device at one precision, and one by one "
         "on the CPU at fp32; tell how vectors and scores differ. On the CPU at fp32 this very "
         "program is compared with itself: what that shows is that batches change nothing, not "
-        "that the numbers are right (`bundle verify --golden` is for that). Tolerated are: at fp32 "
-        "an error of 1e-5 (of its channel's largest number, where that is above 1) and of 1e-4 in "
-        "a score; "
-        "at fp16 a cosine of 0.9999 and 0.01 in a score, at bf16 0.999 and 0.05; there a vector's "
-        "shift, its error by how far vectors are apart, up to 0.05 and 0.25; and labels that flip "
-        "where the two scores lie nearer to each other than rounding moves them. Exit code 0: all "
-        "within; 1: not.",
+        "that the numbers are right (`bundle verify --golden` is for that). Tolerated at fp32: "
+        "errors of up to 1e-5 (as a share of the channel's largest number where that is above 1), "
+        "and of 1e-4 in a score. Tolerated at fp16 and bf16: cosines from 0.9999 and 0.999, shifts "
+        "(a vector's error as a share of how far vectors are apart) of up to 0.05 and 0.25, errors "
+        "of up to 0.01 and 0.05 in a score. At each of them a label may flip where the two scores "
+        "lie nearer to each other than rounding moves them. Exit code 0: all within; 1: not.",
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -50,7 +49,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser.add_argument(
         "--fasta",
         metavar="FILE",
-        help="take some sequences of all lengths from this file; default: made-up ones",
+        help="compare sequences of all lengths from this file; default: made-up ones",
     )
     parser.add_argument(
         "-n",
@@ -58,7 +57,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         type=positive,
         default=64,
         metavar="N",
-        help="how many; default: %(default)s",
+        help="how many sequences to compare, up to 100,000; default: %(default)s",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
     parser.set_defaults(run=_run)

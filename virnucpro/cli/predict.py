@@ -22,8 +22,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser = commands.add_parser(
         "predict",
         help="tell viral from non-viral sequences",
-        description="Cut sequences into windows, translate, embed, score: one row for each "
-        "input sequence in DIR/predictions.tsv.",
+        description="Cut sequences into windows, translate them in six frames, embed and score "
+        "what has no stop: one row for each input sequence in DIR/predictions.tsv.",
     )
     add_input_argument(parser)
     add_execution_options(parser)

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "status",
         help="how far a run or a launch is",
         description="Tell how far a run, or a launch of many files, is, also while it goes on. "
-        "Reads only.",
+        "Changes nothing.",
     )
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of the run or launch")
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
