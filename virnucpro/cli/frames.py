@@ -16,8 +16,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "frames",
         help="windows and stop-free frames as FASTA",
         description="Write, for each input file, DIR/{stem}_chunked{L}.fa (windows), "
-        "{stem}_identified_nucleotide.fa and {stem}_identified_protein.faa (stop-free frames); L is "
-        "the length of a window.",
+        "{stem}_identified_nucleotide.fa and {stem}_identified_protein.faa (stop-free frames); L "
+        "is the length of a window.",
     )
     add_input_argument(parser)
     parser.add_argument(
