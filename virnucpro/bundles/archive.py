@@ -8,6 +8,7 @@ from typing import IO, Final
 
 from virnucpro.bundles.assemble import check_free
 from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.claims import claimed_sources, refuse_other_content
 from virnucpro.bundles.data_folder import DataFolder, require_space
 from virnucpro.bundles.manifest import MANIFEST, parse_manifest, read_manifest
 from virnucpro.bundles.plain_tar import files_of, is_file
@@ -83,7 +84,8 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
     ------
     BundleError
         When the archive is damaged or is none, when a member is not one of the manifest's, when a
-        bundle of that name is installed, or the disk is too small.
+        bundle of that name is installed, when it bears a published bundle's name and says itself
+        that it is something else, or the disk is too small.
     """
     if not archive.is_file():
         problem = "is no regular file" if archive.exists() else "there is no such file"
@@ -99,6 +101,8 @@ def _unpack(archive: Path, stream: IO[bytes], data: DataFolder) -> str:
     text = _first_member(archive, stream, members)
     manifest = parse_manifest(text, archive / MANIFEST)
     check_free(data, manifest.name)
+    advice = f"{archive} holds it: do not use it, or have it packed under a name of its own."
+    refuse_other_content(manifest.name, claimed_sources(manifest), manifest.window, advice)
     size = sum(entry.bytes for entry in manifest.files.values())
     if size > archive.stat().st_size:
         raise _damaged(archive, "is shorter than the files that it lists")

@@ -9,6 +9,7 @@ from typing import Final
 from virnucpro import __version__
 from virnucpro.bundles.bundle import embedded_names, write_manifest
 from virnucpro.bundles.data_folder import DataFolder, check_name
+from virnucpro.bundles.made_here import write_record
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.bundles.published import origin_of
 from virnucpro.errors import BundleError
@@ -44,7 +45,10 @@ class Parts:
     encoders
         In the order of the joined vector.
     sources
-        For each encoder's name, and for ``head``: the published files behind it and their digests.
+        For each encoder's view, and for ``head``: the published files behind it and their digests.
+    word_of
+        For a part that was taken from a bundle that was packed elsewhere: that bundle's name, whose
+        word its sources are.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Parts:
     window: int = 500
     encoders: list[EncoderEntry] = field(default_factory=list)
     sources: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    word_of: dict[str, str] = field(default_factory=dict)
 
 
 def check_free(data: DataFolder, name: str) -> None:
@@ -88,21 +93,38 @@ def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
         yield folder
         _write_card(folder, parts)
         write_manifest(folder, _manifest(parts))
+        write_record(data, folder, parts.sources.keys() - parts.word_of.keys())
 
 
 def _write_card(folder: Path, parts: Parts) -> None:
+    names = {entry.view: f"{entry.view}: {entry.name}" for entry in parts.encoders}
     rows = [
-        (part, file, digest, origin_of(digest))
+        (names.get(part, part), file, digest, _origin(digest, parts.word_of.get(part)))
         for part, files in parts.sources.items()
         for file, digest in (files or {"unknown": ""}).items()
+    ]
+    known = [
+        None if part in parts.word_of else origin_of(digest)
+        for part, files in parts.sources.items()
+        for digest in files.values() or [""]
     ]
     card = _CARD.format(
         name=parts.name,
         description=parts.description,
-        licences=_licences([origin for *_, origin in rows]),
-        sources="\n".join(f"| {' | '.join([*row, origin or _UNKNOWN])} |" for *row, origin in rows),
+        licences=_licences(known),
+        sources="\n".join(f"| {' | '.join(map(_cell, row))} |" for row in rows),
     )
     (folder / "CARD.md").write_text(card, encoding="utf-8")
+
+
+def _origin(digest: str, word_of: str | None) -> str:
+    """Say whose work a file is, and who says so where that is not known here."""
+    origin = origin_of(digest) or _UNKNOWN
+    return origin if word_of is None else f"{origin}, by the word of the bundle {word_of}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _licences(origins: Sequence[str | None]) -> str:
@@ -111,7 +133,11 @@ def _licences(origins: Sequence[str | None]) -> str:
     published = f" Under their publishers' own licences: {known}." if known else ""
     if None not in origins:
         return published
-    rest = "What is no published file" if known else "None of the files is a published one: it"
+    rest = (
+        "What is not known to be a published file"
+        if known
+        else "None of the files is known to be a published one: it"
+    )
     return f"{published} {rest} is under the licence that its maker gives it."
 
 

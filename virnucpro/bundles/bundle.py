@@ -12,7 +12,8 @@ from typing import cast
 from safetensors import SafetensorError, safe_open
 
 from virnucpro.bundles.data_folder import data_folder
-from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.made_here import parts_made_here
+from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, printable, read_manifest
 from virnucpro.bundles.permissions import who_opens
 from virnucpro.bundles.published import published_names
 from virnucpro.bundles.verify import digest, verify_file
@@ -199,15 +200,13 @@ def describe_bundle(bundle: Bundle) -> str:
         "encoders, in the order of the joined vector:",
         *encoders,
     ]
+    if bundle.path not in _embedded().values() and not parts_made_here(data_folder(), bundle.path):
+        lines.append("not made here: what it says of itself is the word of whoever made it")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
-        lines += ["", *map(_printable, text.splitlines())]
+        lines += ["", *map(printable, text.splitlines())]
     return "\n".join(lines)
-
-
-def _printable(line: str) -> str:
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def _classification(bundle: Bundle) -> list[str]:

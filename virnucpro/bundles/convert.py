@@ -79,12 +79,19 @@ def convert_head(classifier: Path, folder: Path) -> None:
     Raises
     ------
     BundleError
-        When it is no published classifier; nothing of it has run.
+        When it is no published classifier, or a number of it is infinite or none; nothing of it
+        has run.
     """
+    import torch
+
     from virnucpro.bundles.pickled_head import read_pickled_head
     from virnucpro.bundles.tensor_files import write_tensors
+    from virnucpro.encoders.weights import check
 
-    write_tensors(folder / HEAD, read_pickled_head(classifier))
+    tensors = read_pickled_head(classifier)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check(shapes, tensors, classifier, (), torch.float32)
+    write_tensors(folder / HEAD, tensors)
 
 
 def _entry(spec: EncoderSpec) -> EncoderEntry:

@@ -14,7 +14,14 @@ from virnucpro.bundles.manifest import MANIFEST
 from virnucpro.durable import finished_name, sync_folder, temporary_beside
 from virnucpro.errors import BundleError
 
-__all__ = ["DATA_VARIABLE", "DataFolder", "check_name", "data_folder", "require_space"]
+__all__ = [
+    "DATA_VARIABLE",
+    "DataFolder",
+    "check_name",
+    "data_folder",
+    "require_space",
+    "require_text",
+]
 
 DATA_VARIABLE: Final = "VIRNUCPRO_DATA"
 
@@ -32,6 +39,7 @@ class DataFolder:
         bundles/virnucpro-500/          one installed bundle
         downloads/esm2_t6_8M_UR50D.pt   whole; removed once its bundle is installed
         downloads/....pt.part           what has arrived so far, with .part.json beside it
+        made_here/<sha256>.json         which parts of the bundle of that manifest were made here
         lock                            held by the process that fetches or installs
     """
 
@@ -46,6 +54,11 @@ class DataFolder:
     def downloads(self) -> Path:
         """The folder of files that are on their way."""
         return self.root / "downloads"
+
+    @property
+    def records(self) -> Path:
+        """The folder of what is known of installed bundles, apart from their own word."""
+        return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
         """Name the folder of an installed bundle."""
@@ -67,8 +80,9 @@ class DataFolder:
         ------
         BundleError
             At once, when another process is at work there; when the system fails to read or write
-            anything meanwhile.
+            anything meanwhile; when the folder's path is no text.
         """
+        require_text(self.root)
         with _told(self.root), _opened(self) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,6 +165,23 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> DataFolder:
     if not home.is_absolute():
         home = Path.home() / ".local" / "share"
     return DataFolder(home / "virnucpro")
+
+
+def require_text(path: Path) -> None:
+    """Refuse a path that is no text: torch and safetensors open no file there.
+
+    Raises
+    ------
+    BundleError
+        When there are bytes in it that are not UTF-8.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BundleError(
+            f"{path}: there are bytes in this path that are not UTF-8, and the libraries that read "
+            "and write tensors open no such file. Rename it, or name it by a link without them."
+        ) from None
 
 
 def check_name(name: str) -> None:

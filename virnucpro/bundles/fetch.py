@@ -8,16 +8,17 @@ from pathlib import Path
 from virnucpro.bundles.assemble import Parts, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import require_content
+from virnucpro.bundles.claims import HEAD_PART, claimed_sources, refuse_other_content, told_of_trust
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
-from virnucpro.bundles.data_folder import DataFolder, require_space
+from virnucpro.bundles.data_folder import DataFolder, require_space, require_text
 from virnucpro.bundles.download import Patience, Progress, download, remote_size, require
-from virnucpro.bundles.manifest import EncoderEntry
-from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
+from virnucpro.bundles.manifest import EncoderEntry, read_manifest
+from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe, sources_of
 from virnucpro.bundles.shared_files import InstalledEncoder, find_encoder
 from virnucpro.encoders.dnabert_s_config import DnabertSFiles
 from virnucpro.errors import BundleError
 
-__all__ = ["Listener", "fetch_bundle", "sources_of"]
+__all__ = ["Listener", "fetch_bundle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ def fetch_bundle(
 ) -> Bundle:
     """Get a published bundle's files, verify, convert and install them.
 
-    What is installed and whole stays as it is; what is damaged is replaced. Nothing of what is
-    fetched is run. What has arrived stays in the data folder until the bundle is installed, so that
-    a repeated fetch goes on where the last one stopped.
+    What is installed and whole stays as it is, and what it says that it was made from is held
+    against the recipe; what is damaged is replaced. Nothing of what is fetched is run. What has
+    arrived stays in the data folder until the bundle is installed, so that a repeated fetch goes on
+    where the last one stopped.
 
     Parameters
     ----------
@@ -62,16 +64,16 @@ def fetch_bundle(
     ------
     BundleError
         When another process is at work in the data folder, the disk is too small, a file cannot be
-        had, or is not the published one.
+        had, or is not the published one; when something else is installed under that name.
     """
     with data.lock():
-        installed = _installed(recipe.name, data, listener)
+        installed = _installed(recipe, data, listener)
         if installed is not None:
             return installed
-        shared = {
-            encoder.name: found
+        shared: dict[str, InstalledEncoder] = {
+            encoder.view: found
             for encoder in recipe.encoders
-            if (found := find_encoder(data, sources_of(encoder.files))) is not None
+            if (found := find_encoder(data, encoder)) is not None
         }
         wanted = _files(recipe, shared)
         if source is None:
@@ -85,25 +87,26 @@ def fetch_bundle(
         return open_bundle(str(data.bundle(recipe.name)))
 
 
-def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
-    """Write down what files something was made from, as a bundle's provenance holds it."""
-    return {file.name: str(file.checksum) for file in files}
-
-
-def _installed(name: str, data: DataFolder, listener: Listener) -> Bundle | None:
-    folder = data.bundle(name)
+def _installed(recipe: Recipe, data: DataFolder, listener: Listener) -> Bundle | None:
+    folder = data.bundle(recipe.name)
     if not folder.exists():
         return None
     listener.stage(f"verifying {folder}, which is installed")
     try:
-        return open_bundle(str(folder))
+        bundle = open_bundle(str(folder))
     except BundleError as error:
         listener.stage(f"what is installed is damaged, and is replaced: {error}")
         return None
+    advice = f"It is installed in {folder}: remove that folder, or rename it, and fetch again."
+    refuse_other_content(recipe.name, claimed_sources(read_manifest(folder)), bundle.window, advice)
+    told = told_of_trust(data, recipe.name)
+    if told is not None:
+        listener.stage(told)
+    return bundle
 
 
 def _files(recipe: Recipe, shared: Mapping[str, InstalledEncoder]) -> list[PublishedFile]:
-    encoders = (one for one in recipe.encoders if one.name not in shared)
+    encoders = (one for one in recipe.encoders if one.view not in shared)
     files = [file for encoder in encoders for file in encoder.files]
     return files if recipe.head is None else [*files, recipe.head]
 
@@ -173,6 +176,9 @@ def _given(
     environ: Mapping[str, str],
 ) -> dict[str, Path]:
     """Use the files of a folder where they lie."""
+    require_text(source)
+    if not source.is_dir():
+        raise BundleError(f"{source}: is no folder. Give one that holds the published files.")
     paths = {file.name: source / file.name for file in files}
     absent = [file for file in files if not paths[file.name].is_file()]
     if absent:
@@ -206,14 +212,14 @@ def _assemble(
     with install(data, parts) as folder:
         for encoder in recipe.encoders:
             listener.stage(f"converting {encoder.name}")
-            found = shared.get(encoder.name)
+            found = shared.get(encoder.view)
             entry = _convert(encoder, paths, folder) if found is None else found.link_into(folder)
             parts.encoders.append(entry)
-            parts.sources[encoder.name] = sources_of(encoder.files)
+            parts.sources[encoder.view] = sources_of(encoder.files)
         if recipe.head is not None:
             convert_head(paths[recipe.head.name], folder)
             parts.head = HEAD
-            parts.sources["head"] = sources_of((recipe.head,))
+            parts.sources[HEAD_PART] = sources_of((recipe.head,))
 
 
 def _convert(encoder: EncoderSource, paths: Mapping[str, Path], folder: Path) -> EncoderEntry:

@@ -1,6 +1,7 @@
 """A classifier from a file of one's own, with encoders that are installed or lie beside it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,16 +9,19 @@ from typing import Final
 from virnucpro.bundles.assemble import Parts, check_free, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import digest_of
+from virnucpro.bundles.claims import HEAD_PART, refuse_other_content
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
-from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.data_folder import DataFolder, require_text
+from virnucpro.bundles.manifest import EncoderEntry, printable
 from virnucpro.bundles.published import published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
-from virnucpro.encoders.dnabert_s_config import FILES, find_published
+from virnucpro.encoders.dnabert_s_config import FILES, DnabertSFiles, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.sequences.windows import WINDOWS
 
 __all__ = ["OwnFiles", "import_classifier"]
 
-_WINDOW: Final = re.compile(r"(\d+)_model")
+_WINDOW: Final = re.compile(r"([0-9]{1,30})_model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +61,38 @@ def import_classifier(
     Raises
     ------
     BundleError
-        When the classifier is none, does not fit the encoders, or the name is taken.
+        When the classifier is none, does not fit the encoders, or the name is taken, or is that of
+        a published bundle of other files.
     UsageError
-        When the window cannot be told, or there are no encoders.
+        When the window cannot be told or is none, or there are no encoders.
     """
     published = _published_name(classifier)
-    chosen = name or published or classifier.stem
+    chosen = name if name is not None else published or classifier.stem
     kind = "classifier of VirNucPro's layers" if published is None else "VirNucPro classifier"
     parts = Parts(
         chosen,
-        f"a {kind}, imported from {classifier.name}",
+        f"a {kind}, imported from {printable(classifier.name)}",
         head=HEAD,
-        window=window or _window_of(classifier, published),
+        window=_window(classifier, published, window),
     )
     with data.lock():
         check_free(data, chosen)
         found = _encoders(data, encoders)
+        parts.sources = {HEAD_PART: _sources(classifier), **_sources_of_encoders(found)}
+        refuse_other_content(
+            chosen, parts.sources, parts.window, "Choose another name for it (--name)."
+        )
         with install(data, parts) as folder:
-            parts.sources["head"] = _sources(classifier)
             convert_head(classifier, folder)
-            if isinstance(found, OwnFiles):
-                _convert_own(found, parts, folder)
+            if isinstance(found, _OwnEncoders):
+                parts.encoders += found.convert(folder)
             else:
-                for encoder in found:
-                    parts.encoders.append(encoder.link_into(folder))
-                    parts.sources[encoder.entry.name] = encoder.sources
+                parts.encoders += [encoder.link_into(folder) for encoder in found]
+                parts.word_of |= {
+                    encoder.entry.view: encoder.folder.name
+                    for encoder in found
+                    if not encoder.made_here
+                }
         return open_bundle(str(data.bundle(chosen)))
 
 
@@ -100,22 +111,29 @@ def _published_name(classifier: Path) -> str | None:
     return None
 
 
-def _window_of(classifier: Path, published: str | None) -> int:
-    if published is not None:
+def _window(classifier: Path, published: str | None, wanted: int | None) -> int:
+    if wanted is None and published is not None:
         return recipe_of(published).window
     match = _WINDOW.match(classifier.name)
-    if not match or not int(match[1]):
+    if wanted is None and match is not None:
+        wanted = int(match[1])
+    if wanted is None:
         raise UsageError(
             f"{classifier}: its name does not say which windows it was trained on: give --window."
         )
-    return int(match[1])
+    if wanted not in WINDOWS:
+        raise UsageError(
+            f"{classifier}: no window can have {wanted} bases: give --window, from {WINDOWS[0]} "
+            f"to {WINDOWS[-1]:,}."
+        )
+    return wanted
 
 
 def _encoders(
     data: DataFolder, encoders: str | OwnFiles | None
-) -> OwnFiles | list[InstalledEncoder]:
+) -> "_OwnEncoders | list[InstalledEncoder]":
     if isinstance(encoders, OwnFiles):
-        return encoders
+        return _OwnEncoders.find(encoders)
     installed = data.installed()
     if encoders is not None:
         if encoders not in installed:
@@ -123,10 +141,10 @@ def _encoders(
                 f"no bundle {encoders!r} is installed; there are "
                 f"{', '.join(installed) or 'none'}. Choose one that has the encoders."
             )
-        return installed_encoders(installed[encoders])
+        return installed_encoders(data, installed[encoders])
     for name in published_names():
         if name in installed and recipe_of(name).head is not None:
-            return installed_encoders(installed[name])
+            return installed_encoders(data, installed[name])
     raise UsageError(
         "a classifier needs its encoders, and no bundle is installed that has the published ones: "
         "fetch one (virnucpro bundle fetch virnucpro-500), name one (--encoders), or give their "
@@ -134,18 +152,60 @@ def _encoders(
     )
 
 
-def _convert_own(files: OwnFiles, parts: Parts, folder: Path) -> None:
-    found = find_published(files.nucleotide)
-    if found is None:
-        raise BundleError(
-            f"{files.nucleotide}: is no DNABERT-S folder. Give one that holds {FILES}."
-        )
-    nucleotide = convert_dnabert_s(files.nucleotide.resolve().name, found, folder)
-    protein = convert_esm2(files.protein.stem, files.protein, folder)
-    parts.encoders += [nucleotide, protein]
-    parts.sources[nucleotide.name] = _sources(found.settings, found.tokenizer, found.weights)
-    parts.sources[protein.name] = _sources(files.protein)
+@dataclass(frozen=True, slots=True)
+class _OwnEncoders:
+    """Encoders of one's own, found and named; each is called as its folder or its file is."""
+
+    nucleotide: DnabertSFiles
+    protein: Path
+    names: tuple[str, str]
+
+    @classmethod
+    def find(cls, files: OwnFiles) -> "_OwnEncoders":
+        for path in (files.nucleotide, files.protein):
+            require_text(path)
+        found = find_published(files.nucleotide)
+        if found is None:
+            lacking = ", ".join(missing_files(files.nucleotide))
+            raise BundleError(
+                f"{files.nucleotide}: is no DNABERT-S folder: it lacks {lacking}. Give one that "
+                f"holds {FILES}."
+            )
+        names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)
+        if len(set(names)) == 1:
+            raise BundleError(
+                f"{files.nucleotide} and {files.protein}: both encoders would be called "
+                f"{names[0]!r}. Rename the folder or the file."
+            )
+        return cls(found, files.protein, names)
+
+    def sources(self) -> dict[str, Mapping[str, str]]:
+        own = self.nucleotide
+        return {
+            "nucleotide": _sources(own.settings, own.tokenizer, own.weights),
+            "protein": _sources(self.protein),
+        }
+
+    def convert(self, folder: Path) -> list[EncoderEntry]:
+        nucleotide, protein = self.names
+        return [
+            convert_dnabert_s(nucleotide, self.nucleotide, folder),
+            convert_esm2(protein, self.protein, folder),
+        ]
+
+
+def _sources_of_encoders(
+    found: _OwnEncoders | list[InstalledEncoder],
+) -> Mapping[str, Mapping[str, str]]:
+    if isinstance(found, _OwnEncoders):
+        return found.sources()
+    return {encoder.entry.view: encoder.sources for encoder in found}
 
 
 def _sources(*paths: Path) -> dict[str, str]:
-    return {path.name: published_digest(path) for path in paths}
+    try:
+        return {printable(path.name): published_digest(path) for path in paths}
+    except OSError as error:
+        raise BundleError(
+            f"{error.filename}: cannot be read ({error.strerror}). Check its path."
+        ) from None

@@ -12,7 +12,7 @@ from virnucpro.bundles.verify import FileDigest
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
-from virnucpro.sequences.windows import TILINGS
+from virnucpro.sequences.windows import TILINGS, WINDOWS
 
 __all__ = [
     "MANIFEST",
@@ -20,6 +20,7 @@ __all__ = [
     "EncoderEntry",
     "Manifest",
     "parse_manifest",
+    "printable",
     "read_manifest",
 ]
 
@@ -127,6 +128,11 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             f"schema {SCHEMA_VERSION}. Use a version of virnucpro that knows schema {version}."
         )
     return _parse(reader)
+
+
+def printable(text: str) -> str:
+    """Write escapes for the letters that a manifest does not take and no terminal should get."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _refuse_control(path: Path, content: object) -> None:
@@ -275,8 +281,13 @@ def _check(reader: _Reader, manifest: Manifest) -> None:
     views = [encoder.view for encoder in manifest.encoders]
     if len(set(views)) != len(views):
         raise reader.error(f"names two encoders of one view ({', '.join(views)}); one is possible")
-    if manifest.window < 1:
-        raise reader.error(f"needs a window of at least 1 base, not {manifest.window}")
+    names = [encoder.name for encoder in manifest.encoders]
+    if len(set(names)) != len(names):
+        raise reader.error(f"names two encoders {names[0]!r}; each needs a name of its own")
+    if manifest.window not in WINDOWS:
+        raise reader.error(
+            f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
+        )
     if manifest.tiling not in TILINGS:
         raise reader.error(f"asks for the tiling {manifest.tiling!r}; known: {', '.join(TILINGS)}")
     if manifest.head is not None and len(manifest.labels) != 2:

@@ -5,7 +5,7 @@ DNABERT-S's files at the pinned revision of its hub; git blob ids of the classif
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -15,7 +15,7 @@ from virnucpro.bundles.checksums import Checksum, Kind, digest_of, require_conte
 from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
-    from virnucpro.encoders.base import EncoderSpec
+    from virnucpro.encoders.base import EncoderSpec, View
 
 __all__ = [
     "HOMES",
@@ -28,6 +28,7 @@ __all__ = [
     "published_names",
     "recipe_of",
     "require_published",
+    "sources_of",
 ]
 
 
@@ -84,6 +85,11 @@ class EncoderSource:
     architecture: Literal["dnabert_s", "esm2"]
     files: tuple[PublishedFile, ...]
 
+    @property
+    def view(self) -> "View":
+        """What it reads."""
+        return "protein" if self.architecture == "esm2" else "nucleotide"
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -100,6 +106,14 @@ class Recipe:
         """All files that it is made of."""
         own = tuple(file for encoder in self.encoders for file in encoder.files)
         return own if self.head is None else (*own, self.head)
+
+    @property
+    def sources(self) -> dict[str, dict[str, str]]:
+        """Name and digest of the files of each part, as a bundle's provenance holds them."""
+        sources: dict[str, dict[str, str]] = {
+            encoder.view: sources_of(encoder.files) for encoder in self.encoders
+        }
+        return sources if self.head is None else {**sources, "head": sources_of((self.head,))}
 
 
 HOMES: Final[Mapping[str, Home]] = {
@@ -206,6 +220,11 @@ _RECIPES: Final[dict[str, Recipe]] = {
     recipe.name: recipe
     for recipe in (_classifier(500), _classifier(300), *(_encoder_alone(name) for name in _ESM2))
 }
+
+
+def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
+    """Write down what files something was made from, as a bundle's provenance holds it."""
+    return {file.name: str(file.checksum) for file in files}
 
 
 def published_names() -> tuple[str, ...]:

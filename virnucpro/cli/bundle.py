@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import add_device_options, positive
 from virnucpro.cli.transfer import TransferReporter
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.runtime.signals import StopRequested
 
 if TYPE_CHECKING:
     from virnucpro.bundles.bundle import Bundle
@@ -40,7 +42,7 @@ def _add_list(actions: Any) -> None:  # noqa: ANN401 - as above
 
 def _add_show(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("show", help="verify one bundle and print what is in it")
-    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
     parser.add_argument("--json", action="store_true", help="print bundle.json as it is")
     parser.set_defaults(run=_show)
 
@@ -60,7 +62,7 @@ def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
     parser.add_argument(
         "--from",
         dest="source",
-        type=Path,
+        type=_path,
         metavar="DIR",
         help="take the published files from this folder, not from the net",
     )
@@ -75,9 +77,11 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
         description="Convert a published classifier (a pickled MLPClassifier, read without "
         "running it) and install it with its encoders as a bundle.",
     )
-    parser.add_argument("classifier", type=Path, metavar="FILE", help="such as 500_model.pth")
+    parser.add_argument("classifier", type=_path, metavar="FILE", help="such as 500_model.pth")
     parser.add_argument(
-        "--name", help="what to call the bundle; default: as published, else after the file"
+        "--name",
+        type=_text,
+        help="what to call the bundle; default: as published, else after the file",
     )
     parser.add_argument(
         "--window",
@@ -87,13 +91,13 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
         "file's name says",
     )
     parser.add_argument(
-        "--encoders", metavar="NAME", help="an installed bundle that has the encoders"
+        "--encoders", type=_text, metavar="NAME", help="an installed bundle that has the encoders"
     )
     parser.add_argument(
-        "--nucleotide", type=Path, metavar="DIR", help="a DNABERT-S folder, with --protein"
+        "--nucleotide", type=_path, metavar="DIR", help="a DNABERT-S folder, with --protein"
     )
     parser.add_argument(
-        "--protein", type=Path, metavar="FILE", help="a fair-esm checkpoint, with --nucleotide"
+        "--protein", type=_path, metavar="FILE", help="a fair-esm checkpoint, with --nucleotide"
     )
     parser.set_defaults(run=_import)
 
@@ -106,7 +110,7 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
         "compute the vectors of reference sequences on this device and hold them against recorded "
         "figures: exit code 1 where they differ by more than rounding.",
     )
-    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
     parser.add_argument("--golden", action="store_true", help="also compute reference vectors")
     add_device_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
@@ -115,15 +119,26 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
 
 def _add_pack(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("pack", help="write a bundle into one file, to carry it elsewhere")
-    parser.add_argument("bundle", metavar="NAME", help="a name, or a bundle's folder")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("-o", "--output", type=_path, required=True, metavar="FILE")
     parser.set_defaults(run=_pack)
 
 
 def _add_unpack(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("unpack", help="verify and install a packed bundle")
-    parser.add_argument("archive", type=Path, metavar="FILE", help="what `pack` wrote")
+    parser.add_argument("archive", type=_path, metavar="FILE", help="what `pack` wrote")
     parser.set_defaults(run=_unpack)
+
+
+def _text(text: str) -> str:
+    """Refuse a variable of a script that is not set; an empty path would be the folder of now."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_text(text))
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -169,13 +184,21 @@ def _fetch(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.fetch import Listener, fetch_bundle
     from virnucpro.bundles.published import recipe_of
 
-    with TransferReporter(quiet=arguments.quiet) as reporter:
-        bundle = fetch_bundle(
-            recipe_of(arguments.name),
-            data_folder(),
-            Listener(reporter.stage, reporter.progress),
-            source=arguments.source,
+    try:
+        with TransferReporter(quiet=arguments.quiet) as reporter:
+            bundle = fetch_bundle(
+                recipe_of(arguments.name),
+                data_folder(),
+                Listener(reporter.stage, reporter.progress),
+                source=arguments.source,
+            )
+    except StopRequested as stop:
+        print(
+            f"virnucpro: stopped by {stop}. What has arrived is kept: the same command goes on "
+            "with it.",
+            file=sys.stderr,
         )
+        raise
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK
 
@@ -244,8 +267,13 @@ def _pack(arguments: argparse.Namespace) -> int:
 
 def _unpack(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.archive import unpack_bundle
+    from virnucpro.bundles.claims import told_of_trust
     from virnucpro.bundles.data_folder import data_folder
 
-    bundle = unpack_bundle(arguments.archive, data_folder())
+    data = data_folder()
+    bundle = unpack_bundle(arguments.archive, data)
+    told = told_of_trust(data, bundle.name)
+    if told is not None:
+        print(f"[virnucpro] {told}", file=sys.stderr)
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK

@@ -12,7 +12,14 @@ from virnucpro.encoders.shapes import Shapes, affine, norm
 from virnucpro.encoders.work import Product, Work
 from virnucpro.errors import BundleError
 
-__all__ = ["FILES", "DnabertSConfig", "DnabertSFiles", "find_published", "read_settings"]
+__all__ = [
+    "FILES",
+    "DnabertSConfig",
+    "DnabertSFiles",
+    "find_published",
+    "missing_files",
+    "read_settings",
+]
 
 _SETTINGS: Final = "config.json"
 _TOKENIZER: Final = "tokenizer.json"
@@ -115,11 +122,20 @@ class DnabertSFiles:
 
 def find_published(folder: Path) -> DnabertSFiles | None:
     """Find the files of a DNABERT-S folder; none where they are not all there."""
-    weights = next((path for name in _WEIGHTS if (path := folder / name).is_file()), None)
-    settings, tokenizer = folder / _SETTINGS, folder / _TOKENIZER
-    if weights is None or not (settings.is_file() and tokenizer.is_file()):
+    weights = _first_weights(folder)
+    if weights is None or missing_files(folder):
         return None
-    return DnabertSFiles(settings, tokenizer, weights)
+    return DnabertSFiles(folder / _SETTINGS, folder / _TOKENIZER, weights)
+
+
+def missing_files(folder: Path) -> list[str]:
+    """Name the files that a DNABERT-S folder would have and this one has not."""
+    missing = [name for name in (_SETTINGS, _TOKENIZER) if not (folder / name).is_file()]
+    return missing if _first_weights(folder) else [*missing, " or ".join(_WEIGHTS)]
+
+
+def _first_weights(folder: Path) -> Path | None:
+    return next((path for name in _WEIGHTS if (path := folder / name).is_file()), None)
 
 
 def read_settings(path: Path) -> DnabertSConfig:

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import Bundle
-from virnucpro.bundles.fetch import sources_of
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, SCORES
-from virnucpro.bundles.published import published_names, recipe_of
+from virnucpro.bundles.published import published_names, recipe_of, sources_of
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder
@@ -121,7 +120,7 @@ def compare_golden(
 
 def _published_name(bundle: Bundle, spec: EncoderSpec) -> str:
     """Recognise an encoder by what it was made from, whatever it is called here."""
-    digests = _sources(bundle, spec.name)
+    digests = _sources(bundle, spec.view)
     for name in published_names():
         for encoder in recipe_of(name).encoders:
             if digests == set(sources_of(encoder.files).values()):

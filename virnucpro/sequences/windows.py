@@ -16,20 +16,22 @@ a record shorter than one window whole and unpadded.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.errors import UsageError
 
-__all__ = ["TILINGS", "IntArray", "Tiling", "Windows", "tile", "tile_all"]
+__all__ = ["TILINGS", "WINDOWS", "IntArray", "Tiling", "Windows", "tile", "tile_all"]
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 Tiling = Literal["published", "even"]
 TILINGS: tuple[Tiling, ...] = get_args(Tiling)
 """The names of all tilings."""
+WINDOWS: Final = range(3, 2**31)
+"""How many bases a window may have: a codon is the least, and positions are int32."""
 
 
 @dataclass(frozen=True, slots=True)

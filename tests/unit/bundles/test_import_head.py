@@ -6,8 +6,9 @@ import pytest
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.bundles.fetch import Listener, fetch_bundle, sources_of
+from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
+from virnucpro.bundles.published import sources_of
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError, UsageError
 
@@ -49,7 +50,7 @@ def test_with_encoders_from_files(data, files, own):
 def test_published_files_are_known_by_their_publishers_digests(data, files, own, recipe):
     bundle = import_classifier(files / "500_model.pth", data, name="other", encoders=own)
     sources = bundle.provenance["sources"]
-    assert sources["esm2_tiny"] == sources_of(recipe.encoders[1].files)
+    assert sources["protein"] == sources_of(recipe.encoders[1].files)
     assert sources["head"] == sources_of((recipe.head,))
 
 
@@ -65,7 +66,7 @@ def test_the_card_says_whose_work_it_is_where_digests_tell(data, files, own, rec
 def test_the_card_names_nobody_where_no_digest_is_a_published_one(data, files, own):
     bundle = import_classifier(files / "500_model.pth", data, encoders=own)
     card = (bundle.path / "CARD.md").read_text()
-    assert "None of the files is a published one" in card
+    assert "None of the files is known to be a published one" in card
     assert card.count("no published file that is known |") == 5
     for name in ("Zhou", "Lin et al", "Li et al", "publishers' own"):
         assert name not in card
@@ -157,7 +158,7 @@ def test_swapped_files_are_refused(data, files, own):
     with pytest.raises(BundleError, match=r"500_model\.pth: holds no encoder that is known"):
         import_classifier(files / "500_model.pth", data, encoders=swapped)
     nowhere = OwnFiles(files.parent, files / "esm2_tiny.pt")
-    with pytest.raises(BundleError, match=r"DNABERT-S folder\. .*model\.safetensors or pytorch"):
+    with pytest.raises(BundleError, match=r"it lacks config\.json.*model\.safetensors or pytorch"):
         import_classifier(files / "500_model.pth", data, encoders=nowhere)
 
 

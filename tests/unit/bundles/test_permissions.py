@@ -72,7 +72,7 @@ def test_every_file_of_a_bundle_has_the_mode_that_the_umask_says(
 ):
     under(umask)
     data, other = DataFolder(tmp_path / "data"), DataFolder(tmp_path / "other")
-    recipe = stand_ins.recipe_of_files(files)
+    recipe = stand_ins.recipe_of_files(files, "stand-in")
     fetched = fetch_bundle(recipe, data, SILENT, source=files)
     own = OwnFiles(files, files / "esm2_tiny.pt")
     imported = import_classifier(files / "500_model.pth", data, name="own", encoders=own)

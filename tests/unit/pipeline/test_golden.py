@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.bundles.fetch import sources_of
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, SCORES
-from virnucpro.bundles.published import recipe_of
+from virnucpro.bundles.published import recipe_of, sources_of
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError
 from virnucpro.pipeline import golden
@@ -54,7 +53,7 @@ def test_published_encoders_are_known_by_what_they_were_made_from(mini, monkeypa
         encoders=(replace(first, name="folder"), second),
         provenance={
             "sources": {
-                "folder": sources_of(recipe.encoders[0].files),
+                "nucleotide": sources_of(recipe.encoders[0].files),
                 "head": sources_of((recipe.head,)),
             }
         },
@@ -64,7 +63,7 @@ def test_published_encoders_are_known_by_what_they_were_made_from(mini, monkeypa
     rows = compare_golden(renamed, "cpu", "auto")
     assert [row.agrees for row in rows] == [True] * 12
     with pytest.raises(BundleError, match=r"no reference figures are recorded of .*'folder'"):
-        compare_golden(replace(renamed, provenance={"sources": {"folder": "?"}}))
+        compare_golden(replace(renamed, provenance={"sources": {"nucleotide": "?"}}))
 
 
 def test_the_command_takes_this_machines_own_device_and_says_it_in_json(capsys):

@@ -1,0 +1,254 @@
+"""What bundles say of themselves is held against what this installation knows."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from virnucpro.bundles import published
+from virnucpro.bundles.archive import pack_bundle, unpack_bundle
+from virnucpro.bundles.bundle import describe_bundle, open_bundle, write_manifest
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.fetch import Listener, fetch_bundle
+from virnucpro.bundles.import_head import OwnFiles, import_classifier
+from virnucpro.bundles.made_here import write_record
+from virnucpro.bundles.manifest import read_manifest
+from virnucpro.bundles.published import Recipe
+from virnucpro.cli.main import main
+from virnucpro.errors import BundleError
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    return DataFolder(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def files(stand_ins, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("DNABERT-S")
+    stand_ins.publish(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(stand_ins, files, monkeypatch):
+    made = stand_ins.recipe_of_files(files)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made
+
+
+@pytest.fixture
+def alone(recipe, monkeypatch):
+    made = Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made
+
+
+@pytest.fixture
+def own(files):
+    return OwnFiles(files, files / "esm2_tiny.pt")
+
+
+@pytest.fixture
+def fetch(data, files):
+    told = []
+
+    def run(recipe, **options):
+        silent = Listener(told.append, lambda *_: None)
+        return fetch_bundle(
+            recipe, options.get("data", data), silent, source=options.get("source", files)
+        )
+
+    run.told = told
+    return run
+
+
+@pytest.fixture
+def forged(fetch, tmp_path):
+    """Make a packed bundle of other weights that says what a published one would say."""
+
+    def make(recipe, name, change=lambda manifest: manifest):
+        honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
+        folder = shutil.copytree(honest.path, tmp_path / f"forged-{name}")
+        weights = folder / "protein.safetensors"
+        other = {key: torch.zeros_like(tensor) for key, tensor in load_file(weights).items()}
+        save_file(other, weights)
+        bundle = write_manifest(folder, change(replace(read_manifest(folder), name=name)))
+        pack_bundle(bundle, tmp_path / f"{name}.tar")
+        return tmp_path / f"{name}.tar"
+
+    return make
+
+
+def zeros(bundle):
+    tensors = load_file(bundle.path / "protein.safetensors").values()
+    return all(not tensor.any() for tensor in tensors)
+
+
+def test_a_forged_provenance_is_no_source_of_published_weights(forged, fetch, alone, data):
+    assert zeros(unpack_bundle(forged(alone, "harmless"), data))
+    assert not zeros(fetch(alone))
+    assert "converting esm2_tiny" in fetch.told
+
+
+def test_what_was_made_here_is_shared_under_any_name(fetch, alone, recipe, data):
+    fetch(alone)
+    data.bundle("esm2_tiny").rename(data.bundle("renamed"))
+    bundle = fetch(recipe)
+    weights = [data.bundle(one) / "protein.safetensors" for one in ("renamed", bundle.name)]
+    assert weights[0].stat().st_ino == weights[1].stat().st_ino
+
+
+def test_a_bundle_that_was_changed_after_it_was_made_here_is_no_source(fetch, alone, recipe, data):
+    folder = fetch(alone).path.rename(data.bundle("renamed"))
+    tensors = load_file(folder / "protein.safetensors")
+    save_file({key: torch.zeros_like(one) for key, one in tensors.items()}, folder / "p")
+    (folder / "p").replace(folder / "protein.safetensors")
+    write_manifest(folder, read_manifest(folder))
+    assert not zeros(fetch(recipe))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"made_here": "head"}', "\udcff", None])
+def test_a_record_that_nobody_wrote_is_no_record(fetch, alone, recipe, data, content):
+    fetch(alone)
+    (record,) = data.records.iterdir()
+    if content is None:
+        record.unlink()
+    else:
+        record.write_bytes(content.encode(errors="surrogateescape"))
+    fetch.told.clear()
+    fetch(recipe)
+    assert "converting esm2_tiny" in fetch.told
+    weights = [data.bundle(one) / "protein.safetensors" for one in (alone.name, recipe.name)]
+    assert weights[0].stat().st_ino != weights[1].stat().st_ino
+
+
+def test_whose_word_it_is_goes_with_encoders_of_a_bundle_from_elsewhere(
+    forged, fetch, recipe, files, data
+):
+    unpack_bundle(forged(recipe, "elsewhere"), data)
+    bundle = import_classifier(files / "500_model.pth", data, name="own", encoders="elsewhere")
+    card = (bundle.path / "CARD.md").read_text()
+    assert "(Lin et al. 2023), by the word of the bundle elsewhere |" in card
+    assert "own licences: VirNucPro (Li et al.). What is not known" in card
+    assert card.count("by the word of the bundle elsewhere") == 4
+    again = import_classifier(files / "500_model.pth", data, name="again", encoders="own")
+    assert (again.path / "CARD.md").read_text().count("by the word of the bundle own") == 4
+    alone = Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
+    assert not zeros(fetch(alone))
+
+
+def test_a_description_says_what_was_not_made_here(fetch, alone, data, tmp_path):
+    bundle = fetch(alone)
+    assert "not made here" not in describe_bundle(bundle)
+    assert "not made here" not in describe_bundle(open_bundle("mini"))
+    copy = shutil.copytree(bundle.path, tmp_path / "copy")
+    assert "not made here" not in describe_bundle(open_bundle(str(copy))), "it is the same"
+    write_manifest(copy, replace(read_manifest(copy), version="2"))
+    assert "not made here: what it says" in describe_bundle(open_bundle(str(copy)))
+
+
+def test_a_published_name_is_not_given_to_anything_else(
+    fetch, recipe, alone, stand_ins, files, own, data, tmp_path
+):
+    fetch(recipe)
+    other = tmp_path / "300_model.pth"
+    stand_ins.save_as_published(stand_ins.roughen(stand_ins.MLPClassifier()), other)
+    with pytest.raises(BundleError, match=r"virnucpro-300 .*the nucleotide part .*\(--name\)"):
+        import_classifier(files / "500_model.pth", data, name="virnucpro-300", encoders=recipe.name)
+    with pytest.raises(BundleError, match=r"esm2_tiny is .* has a head part, which.*--name"):
+        import_classifier(files / "500_model.pth", data, name="esm2_tiny", encoders=own)
+    shutil.rmtree(data.bundle(recipe.name))
+    with pytest.raises(BundleError, match=r"virnucpro-500 .*the head part of this one was made"):
+        import_classifier(other, data, name="virnucpro-500", encoders=own)
+    with pytest.raises(BundleError, match="windows of 300 bases, the published one of 500"):
+        import_classifier(files / "500_model.pth", data, window=300, encoders=own)
+    assert data.installed() == {}
+    imported = import_classifier(files / "500_model.pth", data, encoders=own)
+    assert fetch(recipe) == imported
+    assert fetch.told == [*fetch.told[:-1], f"verifying {imported.path}, which is installed"]
+
+
+def test_what_is_installed_under_a_published_name_is_held_against_it(
+    fetch, recipe, stand_ins, own, data, tmp_path
+):
+    other = tmp_path / "500_model.pth"
+    stand_ins.save_as_published(stand_ins.roughen(stand_ins.MLPClassifier()), other)
+    bundle = import_classifier(other, data, name="own", encoders=own)
+    bundle.path.rename(data.bundle(recipe.name))
+    with pytest.raises(BundleError, match=r"the head part .*bundles/virnucpro-500: remove that"):
+        fetch(recipe)
+    shutil.rmtree(data.bundle(recipe.name))
+    assert fetch(recipe).head is not None
+
+
+def test_an_archive_under_a_published_name_is_taken_on_trust_or_refused(
+    forged, fetch, recipe, alone, data, capsys
+):
+    def silent(manifest):
+        return replace(manifest, provenance={})
+
+    with pytest.raises(BundleError, match=r"files that nobody knows.*esm2_tiny\.tar holds it"):
+        unpack_bundle(forged(alone, "esm2_tiny", silent), data)
+    assert data.installed() == {}
+
+
+def test_a_published_bundle_that_was_packed_is_unpacked_on_trust(
+    fetch, recipe, data, tmp_path, capsys
+):
+    honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
+    pack_bundle(honest, tmp_path / "packed.tar")
+    assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
+    told = capsys.readouterr().err
+    assert "is the word of whoever packed it" in told
+    assert f"remove {data.bundle(recipe.name)} and fetch it" in told
+    fetch.told.clear()
+    assert fetch(recipe).fingerprint == honest.fingerprint
+    assert "is the word of whoever packed it" in fetch.told[-1]
+
+
+def test_what_was_packed_here_is_known_when_it_comes_back(fetch, recipe, data, tmp_path, capsys):
+    pack_bundle(fetch(recipe), tmp_path / "packed.tar")
+    shutil.rmtree(data.bundle(recipe.name))
+    assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
+    assert "word of" not in capsys.readouterr().err
+
+
+def test_parts_go_by_their_view_whatever_they_are_called(recipe, alone, fetch, files, tmp_path):
+    """A folder called as another part is: its files are nobody else's sources."""
+    data = DataFolder(tmp_path / "data")
+    folder = tmp_path / "head"
+    shutil.copytree(files, folder)
+    own = OwnFiles(folder, files / "esm2_tiny.pt")
+    bundle = import_classifier(files / "500_model.pth", data, name="own", encoders=own)
+    sources = bundle.provenance["sources"]
+    assert list(sources) == ["head", "nucleotide", "protein"]
+    assert list(sources["head"]) == ["500_model.pth"]
+    card = (bundle.path / "CARD.md").read_text()
+    assert "| head | 500_model.pth | git-blob " in card
+    assert "| nucleotide: head | config.json | sha256 " in card
+
+
+def test_two_encoders_of_one_name_are_refused(recipe, files, data, tmp_path):
+    folder = tmp_path / "esm2_tiny"
+    shutil.copytree(files, folder)
+    own = OwnFiles(folder, folder / "esm2_tiny.pt")
+    with pytest.raises(BundleError, match=r"both encoders would be called 'esm2_tiny'\. Rename"):
+        import_classifier(files / "500_model.pth", data, name="mine", encoders=own)
+    assert data.installed() == {}
+
+
+def test_an_encoder_of_another_make_is_never_shared(recipe, alone, fetch, data):
+    """Not even where a manifest says of it what the other one would say."""
+    bundle = fetch(recipe)
+    path = bundle.path / "bundle.json"
+    content = json.loads(path.read_text())
+    content["encoders"][0]["view"], content["encoders"][1]["view"] = "protein", "nucleotide"
+    content["provenance"]["sources"]["nucleotide"] = content["provenance"]["sources"]["protein"]
+    path.write_text(json.dumps(content))
+    write_record(data, bundle.path, ["nucleotide", "protein", "head"])
+    assert fetch(alone).encoders[0].architecture == "esm2"
