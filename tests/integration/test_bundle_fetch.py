@@ -592,7 +592,11 @@ def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
 
 @pytest.mark.parametrize(
     ("signum", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow)],
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
 )
 def test_a_fetch_that_is_stopped_leaves_nothing_half_installed_and_is_gone_on_with(
     recipe, data, server, published_files, signum, code
@@ -617,6 +621,7 @@ def test_a_fetch_that_is_stopped_leaves_nothing_half_installed_and_is_gone_on_wi
     _, told = process.communicate()
     assert process.returncode == code
     assert b"Traceback" not in told
+    assert (b"What has arrived is kept: the same command goes on" in told) == (code > 0)
     assert entries(data) == []
     server.always.clear()
     server.requests.clear()

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 
@@ -199,3 +200,106 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_u
     assert data.installed() == {}
     import_classifier(files / "500_model.pth", data, encoders=own)
     assert [path.name for path in data.bundles.iterdir()] == ["500_model"]
+
+
+@pytest.mark.parametrize("name", [b"500_model_\xff.pth", b"500_model\n|\x1b[2J.pth"])
+def test_a_classifiers_name_may_be_any(data, files, own, tmp_path, name):
+    path = tmp_path / os.fsdecode(name)
+    path.write_bytes((files / "500_model.pth").read_bytes())
+    bundle = import_classifier(path, data, name="own", encoders=own)
+    (shown,) = bundle.provenance["sources"]["head"]
+    assert shown.isprintable()
+    assert shown.startswith("500_model")
+    (row,) = [line for line in (bundle.path / "CARD.md").read_text().splitlines() if "head" in line]
+    assert row.replace("\\|", "").count("|") == 5
+    with pytest.raises(BundleError, match="cannot be a bundle's name"):
+        import_classifier(path, data, encoders=own)
+
+
+def test_paths_that_are_no_text_are_refused_at_once_and_rightly(data, files, own, tmp_path, recipe):
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    odd.symlink_to(files)
+    silent = Listener(lambda _: None, lambda *_: None)
+    for act in (
+        lambda: import_classifier(
+            files / "500_model.pth", data, encoders=OwnFiles(odd, own.protein)
+        ),
+        lambda: import_classifier(
+            files / "500_model.pth", data, encoders=OwnFiles(files, odd / "esm2_tiny.pt")
+        ),
+        lambda: fetch_bundle(recipe, data, silent, source=odd),
+        lambda: fetch_bundle(recipe, DataFolder(odd / "data"), silent, source=files),
+    ):
+        with pytest.raises(BundleError, match=r"odd.*bytes in this path that are not UTF-8"):
+            act()
+    assert data.installed() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        ("99999999999999999999999999_model.pth", None),
+        ("2_model.pth", None),
+        ("0_model.pth", None),
+        ("500_model.pth", 2),
+        ("500_model.pth", 0),
+        ("500_model.pth", 2**31),
+        ("500_model.pth", 5 * 10**21),
+    ],
+)
+def test_a_window_that_no_run_could_cut_is_refused(data, files, own, tmp_path, name, window):
+    path = tmp_path / name
+    path.write_bytes((files / "500_model.pth").read_bytes())
+    with pytest.raises(UsageError, match=r"no window can have .*from 3 to 2,147,483,647"):
+        import_classifier(path, data, window=window, encoders=own)
+
+
+@pytest.mark.parametrize("window", [3, 2**31 - 1])
+def test_the_least_and_the_most_window_are_taken(data, files, own, window):
+    bundle = import_classifier(files / "500_model.pth", data, window=window, encoders=own)
+    assert bundle.window == window
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_classifier_with_numbers_that_are_none_is_refused(data, own, tmp_path, stand_ins, value):
+    module = stand_ins.roughen(stand_ins.MLPClassifier())
+    module.output_layer.bias.data[1] = value
+    stand_ins.save_as_published(module, tmp_path / "500_model.pth")
+    with pytest.raises(BundleError, match=r"500_model\.pth: tensor 'output\.bias' holds numbers"):
+        import_classifier(tmp_path / "500_model.pth", data, encoders=own)
+    assert data.installed() == {}
+
+
+def test_the_file_that_is_missing_is_named(data, files, own, tmp_path):
+    folder = tmp_path / "DNABERT-S"
+    shutil.copytree(files, folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(BundleError, match=r"it lacks config\.json\. Give"):
+        import_classifier(files / "500_model.pth", data, encoders=OwnFiles(folder, own.protein))
+    with pytest.raises(BundleError, match=r"none\.pt: cannot be read \(No such file.*its path"):
+        import_classifier(
+            files / "500_model.pth", data, encoders=OwnFiles(files, tmp_path / "none.pt")
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["import", "500_model.pth", "--encoders", ""],
+        ["import", "500_model.pth", "--name", ""],
+        ["import", ""],
+        ["fetch", "virnucpro-500", "--from", ""],
+        ["show", ""],
+        ["unpack", ""],
+        ["pack", "mini", "-o", ""],
+    ],
+)
+def test_what_is_empty_is_refused(data, capsys, arguments):
+    with pytest.raises(SystemExit, match="64"):
+        main(["bundle", *arguments])
+    assert "is empty" in capsys.readouterr().err
+
+
+def test_published_files_are_looked_for_in_a_folder(data, files, recipe, capsys):
+    assert main(["bundle", "fetch", recipe.name, "--from", str(files / "config.json")]) == 1
+    assert "config.json: is no folder. Give one" in capsys.readouterr().err
