@@ -6,19 +6,15 @@ from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.golden_figures import PROJECTIONS
 from virnucpro.bundles.made_here import parts_made_here
 from virnucpro.bundles.manifest import Manifest, read_manifest
-from virnucpro.bundles.published import Recipe, published_names, recipe_of
+from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
 from virnucpro.errors import BundleError
 
 __all__ = [
-    "HEAD_PART",
     "claimed_sources",
     "refuse_other_content",
     "same_content",
     "told_of_trust",
 ]
-
-HEAD_PART = "head"
-"""What the head is called among the parts of a bundle; an encoder goes by its view."""
 
 
 def claimed_sources(manifest: Manifest) -> dict[str, Mapping[str, str]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from virnucpro.bundles.assemble import Parts, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import require_content
-from virnucpro.bundles.claims import HEAD_PART, claimed_sources, refuse_other_content, told_of_trust
+from virnucpro.bundles.claims import claimed_sources, refuse_other_content, told_of_trust
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
 from virnucpro.bundles.data_folder import DataFolder, require_space, require_text
 from virnucpro.bundles.download import Patience, Progress, download, remote_size, require
 from virnucpro.bundles.manifest import EncoderEntry, read_manifest
-from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe, sources_of
+from virnucpro.bundles.published import HEAD_PART, EncoderSource, PublishedFile, Recipe, sources_of
 from virnucpro.bundles.shared_files import InstalledEncoder, find_encoder
 from virnucpro.encoders.dnabert_s_config import DnabertSFiles
 from virnucpro.errors import BundleError

@@ -9,11 +9,11 @@ from typing import Final
 from virnucpro.bundles.assemble import Parts, check_free, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import digest_of
-from virnucpro.bundles.claims import HEAD_PART, refuse_other_content
+from virnucpro.bundles.claims import refuse_other_content
 from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
 from virnucpro.bundles.data_folder import DataFolder, require_text
 from virnucpro.bundles.manifest import EncoderEntry, printable
-from virnucpro.bundles.published import published_digest, published_names, recipe_of
+from virnucpro.bundles.published import HEAD_PART, published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
 from virnucpro.encoders.dnabert_s_config import FILES, DnabertSFiles, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from virnucpro.encoders.base import EncoderSpec, View
 
 __all__ = [
+    "HEAD_PART",
     "HOMES",
     "EncoderSource",
     "Home",
@@ -30,6 +31,10 @@ __all__ = [
     "require_published",
     "sources_of",
 ]
+
+
+HEAD_PART: Final = "head"
+"""What the head is called among the parts of a bundle; an encoder goes by its view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ class Recipe:
         sources: dict[str, dict[str, str]] = {
             encoder.view: sources_of(encoder.files) for encoder in self.encoders
         }
-        return sources if self.head is None else {**sources, "head": sources_of((self.head,))}
+        return sources if self.head is None else {**sources, HEAD_PART: sources_of((self.head,))}
 
 
 HOMES: Final[Mapping[str, Home]] = {
