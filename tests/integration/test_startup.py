@@ -4,10 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import open_bundle, write_manifest
+from virnucpro.bundles.manifest import read_manifest
+from virnucpro.bundles.published import recipe_of
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.job import SilentReporter
@@ -86,6 +89,13 @@ def test_a_fetch_of_what_is_installed_imports_no_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))
     folder = tmp_path / "bundles" / "esm2_t6_8M_UR50D"
     shutil.copytree(open_bundle("mini").path, folder)
+    mini = read_manifest(folder)
+    sources = {"sources": recipe_of(folder.name).sources}
+    protein = mini.encoders[1:]
+    write_manifest(
+        folder,
+        replace(mini, encoders=protein, head=None, labels=(), thresholds={}, provenance=sources),
+    )
     code, modules = imported("-m", "virnucpro", "bundle", "fetch", folder.name)
     assert code == 0
     assert modules & ENCODERS == set()
