@@ -17,7 +17,7 @@ from virnucpro.bundles.published import HEAD_PART, published_digest, published_n
 from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
 from virnucpro.encoders.dnabert_s_config import FILES, DnabertSFiles, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
-from virnucpro.sequences.windows import WINDOWS
+from virnucpro.sequences.windows import WINDOWS, is_window
 
 __all__ = ["OwnFiles", "import_classifier"]
 
@@ -121,9 +121,9 @@ def _window(classifier: Path, published: str | None, wanted: int | None) -> int:
         raise UsageError(
             f"{classifier}: its name does not say which windows it was trained on: give --window."
         )
-    if wanted not in WINDOWS:
+    if not is_window(wanted):
         raise UsageError(
-            f"{classifier}: no window can have {wanted} bases: give --window, from {WINDOWS[0]} "
+            f"{classifier}: no window can have {wanted!r} bases: give --window, from {WINDOWS[0]} "
             f"to {WINDOWS[-1]:,}."
         )
     return wanted

@@ -12,7 +12,7 @@ from virnucpro.bundles.verify import FileDigest
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
-from virnucpro.sequences.windows import TILINGS, WINDOWS
+from virnucpro.sequences.windows import TILINGS, WINDOWS, is_window
 
 __all__ = [
     "MANIFEST",
@@ -284,7 +284,7 @@ def _check(reader: _Reader, manifest: Manifest) -> None:
     names = [encoder.name for encoder in manifest.encoders]
     if len(set(names)) != len(names):
         raise reader.error(f"names two encoders {names[0]!r}; each needs a name of its own")
-    if manifest.window not in WINDOWS:
+    if not is_window(manifest.window):
         raise reader.error(
             f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
         )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from virnucpro.errors import UsageError
 from virnucpro.sequences.genetic_codes import genetic_code
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling
+from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling, is_window
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -74,9 +74,10 @@ class IndexSpec:
     def _check_frames(self) -> None:
         if self.alphabet is not Alphabet.NUCLEOTIDE:
             raise UsageError("only nucleotides have frames: give the alphabet NUCLEOTIDE")
-        if self.window not in WINDOWS:
+        if not is_window(self.window):
             raise UsageError(
-                f"no window can have {self.window} bases: give from {WINDOWS[0]} to {WINDOWS[-1]:,}"
+                f"no window can have {self.window!r} bases: give a whole number from {WINDOWS[0]} "
+                f"to {WINDOWS[-1]:,}"
             )
         if self.tiling not in TILINGS:
             raise UsageError(f"unknown tiling {self.tiling!r}: choose one of {', '.join(TILINGS)}")

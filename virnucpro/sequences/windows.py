@@ -16,14 +16,14 @@ a record shorter than one window whole and unpadded.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.errors import UsageError
 
-__all__ = ["TILINGS", "WINDOWS", "IntArray", "Tiling", "Windows", "tile", "tile_all"]
+__all__ = ["TILINGS", "WINDOWS", "IntArray", "Tiling", "Windows", "is_window", "tile", "tile_all"]
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -49,6 +49,16 @@ class Windows:
     first: IntArray
     starts: IntArray
     ends: IntArray
+
+
+def is_window(bases: object) -> TypeGuard[int]:
+    """Tell a window's length from anything else, floats such as 500.0 and True among it.
+
+    What is no ``int``, a `range` would compare with all of its numbers one by one.
+    """
+    if isinstance(bases, bool) or not isinstance(bases, int):
+        return False
+    return WINDOWS[0] <= bases <= WINDOWS[-1]
 
 
 def tile(length: int, window: int, tiling: Tiling) -> tuple[IntArray, IntArray]:

@@ -330,6 +330,13 @@ def test_parts_that_do_not_go_together_are_refused(parts, word):
         IndexSpec(*parts)
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("window", ["500", 500.0, 500.5, True, np.int64(500), float("nan"), 2**31])
+def test_a_window_that_is_no_length_is_refused_at_once(window):
+    with pytest.raises(UsageError, match="from 3 to"):
+        IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "even", 1)
+
+
 def test_bad_input_leaves_nothing_behind(tmp_path):
     path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGT-")])
     with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
