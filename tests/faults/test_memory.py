@@ -22,9 +22,11 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
     def limited(self, batch):
         tokens = batch.total
-        with open({attempts!r}, "a") as stream:
+        with open({attempts!r}, "a+") as stream:
             stream.write(f"{{self.name}} {{tokens}}\\n")
-        if self.view in {views!r} and tokens > {room}:
+            stream.seek(0)
+            calls = len(stream.readlines())
+        if self.view in {views!r} and tokens > {room} and calls > {after}:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
@@ -35,12 +37,12 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 @pytest.fixture
 def memory_of(tmp_path, monkeypatch):
-    """Give the ranks so much room, in tokens; returns a function that tells the attempts."""
+    """Give the ranks so much room, in tokens, after so many calls; tells the attempts."""
 
-    def limit(room, views=("nucleotide", "protein")):
+    def limit(room, views=("nucleotide", "protein"), after=0):
         attempts = tmp_path / "attempts"
         (tmp_path / "sitecustomize.py").write_text(
-            ALLOCATOR.format(attempts=str(attempts), views=views, room=room)
+            ALLOCATOR.format(attempts=str(attempts), views=views, room=room, after=after)
         )
         monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
         return lambda: [
@@ -112,3 +114,24 @@ def test_a_sequence_that_no_device_holds_keeps_no_other_waiting(
     assert (aside["seq_name"], aside["reason"]) == ("long", "out_of_memory")
     assert "its 140,002 tokens do not fit" in aside["evidence"]
     assert not (run / "missing.tsv").exists()
+
+
+@pytest.mark.timeout(220)  # a rank that is started again, and a second run
+def test_what_has_fitted_is_never_set_aside_when_memory_fills_up(
+    virnucpro, memory_of, monkeypatch, tmp_path, tables
+):
+    """Somebody else takes the memory for a while: the rank fails, and its next start remembers."""
+    memory_of(300, after=20)
+    fasta, run = tmp_path / "in.faa", RunDirectory(tmp_path / "run")
+    lengths = [*range(501, 601), *[70] * 100]
+    letters = "LAGVSERTIDPKQNFYMHWC" * 30
+    fasta.write_text("".join(f">p{i}\n{letters[:n]}\n" for i, n in enumerate(lengths)))
+    command = ("embed", fasta, "-e", "mini/protein", "-o", run.root, "--devices", "cpu:1")
+    done = virnucpro(*command, "--max-restarts", "1")
+    assert done.returncode == 2, done.stderr
+    assert "yet rows of up to 602 tokens have fitted" in done.stderr
+    assert not (run.root / "quarantine.tsv").exists()
+    assert len(tables(run.root / "missing.tsv")) > 0
+    monkeypatch.delenv("PYTHONPATH")
+    done = virnucpro(*command, "--resume")
+    assert done.returncode == 0, done.stderr

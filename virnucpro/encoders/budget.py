@@ -7,7 +7,7 @@ batches, whose composition the last bits of every vector depend on. Light to imp
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["BATCH_TOKENS", "MOST_TOKENS", "TokenBudget", "length_class"]
+__all__ = ["BATCH_TOKENS", "FITTED", "MOST_TOKENS", "TokenBudget", "length_class"]
 
 BATCH_TOKENS: Final[Mapping[str, int]] = {"cpu": 2_048, "cuda": 16_384}
 """Tokens of a batch of which nothing has been learnt, by kind of device.
@@ -20,6 +20,9 @@ MOST_TOKENS: Final = 65_536
 """The budget at which `probe` stops doubling. An assumption, measured on no GPU: that with so many
 tokens even one of the fastest has enough to do, and waits for nothing between batches.
 """
+
+FITTED: Final = "fitted"
+"""Stands in place of a length class where `learnt` tells the longest sequence that has fitted."""
 
 
 def length_class(length: int) -> int:
@@ -38,12 +41,21 @@ class TokenBudget:
         Tokens of a batch of which nothing has been learnt.
     learnt
         What `learnt` of an earlier budget gave, of any encoders.
+
+    Attributes
+    ----------
+    known
+        Whether the first budget was found by trial.
+    longest_fitted
+        Tokens of the longest sequence that has fitted, ever; 0 where none has.
     """
 
     def __init__(self, name: str, first: int, learnt: Mapping[str, int]) -> None:
         self._name = name
         self._first = learnt.get(name, first)
         self.known = name in learnt
+        self.longest_fitted = learnt.get(f"{name}/{FITTED}", 0)
+        self._was_short = self.longest_fitted > 0
         by_class = (key.rpartition("/") for key in learnt)
         self._limits = {
             int(size): learnt[f"{owner}/{size}"]
@@ -61,9 +73,22 @@ class TokenBudget:
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Encoder, or encoder/length class -> tokens: plain data for the next start."""
+        """Encoder, or encoder/length class -> tokens: plain data for the next start.
+
+        And encoder/`FITTED`, once memory was short: whoever starts then knows what had fitted.
+        """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
+        if self._was_short and self.longest_fitted:
+            limits[f"{self._name}/{FITTED}"] = self.longest_fitted
         return ({self._name: self._first} if self.known else {}) | limits
+
+    def fitted(self, longest: int) -> None:
+        """Learn that a batch with a sequence of so many tokens fitted."""
+        self.longest_fitted = max(self.longest_fitted, longest)
+
+    def was_short(self) -> None:
+        """Learn that memory was short of something, if only of a single sequence."""
+        self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
         """Learn that a batch of so many `tokens`, `longest` of them one sequence's, did not fit."""

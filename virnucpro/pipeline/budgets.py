@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from virnucpro.durable import write_file
+from virnucpro.encoders.budget import FITTED
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["Learnt", "merge_budgets", "read_budgets", "write_budgets"]
 
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Name of a device -> encoder, or encoder/length class -> tokens."""
+"""Name of a device -> encoder, encoder/length class, or encoder/`FITTED` -> tokens."""
 
 _MOST_BYTES = 1 << 20
 _MOST_TOKENS = 1 << 40
@@ -49,10 +50,14 @@ def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that J
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Add what a rank learnt on `device`: the lowest of all ranks' budgets holds."""
+    """Add what a rank learnt on `device`.
+
+    The lowest of all ranks' budgets holds, and the longest that has fitted anywhere.
+    """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():
-        own[key] = min(tokens, own.get(key, tokens))
+        choose = max if key.rpartition("/")[2] == FITTED else min
+        own[key] = choose(tokens, own.get(key, tokens))
     return {**known, device: own} if own else known
 
 

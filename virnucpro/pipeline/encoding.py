@@ -14,7 +14,7 @@ from virnucpro.encoders.budget import MOST_TOKENS, TokenBudget
 from virnucpro.encoders.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.probe import holds, probe
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.pipeline.poison import Place, Suspicion, pieces
+from virnucpro.pipeline.poison import FINISHING, Place, Suspicion, pieces
 from virnucpro.pipeline.twin import NoTwin, Twin, open_twin
 from virnucpro.pipeline.unit_pass import UnitPass
 from virnucpro.pipeline.unit_tokens import UnitTokens
@@ -101,7 +101,6 @@ class RankEncoder:
         self._spec = spec
         self._device = device
         self.encoder: Encoder = load_encoder(spec, device, precision)
-        self._longest_fitted = 0
 
     def find_budget(self, sequence: bytes, first: int) -> None:
         """Find a first budget by trial, where none is known.
@@ -159,8 +158,11 @@ class RankEncoder:
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
         work.take(self._batches(sizes, suspicion))
-        self._longest_fitted = max(self._longest_fitted, work.longest)
-        too_large = self._too_large(tokens, work.shortages, shortest)
+        too_large: dict[int, str] = {}
+        if work.shortages:
+            at(Place(tokens.unit, FINISHING, 0, 0))  # what dies from here on dies of no row
+            self._require_room_for(min(shortest, _ORDINARY_TOKENS))
+            too_large = self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
         convicted = {
             int(tokens.order[position]): reason
@@ -171,31 +173,8 @@ class RankEncoder:
     def _batches(self, sizes: IntArray, suspicion: Suspicion) -> Iterator[IntArray]:
         return pieces(sizes, self.budget, suspicion, self.number)
 
-    def _too_large(
-        self, tokens: UnitTokens, shortages: Mapping[int, Shortage], shortest: int
-    ) -> dict[int, str]:
-        """Tell rows that are too large from a device that is full: others fit there no more either.
-
-        Somebody else's memory, or a device that is bad, is no reason to set rows aside for good.
-        """
-        if not shortages:
-            return {}
-        if not self._longest_fitted:
-            self._longest_fitted = self._try_one(min(shortest, _ORDINARY_TOKENS))
-        least = min(shortages, key=lambda row: int(tokens.lengths[row]))
-        if tokens.lengths[least] <= self._longest_fitted:
-            raise MemoryError(
-                f"{self._does_not_fit(tokens, least, shortages[least])}; yet rows of up to "
-                f"{self._longest_fitted:,} tokens have fitted: somebody else uses the memory of "
-                "this device, or it is bad."
-            )
-        return {
-            row: f"out_of_memory: {self._does_not_fit(tokens, row, shortage)}"
-            for row, shortage in shortages.items()
-        }
-
-    def _try_one(self, n_tokens: int) -> int:
-        """Give the tokens of a made-up sequence that fits, alone.
+    def _require_room_for(self, n_tokens: int) -> None:
+        """Try one made-up sequence: the device must have some room at this very moment.
 
         Raises
         ------
@@ -209,7 +188,26 @@ class RankEncoder:
                 f"fits into the memory for {self._spec.name}{_wanted(shortage)}: somebody else "
                 "uses the memory of this device, or it has too little for this encoder."
             )
-        return n_tokens
+        self.budget.fitted(n_tokens)
+
+    def _too_large(self, tokens: UnitTokens, shortages: Mapping[int, Shortage]) -> dict[int, str]:
+        """Tell rows that are too large from a device that is full: others fit there no more either.
+
+        Somebody else's memory, or a device that is bad, is no reason to set rows aside for good.
+        What has fitted on such a device is known beyond the process: a rank that fails for want of
+        memory starts again.
+        """
+        least = min(shortages, key=lambda row: int(tokens.lengths[row]))
+        if tokens.lengths[least] <= self.budget.longest_fitted:
+            raise MemoryError(
+                f"{self._does_not_fit(tokens, least, shortages[least])}; yet rows of up to "
+                f"{self.budget.longest_fitted:,} tokens have fitted: somebody else uses the memory "
+                "of this device, or it is bad."
+            )
+        return {
+            row: f"out_of_memory: {self._does_not_fit(tokens, row, shortage)}"
+            for row, shortage in shortages.items()
+        }
 
     def alone(self, tokens: UnitTokens, row: int, at: Callable[[Place], None]) -> Again:
         """Encode one row by itself, at fp32 or as near to it as there is room for."""

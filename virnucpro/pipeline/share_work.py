@@ -143,9 +143,13 @@ class ShareWork:
     ) -> None:
         rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
         again = self._embedder.again.copy()
-        segment = self._embedder.embed(
-            unit, rows.start, rows.stop, self._watch(unit), suspicion, fed
-        )
+        try:
+            segment = self._embedder.embed(
+                unit, rows.start, rows.stop, self._watch(unit), suspicion, fed
+            )
+        except MemoryError:
+            self._tell_learnt()  # who starts again must know what has fitted
+            raise
         for precision, count in (self._embedder.again - again).items():
             text = f"rank {self._rank}: unit {unit}: {count:,} rows not finite in their batch"
             facts = {"unit": unit, "rows": count, "precision": precision}
@@ -154,6 +158,9 @@ class ShareWork:
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
         line = f"rank {self._rank}: unit {unit}"
         writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
+        self._tell_learnt()
+
+    def _tell_learnt(self) -> None:
         if self._embedder.learnt != self._learnt:
             self._learnt = self._embedder.learnt
             self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})

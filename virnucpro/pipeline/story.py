@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from virnucpro.encoders.budget import FITTED
 from virnucpro.pipeline.job import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
@@ -80,8 +81,10 @@ class Story:
 
     def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
         """Tell that a rank has learnt how large batches may be."""
-        limits = ", ".join(f"{key} {tokens:,}" for key, tokens in budgets.items())
-        text = f"rank {rank}: batches on {device} take at most (tokens): {limits}"
+        limits = ", ".join(
+            f"{key} {tokens:,}" for key, tokens in budgets.items() if not key.endswith(f"/{FITTED}")
+        )
+        text = f"rank {rank}: batches on {device} take at most (tokens): {limits or 'as before'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:

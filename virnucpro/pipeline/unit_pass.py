@@ -36,7 +36,7 @@ class UnitPass:
     Parameters
     ----------
     encoder, budget
-        Who encodes, and how many tokens at once. A batch that does not fit lowers the budget.
+        Who encodes, and how many tokens at once. The budget learns from what fits and what not.
     tokens
         The unit.
     begins
@@ -53,8 +53,6 @@ class UnitPass:
         (n, dim) float32 on the CPU; zeros where there is none.
     shortages
         Row, counted within the unit -> what it was short of. It did not fit even alone.
-    longest
-        Tokens of the longest row that fitted; 0 where none did.
     filling
         How full the batches were that fitted.
     """
@@ -71,7 +69,6 @@ class UnitPass:
     ) -> None:
         self.vectors = torch.zeros(len(tokens.ids), encoder.dim)
         self.shortages: dict[int, Shortage] = {}
-        self.longest = 0
         self.filling = Filling()
         self._encoder = encoder
         self._budget = budget
@@ -120,12 +117,13 @@ class UnitPass:
     def _keep(self, piece: IntArray, room: int, vectors: torch.Tensor) -> None:
         lengths = self._lengths(piece)
         self.vectors[torch.from_numpy(self._tokens.order[piece])] = vectors
-        self.longest = max(self.longest, int(lengths.max()))
+        self._budget.fitted(int(lengths.max()))
         self.filling = self.filling.after(int(lengths.sum()), room)
         self._through(len(piece))
 
     def _split(self, piece: IntArray, shortage: Shortage) -> None:
         """Try a batch that did not fit by halves; give up a row that does not fit alone."""
+        self._budget.was_short()
         if len(piece) == 1:
             self.shortages[int(self._tokens.order[piece[0]])] = shortage
             self._through(1)

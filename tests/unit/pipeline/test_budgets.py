@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.budget import TokenBudget
-from virnucpro.pipeline.budgets import read_budgets, write_budgets
+from virnucpro.pipeline.budgets import merge_budgets, read_budgets, write_budgets
 from virnucpro.run_dir import RunDirectory
 
 
@@ -99,3 +99,21 @@ def test_whatever_stands_there_a_budget_can_begin_with_it(run, content):
     for learnt in read_budgets(run).values():
         for name in {key.rpartition("/")[0] or key for key in learnt}:
             assert TokenBudget(name, 2048, learnt)(600) >= 1
+
+
+def test_the_lowest_budget_holds_and_the_longest_that_has_fitted():
+    known = {"cpu": {"esm2": 2048, "esm2/512": 1024, "esm2/fitted": 602}}
+    merged = merge_budgets(known, "cpu", {"esm2": 4096, "esm2/512": 256, "esm2/fitted": 120})
+    assert merged == {"cpu": {"esm2": 2048, "esm2/512": 256, "esm2/fitted": 602}}
+    assert merge_budgets(merged, "cpu", {"esm2/fitted": 700})["cpu"]["esm2/fitted"] == 700
+
+
+def test_what_has_fitted_is_told_once_memory_was_short():
+    budget = TokenBudget("esm2", 2048, {})
+    budget.fitted(602)
+    budget.fitted(70)
+    assert budget.learnt == {}
+    budget.was_short()
+    assert budget.learnt == {"esm2/fitted": 602}
+    assert TokenBudget("esm2", 2048, budget.learnt).longest_fitted == 602
+    assert TokenBudget("esm2", 2048, budget.learnt).learnt == budget.learnt
