@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, TypeAlias
+from typing import Final
 
 __all__ = [
     "ECHO_S",
+    "PATIENCE_S",
     "StopRequested",
     "call_on_alarm",
     "call_on_stop",
@@ -30,9 +31,11 @@ _IN_ONE_PIECE: Final = frozenset(
 )
 """Modules whose work is not broken off."""
 
-_LATER_S: Final = 0.01
+PATIENCE_S: Final = 5.0
+"""How long a request waits for an import: one that hangs, on a file system that is gone, may not
+keep the process alive until it is killed."""
 
-_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int
+_LATER_S: Final = 0.01
 
 
 class StopRequested(BaseException):
@@ -48,7 +51,8 @@ def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
     Not within an import, where an exception may vanish or leave a module in pieces, nor while a
-    process is being started: it is raised when that is over. A second signal ends the process at
+    process is being started: it is raised when that is over, on exit at the latest, or has taken
+    `PATIENCE_S`. A second signal ends the process at
     once; its workers follow it, as they do whenever their parent ends. The same one again within
     `ECHO_S` is no second one: schedulers signal a script and its program, and the script passes its
     own on. The handlers that stood before are put back on exit. Main thread only.
@@ -65,6 +69,7 @@ def stop_on_signals() -> Iterator[None]:
         request.close()
         for signum, handler in before.items():
             signal.signal(signum, handler)
+    request.raise_if_held_back()
 
 
 def raise_if_asked_to_stop() -> None:
@@ -95,34 +100,59 @@ class _Request:
         self.raised: int | None = None
         self._depth = depth
         self._asked: tuple[int, float] | None = None
-        self._alarm: _Handler | None = None
+        self._alarm: _Alarm | None = None
 
     def ask(self, signum: int, frame: FrameType | None) -> None:
         """Hear a signal."""
         now = time.monotonic()
         if self._asked is None:
             self._asked = signum, now
-            self._raise(signum, frame)
+            self._raise(frame)
             return
         first, at = self._asked
         if signum != first or now - at > ECHO_S:
             os._exit(128 + signum)
 
+    def raise_if_held_back(self) -> None:
+        """Raise what nobody has heard of yet."""
+        if self._asked is not None and self.raised is None:
+            self.raised, _ = self._asked
+            raise StopRequested(self.raised)
+
     def close(self) -> None:
         """Give the alarm back, where it was taken."""
         if self._alarm is not None:
-            set_alarm(0)
-            signal.signal(signal.SIGALRM, self._alarm)
+            self._alarm.give_back()
+            self._alarm = None
 
-    def _raise(self, signum: int, frame: FrameType | None) -> None:
+    def _raise(self, frame: FrameType | None) -> None:
+        assert self._asked is not None
+        _, at = self._asked
         inner = _frames(frame)[: -self._depth]
-        if any(one.f_globals.get("__name__") in _IN_ONE_PIECE for one in inner):
-            alarm = signal.signal(signal.SIGALRM, lambda _, frame: self._raise(signum, frame))
-            self._alarm = alarm if self._alarm is None else self._alarm
+        whole = any(one.f_globals.get("__name__") in _IN_ONE_PIECE for one in inner)
+        if whole and time.monotonic() - at < PATIENCE_S:
+            self._alarm = self._alarm or _Alarm(self._raise)
             set_alarm(_LATER_S)
         else:
-            self.raised = signum
-            raise StopRequested(signum)
+            self.raise_if_held_back()
+
+
+class _Alarm:
+    """The process's alarm, taken from whoever has it."""
+
+    def __init__(self, call: Callable[[FrameType | None], None]) -> None:
+        self._handler = signal.signal(signal.SIGALRM, lambda _, frame: call(frame))
+        self._left, self._interval = signal.setitimer(signal.ITIMER_REAL, 0)
+        self._since = time.monotonic()
+
+    def give_back(self) -> None:
+        """Put handler and timer back: one that has come due meanwhile comes at once."""
+        set_alarm(0)
+        # A handler that was not set from Python is None here, and cannot be put back.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if self._handler is None else self._handler)
+        if self._left:
+            left = max(self._left - (time.monotonic() - self._since), _LATER_S)
+            signal.setitimer(signal.ITIMER_REAL, left, self._interval)
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:
