@@ -9,8 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
-from safetensors import SafetensorError, safe_open
-
 from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.made_here import parts_made_here
 from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, printable, read_manifest
@@ -21,7 +19,7 @@ from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import config_of
-from virnucpro.encoders.shapes import require_layers
+from virnucpro.encoders.safetensors_header import read_shapes
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import Tiling
 
@@ -95,15 +93,17 @@ def open_bundle(name_or_path: str) -> Bundle:
         When there is no such bundle.
     BundleError
         When its manifest is malformed, of a newer schema or asks for what this version lacks, when
-        an encoder's settings make no sense, a file is missing or damaged, or the head does not fit
-        the encoders.
+        an encoder's settings make no sense or are not those of its weights, a file is missing or
+        damaged, or the head does not fit the encoders.
     """
     folder = find_bundle(name_or_path)
     manifest = read_manifest(folder)
     for name, wanted in manifest.files.items():
         verify_file(folder, name, wanted)
     for entry in manifest.encoders:
-        _check_layers(_spec(folder, entry))
+        spec = _spec(folder, entry)
+        weights = spec.file("weights")
+        config_of(spec).require_weights(read_shapes(weights), weights)
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     return _bundle(folder, manifest)
@@ -282,32 +282,9 @@ def _fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _check_layers(spec: EncoderSpec) -> None:
-    """Hold the number of layers against the weights' header: a model is built of so many parts.
-
-    What tensors there must be, the encoder itself says when it is loaded.
-    """
-    path = spec.file("weights")
-    n_layers = config_of(spec).n_layers
-    try:
-        with safe_open(path, framework="numpy") as tensors:
-            found = len(list(tensors.keys()))
-    except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path}: holds no weights ({error}). Get the bundle again.") from error
-    require_layers(n_layers, found, path)
-
-
 def _check_head(path: Path, dim: int) -> None:
     """Hold the head's input against the encoders' output, by the header of its file alone."""
-    try:
-        with safe_open(path, framework="numpy") as tensors:
-            shapes = {
-                name: tuple(tensors.get_slice(name).get_shape())
-                for name in tensors.keys()  # noqa: SIM118 - the handle is no mapping
-            }
-    except (OSError, SafetensorError) as error:
-        raise BundleError(f"{path}: holds no head ({error}). Get the bundle again.") from error
-    wanted, *_ = layer_sizes(shapes, path)
+    wanted, *_ = layer_sizes(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(
             f"{path}: the head reads vectors of {wanted} numbers, and the bundle's encoders give "

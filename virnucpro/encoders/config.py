@@ -3,6 +3,7 @@
 Free of torch, as every architecture's own settings are.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import Field
 from pathlib import Path
@@ -52,6 +53,16 @@ class EncoderConfig(Protocol):
     def tensor_shapes(self) -> Shapes:
         """Give name and shape of all weights that a bundle's file must have."""
 
+    def require_weights(self, found: Shapes, source: Path) -> None:
+        """Hold the shapes of the tensors in `source` against these settings.
+
+        Raises
+        ------
+        BundleError
+            When a tensor that is needed is missing or has another shape, or when there are some
+            that no part of the model takes.
+        """
+
     def work(self) -> Work:
         """Say what an encoder multiplies."""
 
@@ -87,7 +98,7 @@ def positive_integer(config: Mapping[str, object], key: str, source: Path) -> in
 
 
 def positive_number(config: Mapping[str, object], key: str, source: Path) -> float:
-    """Read a number above 0.
+    """Read a finite number above 0.
 
     Raises
     ------
@@ -95,7 +106,9 @@ def positive_number(config: Mapping[str, object], key: str, source: Path) -> flo
         When it is not there or is something else; the message names `source`.
     """
     value = _setting(config, key, source)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refuse(key, value, "a positive number", source)
+    if not 0 < value <= sys.float_info.max:
         raise _refuse(key, value, "a positive number", source)
     return float(value)
 

@@ -17,24 +17,24 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.bert_block import BertBlock
 from virnucpro.encoders.dense import prepack
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig, find_published, read_settings
+from virnucpro.encoders.dnabert_s_config import (
+    PREFIX,
+    UNUSED,
+    DnabertSConfig,
+    find_published,
+    read_settings,
+)
 from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.packed import Packed, mean_of_runs
-from virnucpro.encoders.pickles import count_tensors, read_state_dict, require_intact
+from virnucpro.encoders.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
-from virnucpro.encoders.shapes import require_layers
+from virnucpro.encoders.shapes import without
 from virnucpro.encoders.unfilled import unfilled
-from virnucpro.encoders.weights import fill, without
+from virnucpro.encoders.weights import fill
 from virnucpro.errors import BundleError
 
 __all__ = ["DnabertS", "load", "needed_tensors", "recognise"]
-
-_PREFIX: Final = "bert."
-"""What some checkpoints have before every name."""
-
-_UNUSED: Final = ("pooler.", "cls.")
-"""Parts of the published checkpoints that no embedding needs."""
 
 _STARTING_DEVIATION: Final = 0.02
 """Standard deviation of untrained weights: ``initializer_range`` of the published config."""
@@ -134,7 +134,8 @@ def recognise(path: Path) -> EncoderSpec | None:
     Raises
     ------
     BundleError
-        When config.json cannot be read, or lacks a setting; when the weights are damaged; when
+        When config.json cannot be read, or lacks a setting; when the weights are damaged or of
+        another size; when
         tokenizer.json is not this model's.
     """
     found = find_published(path)
@@ -143,7 +144,7 @@ def recognise(path: Path) -> EncoderSpec | None:
     if found.weights.suffix == ".bin":
         require_intact(found.weights)
     config = read_settings(found.settings)
-    require_layers(config.n_layers, count_tensors(found.weights), found.settings)
+    config.require_weights(shapes_in(found.weights), found.weights)
     _tokeniser(found.tokenizer, config)
     name = path.resolve().name
     files = {"weights": found.weights.name, "tokenizer": found.tokenizer.name}
@@ -160,8 +161,8 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
     BundleError
         When the file cannot be read, or holds anything but tensors; nothing of it has run.
     """
-    tensors = {name.removeprefix(_PREFIX): t for name, t in read_state_dict(path).items()}
-    return without(tensors, _UNUSED)
+    tensors = {name.removeprefix(PREFIX): t for name, t in read_state_dict(path).items()}
+    return without(tensors, UNUSED)
 
 
 def _tokeniser(path: Path, config: DnabertSConfig) -> BaseTokeniser:

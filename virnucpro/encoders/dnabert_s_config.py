@@ -8,12 +8,14 @@ from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import positive_integer, positive_number
-from virnucpro.encoders.shapes import Shapes, affine, norm
+from virnucpro.encoders.shapes import Shapes, affine, norm, require_layers, require_shapes, without
 from virnucpro.encoders.work import Product, Work
 from virnucpro.errors import BundleError
 
 __all__ = [
     "FILES",
+    "PREFIX",
+    "UNUSED",
     "DnabertSConfig",
     "DnabertSFiles",
     "find_published",
@@ -25,6 +27,12 @@ _SETTINGS: Final = "config.json"
 _TOKENIZER: Final = "tokenizer.json"
 _WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
 """Names that hubs give to the weights; the first one that is there counts."""
+
+PREFIX: Final = "bert."
+"""What some checkpoints have before every name."""
+
+UNUSED: Final = ("pooler.", "cls.")
+"""Parts of the published checkpoints that no embedding needs."""
 
 FILES: Final = f"{_SETTINGS}, {_TOKENIZER} and {' or '.join(_WEIGHTS)}"
 """What a folder of it holds, for messages."""
@@ -97,6 +105,18 @@ class DnabertSConfig:
             shapes |= affine(f"{layer}.mlp.wo", inner, width)
             shapes |= norm(f"{layer}.mlp.layernorm", width)
         return shapes
+
+    def require_weights(self, found: Shapes, source: Path) -> None:
+        """Hold the shapes of the tensors in `source` against these settings.
+
+        Raises
+        ------
+        BundleError
+            When they are those of another model.
+        """
+        require_layers(self.num_hidden_layers, len(found), source)
+        bare = {name.removeprefix(PREFIX): shape for name, shape in found.items()}
+        require_shapes(self.tensor_shapes(), without(bare, UNUSED), source)
 
     def work(self) -> Work:
         """Say what an encoder multiplies."""

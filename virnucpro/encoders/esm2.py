@@ -9,7 +9,7 @@ import torch
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.esm2_checkpoint import read_checkpoint
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.esm2_config import UNUSED, Esm2Config
 from virnucpro.encoders.esm2_forward import Esm2
 from virnucpro.encoders.memory_needed import require_room
 from virnucpro.encoders.module_encoder import ModuleEncoder
@@ -17,14 +17,11 @@ from virnucpro.encoders.pickles import require_intact
 from virnucpro.encoders.placement import device_bytes, dtype_of, open_device
 from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.rotary import inverse_frequencies
-from virnucpro.encoders.shapes import Shapes
-from virnucpro.encoders.weights import check, check_layout, read_safetensors, without
+from virnucpro.encoders.shapes import Shapes, without
+from virnucpro.encoders.weights import check, check_layout, read_safetensors
 from virnucpro.errors import BundleError
 
 __all__ = ["load", "needed_tensors", "recognise"]
-
-_UNUSED: Final = ("lm_head.", "contact_head.")
-"""Parts of fair-esm's module that no embedding needs."""
 
 _LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
 """Parts of the names of what `Esm2` multiplies with in the precision that is computed with."""
@@ -97,7 +94,7 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
         When it is no ESM-2 checkpoint; nothing of it has run.
     """
     _, tensors = read_checkpoint(path)
-    return without(tensors, _UNUSED)
+    return without(tensors, UNUSED)
 
 
 def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
@@ -119,7 +116,7 @@ def _with_frequencies(
 ) -> dict[str, torch.Tensor]:
     """Leave out what no embedding needs, and add the frequencies that a file does without."""
     computed = inverse_frequencies(config.embed_dim // config.attention_heads)
-    return dict.fromkeys(config.frequency_shapes(), computed) | without(tensors, _UNUSED)
+    return dict.fromkeys(config.frequency_shapes(), computed) | without(tensors, UNUSED)
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:

@@ -8,11 +8,14 @@ from typing import ClassVar, Final
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import flag, positive_integer
 from virnucpro.encoders.residues import TOKENS
-from virnucpro.encoders.shapes import Shapes, affine, norm
+from virnucpro.encoders.shapes import Shapes, affine, norm, require_layers, require_shapes, without
 from virnucpro.encoders.work import Product, Work
 from virnucpro.errors import BundleError
 
-__all__ = ["Esm2Config"]
+__all__ = ["UNUSED", "Esm2Config"]
+
+UNUSED: Final = ("lm_head.", "contact_head.")
+"""Parts of fair-esm's module that no embedding needs."""
 
 _WIDER: Final = 4
 """How many times as wide as the model its feed-forward layers are."""
@@ -86,6 +89,19 @@ class Esm2Config:
         """
         shape = (self.embed_dim // self.attention_heads // 2,)
         return {f"{layer}.self_attn.rot_emb.inv_freq": shape for layer in self._layers()}
+
+    def require_weights(self, found: Shapes, source: Path) -> None:
+        """Hold the shapes of the tensors in `source` against these settings.
+
+        Raises
+        ------
+        BundleError
+            When they are those of another model; the frequencies may be missing.
+        """
+        require_layers(self.num_layers, len(found), source)
+        frequencies = self.frequency_shapes()
+        wanted = self.tensor_shapes() | frequencies
+        require_shapes(wanted, without(found, UNUSED), source, may_lack=frequencies)
 
     def work(self) -> Work:
         """Say what an encoder multiplies."""

@@ -97,7 +97,7 @@ def require_room(
     least = wanted - let_pass
     if room is None or ranks * least <= room:
         return
-    needs = f"{name} needs {wanted / 1e9:.1f} GB at {precision} for its weights and a batch"
+    needs = f"{wanted / 1e9:.1f} GB at {precision} go to the weights of {name} and a batch"
     has = f"{device} has {room / 1e9:.1f} GB{' free' if free else ''}"
     if fit := room // wanted or int(least <= room):
         raise DeviceError(

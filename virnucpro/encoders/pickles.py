@@ -12,12 +12,13 @@ from typing import TypeGuard
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import torch
-from safetensors import SafetensorError, safe_open
 
+from virnucpro.encoders.safetensors_header import read_shapes
+from virnucpro.encoders.shapes import Shapes
 from virnucpro.encoders.weights import read_safetensors
 from virnucpro.errors import BundleError
 
-__all__ = ["count_tensors", "is_plain_tensor", "read_pickle", "read_state_dict", "require_intact"]
+__all__ = ["is_plain_tensor", "read_pickle", "read_state_dict", "require_intact", "shapes_in"]
 
 
 def read_pickle(path: Path) -> object:
@@ -78,23 +79,17 @@ def is_plain_tensor(value: object) -> TypeGuard[torch.Tensor]:
     )
 
 
-def count_tensors(path: Path) -> int:
-    """Count the tensors of a state dict, of which no number is read.
+def shapes_in(path: Path) -> Shapes:
+    """Give name and shape of the tensors of a state dict; no number of safetensors is read.
 
     Raises
     ------
     BundleError
         As `read_state_dict`.
     """
-    if path.suffix != ".safetensors":
-        return len(read_state_dict(path))
-    try:
-        with safe_open(path, framework="pt") as tensors:
-            return len(list(tensors.keys()))
-    except (OSError, SafetensorError) as error:
-        raise BundleError(
-            f"{path}: cannot be read as safetensors ({error}). Get the file again."
-        ) from error
+    if path.suffix == ".safetensors":
+        return read_shapes(path)
+    return {name: tuple(tensor.shape) for name, tensor in read_state_dict(path).items()}
 
 
 def require_intact(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Tensors from a file into a module, with every name and shape checked."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -9,9 +9,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from virnucpro.encoders.shapes import require_shapes
 from virnucpro.errors import BundleError
 
-__all__ = ["check", "check_layout", "fill", "read_safetensors", "without"]
+__all__ = ["check", "check_layout", "fill", "read_safetensors"]
 
 
 _WIDER: Final = {
@@ -38,13 +39,6 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
         ) from error
 
 
-def without(
-    tensors: Mapping[str, torch.Tensor], prefixes: tuple[str, ...]
-) -> dict[str, torch.Tensor]:
-    """Leave out the tensors whose names begin with one of `prefixes`."""
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
-
-
 def check_layout(
     shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
 ) -> None:
@@ -56,8 +50,14 @@ def check_layout(
         When a tensor is missing, is one too many, has another shape, or holds no floating-point
         numbers.
     """
-    _check_names(shapes.keys(), tensors.keys(), source)
-    _check_shapes(shapes, tensors, source)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    require_shapes(shapes, found, source)
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.itemsize == 1:
+            raise BundleError(
+                f"{source}: tensor {name!r} holds {tensor.dtype}, no floating-point numbers. "
+                "Get the file again, in a format that is not quantised."
+            )
 
 
 def check(
@@ -130,40 +130,3 @@ def fill(
     }
     module.load_state_dict(placed, assign=True)
     module.eval().requires_grad_(requires_grad=False)
-
-
-def _check_names(wanted: Collection[str], found: Collection[str], source: Path) -> None:
-    missing = sorted(set(wanted) - set(found))
-    surplus = sorted(set(found) - set(wanted))
-    if missing:
-        raise BundleError(
-            f"{source}: {len(missing)} of {len(wanted)} tensors are missing: {_some(missing)}. "
-            "Are these the weights of this architecture and size? Get the file again."
-        )
-    if surplus:
-        raise BundleError(
-            f"{source}: {len(surplus)} tensors belong to no part of the model: {_some(surplus)}. "
-            "Are these the weights of this architecture and size? Get the file again."
-        )
-
-
-def _check_shapes(
-    shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
-) -> None:
-    for name, tensor in tensors.items():
-        if tensor.shape != shapes[name]:
-            raise BundleError(
-                f"{source}: tensor {name!r} has shape {tuple(tensor.shape)}, and the settings "
-                f"ask for {shapes[name]}. Settings and weights are "
-                "of different models."
-            )
-        if not tensor.is_floating_point() or tensor.itemsize == 1:
-            raise BundleError(
-                f"{source}: tensor {name!r} holds {tensor.dtype}, no floating-point numbers. "
-                "Get the file again, in a format that is not quantised."
-            )
-
-
-def _some(names: Iterable[str]) -> str:
-    first, *rest = names
-    return f"{first!r} and {len(rest)} more" if rest else repr(first)

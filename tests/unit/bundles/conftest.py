@@ -9,6 +9,8 @@ from safetensors.torch import save_file
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.classify.head import Head
+from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.esm2_config import Esm2Config
 
 NUCLEOTIDE_CONFIG = {
     "vocab_size": 9,
@@ -24,11 +26,15 @@ PROTEIN_CONFIG = {"num_layers": 1, "embed_dim": 4, "attention_heads": 2, "token_
 
 @pytest.fixture
 def bundle_folder(tmp_path):
-    """Files whose content only the encoders would read, and a real head of 12 numbers."""
+    """Weights of zeros, a tokeniser that nobody would read, and a real head of 12 numbers."""
     folder = tmp_path / "tiny"
     folder.mkdir()
-    for name in ("nucleotide", "protein"):
-        save_file({"weight": torch.zeros(3)}, folder / f"{name}.safetensors")
+    for name, config in (
+        ("nucleotide", DnabertSConfig(**NUCLEOTIDE_CONFIG)),
+        ("protein", Esm2Config(**PROTEIN_CONFIG)),
+    ):
+        tensors = {tensor: torch.zeros(shape) for tensor, shape in config.tensor_shapes().items()}
+        save_file(tensors, folder / f"{name}.safetensors")
     (folder / "tokenizer.json").write_text("{}")
     save_file(Head((12, 3, 2)).state_dict(), folder / "head.safetensors")
     write_manifest(

@@ -31,7 +31,7 @@ def test_a_good_setting_is_read(read, value):
     ("read", "values"),
     [
         (positive_integer, [0, -1, 1.0, "3", True, None]),
-        (positive_number, [0, -0.5, float("nan"), "1", True, None]),
+        (positive_number, [0, -0.5, float("nan"), float("inf"), 10**400, "1", True, None]),
         (flag, [0, 1, "true", None]),
     ],
 )
