@@ -119,6 +119,8 @@ def find_bundle(name_or_path: str) -> Path:
     BundleError
         When it may be there, behind a folder that is closed to this process.
     """
+    if not name_or_path:  # as a path it would be the folder of now
+        raise UsageError("the name of a bundle is empty: give one, or a bundle's folder")
     known = _known()
     folder = known.get(name_or_path, Path(name_or_path).absolute())
     if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where a folder is closed

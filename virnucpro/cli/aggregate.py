@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import a_path
 from virnucpro.cli.progress import open_reporter
 from virnucpro.errors import UsageError
 
@@ -29,16 +30,20 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser.add_argument(
         "paths",
         nargs="+",
-        type=Path,
+        type=a_path,
         metavar="PATH",
         help="folder of the run; with -o, segment files and shard folders",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write this one file from loose segments"
+        "-o",
+        "--output",
+        type=a_path,
+        metavar="FILE",
+        help="write this one file from loose segments",
     )
     parser.add_argument(
         "--index",
-        type=Path,
+        type=a_path,
         metavar="DIR",
         help="with -o: the run, or the index in it, for names and input order; without it, vectors "
         "are named by their rows",

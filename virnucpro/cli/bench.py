@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_device_options, seconds
+from virnucpro.cli.options import a_name, add_device_options, seconds
 from virnucpro.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "dnabert_s; default: %(default)s",
     )
     model.add_argument(
-        "-b", "--bundle", metavar="NAME", help="the encoders of a bundle, such as mini"
+        "-b", "--bundle", type=a_name, metavar="NAME", help="the encoders of a bundle, such as mini"
     )
     add_device_options(parser)
     parser.add_argument(

@@ -4,11 +4,10 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_device_options, positive
+from virnucpro.cli.options import a_name, a_path, add_device_options, positive
 from virnucpro.cli.transfer import TransferReporter
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.runtime.signals import StopRequested
@@ -42,7 +41,7 @@ def _add_list(actions: Any) -> None:  # noqa: ANN401 - as above
 
 def _add_show(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("show", help="verify one bundle and print what is in it")
-    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("bundle", type=a_name, metavar="NAME", help="a name, or a bundle's folder")
     parser.add_argument("--json", action="store_true", help="print bundle.json as it is")
     parser.set_defaults(run=_show)
 
@@ -62,7 +61,7 @@ def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
     parser.add_argument(
         "--from",
         dest="source",
-        type=_path,
+        type=a_path,
         metavar="DIR",
         help="take the published files from this folder, not from the net",
     )
@@ -77,10 +76,10 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
         description="Convert a published classifier (a pickled MLPClassifier, read without "
         "running it) and install it with its encoders as a bundle.",
     )
-    parser.add_argument("classifier", type=_path, metavar="FILE", help="such as 500_model.pth")
+    parser.add_argument("classifier", type=a_path, metavar="FILE", help="such as 500_model.pth")
     parser.add_argument(
         "--name",
-        type=_text,
+        type=a_name,
         help="what to call the bundle; default: as published, else after the file",
     )
     parser.add_argument(
@@ -91,13 +90,13 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
         "file's name says",
     )
     parser.add_argument(
-        "--encoders", type=_text, metavar="NAME", help="an installed bundle that has the encoders"
+        "--encoders", type=a_name, metavar="NAME", help="an installed bundle that has the encoders"
     )
     parser.add_argument(
-        "--nucleotide", type=_path, metavar="DIR", help="a DNABERT-S folder, with --protein"
+        "--nucleotide", type=a_path, metavar="DIR", help="a DNABERT-S folder, with --protein"
     )
     parser.add_argument(
-        "--protein", type=_path, metavar="FILE", help="a fair-esm checkpoint, with --nucleotide"
+        "--protein", type=a_path, metavar="FILE", help="a fair-esm checkpoint, with --nucleotide"
     )
     parser.set_defaults(run=_import)
 
@@ -110,7 +109,7 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
         "compute the vectors of reference sequences on this device and hold them against recorded "
         "figures: exit code 1 where they differ by more than rounding.",
     )
-    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("bundle", type=a_name, metavar="NAME", help="a name, or a bundle's folder")
     parser.add_argument("--golden", action="store_true", help="also compute reference vectors")
     add_device_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
@@ -119,26 +118,15 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
 
 def _add_pack(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("pack", help="write a bundle into one file, to carry it elsewhere")
-    parser.add_argument("bundle", type=_text, metavar="NAME", help="a name, or a bundle's folder")
-    parser.add_argument("-o", "--output", type=_path, required=True, metavar="FILE")
+    parser.add_argument("bundle", type=a_name, metavar="NAME", help="a name, or a bundle's folder")
+    parser.add_argument("-o", "--output", type=a_path, required=True, metavar="FILE")
     parser.set_defaults(run=_pack)
 
 
 def _add_unpack(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser("unpack", help="verify and install a packed bundle")
-    parser.add_argument("archive", type=_path, metavar="FILE", help="what `pack` wrote")
+    parser.add_argument("archive", type=a_path, metavar="FILE", help="what `pack` wrote")
     parser.set_defaults(run=_unpack)
-
-
-def _text(text: str) -> str:
-    """Refuse a variable of a script that is not set; an empty path would be the folder of now."""
-    if not text:
-        raise argparse.ArgumentTypeError("is empty")
-    return text
-
-
-def _path(text: str) -> Path:
-    return Path(_text(text))
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,10 @@
 """``virnucpro frames``: windows and stop-free frames as FASTA, nothing embedded."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_input_argument, add_tiling_options
+from virnucpro.cli.options import a_path, add_input_argument, add_tiling_options
 
 __all__ = ["add_parser"]
 
@@ -21,7 +20,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     )
     add_input_argument(parser)
     parser.add_argument(
-        "-o", "--outdir", type=Path, required=True, metavar="DIR", help="folder for the files"
+        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="folder for the files"
     )
     add_tiling_options(parser, default="%(default)s")
     parser.add_argument("--force", action="store_true", help="replace files that are there")

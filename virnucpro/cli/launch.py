@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_tiling_options, cpu_threads, positive, seconds
+from virnucpro.cli.options import a_name, a_path, add_tiling_options, cpu_threads, positive, seconds
 from virnucpro.cli.progress import open_reporter
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "Exit code 0: all done; 2: some files failed, or are partial; 1: nothing could be done.",
     )
     parser.add_argument(
-        "--input-dir", type=Path, required=True, metavar="DIR", help="folder of the files"
+        "--input-dir", type=a_path, required=True, metavar="DIR", help="folder of the files"
     )
     parser.add_argument(
         "--pattern",
@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         help="which files, such as '*.fa.gz' or '**/*.fa'; default: %(default)s",
     )
     parser.add_argument(
-        "-o", "--outdir", type=Path, required=True, metavar="OUT", help="folder of the results"
+        "-o", "--outdir", type=a_path, required=True, metavar="OUT", help="folder of the results"
     )
     parser.add_argument(
         "--gpus",
@@ -115,7 +115,7 @@ def _add_course_options(parser: argparse.ArgumentParser) -> None:
 def _add_worker_options(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("for virnucpro.predict, as virnucpro predict takes them")
     job.add_argument(
-        "-b", "--bundle", metavar="NAME", help="encoders and classifier; default: mini"
+        "-b", "--bundle", type=a_name, metavar="NAME", help="encoders and classifier; default: mini"
     )
     add_tiling_options(job)
     job.add_argument(

@@ -8,6 +8,8 @@ from pathlib import Path
 from virnucpro.pipeline.execution import Execution
 
 __all__ = [
+    "a_name",
+    "a_path",
     "add_device_options",
     "add_execution_options",
     "add_input_argument",
@@ -20,6 +22,18 @@ __all__ = [
 ]
 
 _PRECISIONS = ("auto", "fp32", "fp16", "bf16")
+
+
+def a_name(text: str) -> str:
+    """Refuse a variable of a script that is not set; an empty path would be the folder of now."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
+def a_path(text: str) -> Path:
+    """Parse a path, as `a_name`."""
+    return Path(a_name(text))
 
 
 def positive(text: str) -> int:
@@ -46,6 +60,7 @@ def add_input_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs",
         nargs="+",
+        type=a_name,
         metavar="FASTA",
         help="FASTA or FASTQ; plain, gz, bz2, xz or zst; - for standard input",
     )
@@ -54,7 +69,7 @@ def add_input_argument(parser: argparse.ArgumentParser) -> None:
 def add_execution_options(parser: argparse.ArgumentParser) -> None:
     """Add where to write and what to run on."""
     parser.add_argument(
-        "-o", "--outdir", type=Path, required=True, metavar="DIR", help="folder of the run"
+        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="folder of the run"
     )
     parser.add_argument(
         "--devices",

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_device_options, positive
+from virnucpro.cli.options import a_name, add_device_options, positive
 from virnucpro.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     model.add_argument(
         "-b",
         "--bundle",
+        type=a_name,
         default="mini",
         metavar="NAME",
         help="encoders and classifier; default: %(default)s",
@@ -41,6 +42,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     model.add_argument(
         "-e",
         "--encoder",
+        type=a_name,
         metavar="NAME",
         help="one encoder: BUNDLE/VIEW (mini/protein, mini/nucleotide), a fair-esm checkpoint "
         "(esm2_*.pt), or a DNABERT-S folder",

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.options import (
+    a_name,
     add_execution_options,
     add_input_argument,
     add_numeric_options,
@@ -30,6 +31,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser.add_argument(
         "-b",
         "--bundle",
+        type=a_name,
         default="mini",
         metavar="NAME",
         help="encoders and classifier: a name (virnucpro bundle list) or a folder; "

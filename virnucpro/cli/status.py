@@ -2,10 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import a_path
 
 __all__ = ["add_parser"]
 
@@ -18,7 +18,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         description="Tell how far a run, or a launch of many files, is, also while it goes on. "
         "Changes nothing.",
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of the run or launch")
+    parser.add_argument(
+        "run_folder", type=a_path, metavar="RUN", help="folder of the run or launch"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
     parser.set_defaults(run=_run)
 

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.options import a_path
 
 __all__ = ["add_parser"]
 
@@ -19,7 +19,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "run.json, index, segments, coverage, outputs. Exit code 0: clean; 1: problems, each "
         "listed with what to do; 2: nothing wrong, but units are missing.",
     )
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("run_folder", type=a_path, metavar="RUN", help="folder of the run")
     parser.add_argument("--json", action="store_true", help="print JSON for a machine")
     parser.add_argument(
         "--repair",

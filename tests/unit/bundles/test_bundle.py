@@ -79,6 +79,12 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
         open_bundle("no-such-bundle")
 
 
+def test_an_empty_name_is_not_the_folder_of_now(bundle_folder, monkeypatch):
+    monkeypatch.chdir(bundle_folder)
+    with pytest.raises(UsageError, match="is empty"):
+        open_bundle("")
+
+
 def test_a_manifest_that_is_no_json_is_refused(bundle_folder):
     (bundle_folder / "bundle.json").write_text("{")
     with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):

@@ -1,8 +1,13 @@
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
+from virnucpro import bundles
 from virnucpro.cli.main import main
+
+MINI = Path(bundles.__path__[0]) / "mini"
 
 
 def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
@@ -40,6 +45,42 @@ def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, cap
     assert told.startswith("virnucpro: error: ")
     assert told.count("\n") == 1
     assert len(told) < 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict x.fa -o out -b",
+        "predict x.fa -o",
+        "predict -o out",
+        "launch --input-dir . -o out -b",
+        "launch -o out --input-dir",
+        "parity -b",
+        "parity -e",
+        "bench -b",
+        "embed x.fa -o out -e",
+        "bundle show",
+        "bundle verify",
+        "bundle pack -o out",
+        "status",
+        "verify",
+        "aggregate",
+    ],
+)
+def test_an_empty_name_is_not_the_folder_of_now(command, copied_mini, capsys, monkeypatch):
+    """A script's variable that is not set, in a folder that is a bundle."""
+    monkeypatch.chdir(copied_mini)
+    before = sorted(copied_mini.iterdir())
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), ""])
+    assert stopped.value.code == 64
+    assert "is empty" in capsys.readouterr().err
+    assert sorted(copied_mini.iterdir()) == before
+
+
+@pytest.fixture
+def copied_mini(tmp_path):
+    return shutil.copytree(MINI, tmp_path / "mini")
 
 
 @pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
