@@ -92,6 +92,14 @@ def test_a_launch_goes_on_with_the_precision_of_its_first_run(tmp_path, monkeypa
         pass
     (tmp_path / "out" / "a.fa").mkdir()
     (tmp_path / "out" / "a.fa" / "run.json").write_text("torn")
+    good = RunDirectory(first.outdir).run_json.read_text()
+    for name, text in (
+        ("c.fa", good.replace('"fp16"', '"fp32"')),
+        ("d.fa", good.replace('"schema_version": ', '"schema_version": 1')),
+    ):
+        (tmp_path / "out" / name).mkdir()
+        (tmp_path / "out" / name / "run.json").write_text(text)
+    (tmp_path / "out" / "e.fa" / "run.json").mkdir(parents=True)
     assert precision_of_runs(tmp_path / "out") == "fp16"
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
     arguments = Namespace(outdir=tmp_path / "out", gpus="cpu:1", threads=1, quiet=True)
