@@ -42,8 +42,11 @@ def embed_job(
     BundleError
         When the encoder is damaged.
     """
-    if embeddings == "none":
-        raise UsageError("embeddings are all that embed gives: store them as fp16 or fp32")
+    if embeddings not in ("fp16", "fp32"):
+        raise UsageError(
+            f"no kind of embeddings {embeddings!r} for embed, which gives nothing else: give fp16 "
+            "or fp32"
+        )
     found = find_encoder(encoder)
     return Job(
         command="embed",

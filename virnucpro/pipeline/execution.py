@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from virnucpro.errors import UsageError
 from virnucpro.runtime.deadlines import Deadlines
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import RestartPolicy
@@ -37,6 +38,11 @@ class Execution:
         A rank that makes no progress for so long hangs: it is ended, and has failed.
     log_format
         ``json`` writes the steps of ranks and coordinator to ``logs/*.jsonl``, for programs.
+
+    Raises
+    ------
+    UsageError
+        When the devices are no text, or the threads no whole number from 1.
     """
 
     outdir: Path
@@ -51,3 +57,12 @@ class Execution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))
+        if not isinstance(self.devices, str):
+            raise UsageError(
+                f"devices are text such as 'auto', '0,1' or 'cpu:2', not {self.devices!r}"
+            )
+        whole = isinstance(self.threads, int) and not isinstance(self.threads, bool)
+        if self.threads is not None and not (whole and self.threads > 0):
+            raise UsageError(
+                f"threads are a whole number from 1, not {self.threads!r}; None takes all there are"
+            )

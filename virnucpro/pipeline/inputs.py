@@ -13,10 +13,23 @@ Inputs: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def inputs_of(inputs: Inputs) -> tuple[str, ...]:
-    """List the input files; one path that stands alone is one input, not its letters."""
-    if isinstance(inputs, str | os.PathLike):
-        return (os.fspath(inputs),)
-    return tuple(os.fspath(one) for one in inputs)
+    """List the input files; one path that stands alone is one input, not its letters.
+
+    Raises
+    ------
+    UsageError
+        When one is no path as text or `os.PathLike`.
+    """
+    if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
+        return (_text(inputs),)
+    return tuple(map(_text, inputs))
+
+
+def _text(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise UsageError(f"an input is a path, as text or os.PathLike, and {path!r} is none")
+    return text
 
 
 def require_inputs(inputs: tuple[str, ...]) -> None:

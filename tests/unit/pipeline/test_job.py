@@ -64,8 +64,25 @@ def test_a_bundle_may_be_a_path():
 def test_numbers_that_nobody_knows_are_refused_with_those_that_are(job_of):
     with pytest.raises(UsageError, match="no precision 'fp8': give auto, fp32, fp16, bf16"):
         job_of("s.fa", precision="fp8")
-    with pytest.raises(UsageError, match="no kind of embeddings 'float16': give fp16, fp32, none"):
+    known = "give fp16, fp32, none" if job_of is predict_job else ".* give fp16 or fp32$"
+    with pytest.raises(UsageError, match=f"no kind of embeddings 'float16'.*{known}"):
         job_of("s.fa", embeddings="float16")
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job, frames_of])
+@pytest.mark.parametrize("inputs", [b"s.fa", [b"s.fa"], ["s.fa", 5], 5, None])
+def test_what_is_no_path_is_no_input(job_of, inputs):
+    with pytest.raises(UsageError, match="an input is a path, as text or"):
+        job_of(inputs)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"devices": ["cpu"]}, {"devices": 0}, *({"threads": n} for n in ("2", 0, -1, 1.0, True))],
+)
+def test_an_execution_of_senseless_parts_is_refused(wrong):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} are .* not "):
+        Execution("run", **wrong)
 
 
 def test_embedding_for_nothing_is_refused():
