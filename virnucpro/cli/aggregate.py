@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path
-from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.progress import Advice, open_reporter
 from virnucpro.errors import UsageError
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.loose import LooseOutcome
 
 __all__ = ["add_parser"]
+
+_ADVICE = Advice(
+    stopped="What was computed is safe: repeat the command.",
+    partial="To compute them, repeat the run's own command with --resume.",
+)
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
@@ -66,7 +71,7 @@ def _aggregate_run(folder: Path, *, quiet: bool) -> int:
     from virnucpro.run_dir import RunDirectory
 
     with (
-        open_reporter(folder, quiet=quiet) as reporter,
+        open_reporter(folder, quiet=quiet, advice=_ADVICE) as reporter,
         reopen_session(RunDirectory(folder)) as session,
     ):
         outcome = write_outputs(session, reporter)

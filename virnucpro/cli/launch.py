@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, a_path, add_tiling_options, cpu_threads, positive, seconds
-from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.progress import Advice, open_reporter
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
@@ -24,6 +24,7 @@ __all__ = ["add_parser"]
 
 _GIVEN = {"self", "gpu_id", "seed"}
 
+_GO_ON = "Repeat the command to go on."
 _JOB_OPTIONS = ("bundle", "window", "tiling", "genetic_code", "precision", "embeddings")
 
 
@@ -189,7 +190,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     except BaseException as error:
         if not isinstance(error, Exception):
-            print(f"[virnucpro] stopped ({error}). Repeat the command to go on.", file=sys.stderr)
+            print(f"[virnucpro] stopped ({error}). {_GO_ON}", file=sys.stderr)
         raise
     if not arguments.quiet:
         print(*aligned(readable(report.rows), right=()), sep="\n")
@@ -226,6 +227,7 @@ def _prepared(
     if choice == "auto":
         choice = precision_of_runs(arguments.outdir) or choice
     execution = Execution(arguments.outdir, devices=arguments.gpus, threads=arguments.threads)
-    with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
+    advice = Advice(stopped=_GO_ON)
+    with open_reporter(arguments.outdir, quiet=arguments.quiet, advice=advice) as reporter:
         job = with_precision(predict_job((), precision=choice, **options), execution, reporter)
     return devices_of(job, execution), {"job": job}

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -13,16 +14,33 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.outputs import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["CommandReporter", "open_reporter"]
+__all__ = ["Advice", "CommandReporter", "open_reporter"]
 
 _LINE_EVERY = 10.0
 """Seconds between two progress lines where there is no terminal."""
 
-
 _SAFE = "What was computed is safe: repeat with --resume."
-_NOTHING_NEW = (
-    "Nothing new was computed: repeat the command as it was, --resume or --force included."
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a command tells to do, each a sentence; as it stands, for those that make a run.
+
+    Attributes
+    ----------
+    stopped
+        Where it was stopped before ranks were at work.
+    partial
+        Where sequences are not answered yet.
+    """
+
+    stopped: str = (
+        "Nothing new was computed: repeat the command as it was, --resume or --force included."
+    )
+    partial: str = "Repeat the command with --resume."
+
+
+_OF_A_RUN = Advice()
 
 
 class RankView(Protocol):
@@ -38,8 +56,11 @@ class RankView(Protocol):
 class CommandReporter:
     """Tells a run's story on standard error, in the words of the command line."""
 
-    def __init__(self, root: Path, view: RankView | None, *, quiet: bool) -> None:
+    def __init__(
+        self, root: Path, view: RankView | None, *, quiet: bool, advice: Advice = _OF_A_RUN
+    ) -> None:
         self._root = root
+        self._advice = advice
         self._view = view
         self._quiet = quiet
         self._computing = False
@@ -73,7 +94,7 @@ class CommandReporter:
         if outcome.rows_missing:
             self.warn(
                 f"partial: {outcome.records.get('missing', 0):,} sequences are not answered yet, "
-                f"listed in {outcome.root / 'missing.tsv'}. Repeat the command with --resume."
+                f"listed in {outcome.root / 'missing.tsv'}. {self._advice.partial}"
             )
         if outcome.rows_quarantined:
             self.warn(_given_up(outcome))
@@ -97,15 +118,15 @@ class CommandReporter:
     ) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            _say(f"stopped ({error}). {_SAFE if self._computing else _NOTHING_NEW}")
+            _say(f"stopped ({error}). {_SAFE if self._computing else self._advice.stopped}")
 
 
-def open_reporter(root: Path, *, quiet: bool) -> CommandReporter:
+def open_reporter(root: Path, *, quiet: bool, advice: Advice = _OF_A_RUN) -> CommandReporter:
     """Choose how to show a run in the folder `root`."""
     view: RankView | None = None
     if not quiet:
         view = _terminal_bars() if sys.stderr.isatty() else _ProgressLines(time.monotonic)
-    return CommandReporter(root, view, quiet=quiet)
+    return CommandReporter(root, view, quiet=quiet, advice=advice)
 
 
 class _ProgressLines:

@@ -1,11 +1,17 @@
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from virnucpro import bundles
 from virnucpro.cli.main import main
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.session import open_session
+from virnucpro.runtime.signals import StopRequested
 
 MINI = Path(bundles.__path__[0]) / "mini"
 
@@ -130,3 +136,40 @@ def test_fewer_items_than_asked_for_are_told(tmp_path, capsys):
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
     assert main(["parity", "--fasta", str(path), "-n", "50", "--device", "cpu"]) == 0
     assert "few.fa holds " in capsys.readouterr().err
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Give the folder of a run of which nothing has been computed."""
+    execution = Execution(tmp_path / "out" / "a.fa", devices="cpu:1")
+    execution.outdir.parent.mkdir()
+    with open_session(predict_job("tests/data/example.fa"), execution, SilentReporter()):
+        return execution.outdir
+
+
+@pytest.mark.parametrize(
+    ("command", "step"),
+    [
+        (["aggregate", "{run}"], "outputs.write_outputs"),
+        (
+            ["launch", "--input-dir", ".", "-o", "{run}", "--gpus", "cpu"],
+            "precision.with_precision",
+        ),
+    ],
+)
+def test_who_is_stopped_is_told_of_no_option_that_the_command_lacks(
+    command, step, begun, capsys, monkeypatch
+):
+    def stop(*_):
+        raise StopRequested(signal.SIGTERM)
+
+    monkeypatch.setattr(f"virnucpro.pipeline.{step}", stop)
+    assert main([part.format(run=begun) for part in command]) == 128 + signal.SIGTERM
+    told = capsys.readouterr().err
+    assert "epeat the command" in told
+    assert "--" not in told
+
+
+def test_what_aggregate_leaves_out_is_computed_by_the_runs_own_command(begun, capsys):
+    assert main(["aggregate", str(begun)]) == 2
+    assert "repeat the run's own command with --resume" in capsys.readouterr().err
