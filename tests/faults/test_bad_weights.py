@@ -26,15 +26,23 @@ def test_damaged_weights_are_refused_before_anything_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_weights_that_are_cut_short_are_refused_before_anything_is_made(
-    few_fasta, bundle_with, tmp_path, capsys
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda content: content[:4000], id="cut short"),
+        pytest.param(lambda content: content.replace(b"layers.0", b"layers.7"), id="other names"),
+    ],
+)
+def test_weights_of_something_else_are_refused_before_anything_is_made(
+    change, few_fasta, bundle_with, tmp_path, capsys
 ):
-    bundle = bundle_with("protein.safetensors", lambda content: content[:4000])
+    bundle = bundle_with("protein.safetensors", change)
     command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
     assert main([*command, "--devices", "cpu:2"]) == 1
     said = capsys.readouterr().err
-    assert f"virnucpro: error: {bundle / 'protein.safetensors'}: holds no weights" in said
-    assert "Get the bundle again" in said
+    complaint = said[said.index("virnucpro: error:") :]
+    assert str(bundle / "protein.safetensors") in complaint
+    assert "again" in complaint
     assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
 
@@ -42,9 +50,12 @@ def test_weights_that_are_cut_short_are_refused_before_anything_is_made(
 def test_weights_that_no_rank_can_load_are_one_clear_error(
     few_fasta, bundle_with, tmp_path, capsys
 ):
-    bundle = bundle_with(
-        "protein.safetensors", lambda content: content.replace(b"layers.0", b"layers.7")
-    )
+    def change(content):
+        tensors = load(content)
+        tensors["layers.0.fc1.weight"][0, 0] = float("nan")
+        return save(tensors)
+
+    bundle = bundle_with("protein.safetensors", change)
     folder = tmp_path / "run"
     command = ["predict", str(few_fasta), "-o", str(folder), "--bundle", str(bundle)]
     assert main([*command, "--devices", "cpu:2"]) == 1
