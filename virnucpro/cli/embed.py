@@ -4,7 +4,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.options import (
-    a_name,
     add_execution_options,
     add_input_argument,
     add_numeric_options,
@@ -31,7 +30,6 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser.add_argument(
         "-e",
         "--encoder",
-        type=a_name,
         required=True,
         metavar="NAME",
         help="BUNDLE/VIEW (mini/protein, mini/nucleotide), a fair-esm checkpoint (esm2_*.pt), "

@@ -42,7 +42,6 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     model.add_argument(
         "-e",
         "--encoder",
-        type=a_name,
         metavar="NAME",
         help="one encoder: BUNDLE/VIEW (mini/protein, mini/nucleotide), a fair-esm checkpoint "
         "(esm2_*.pt), or a DNABERT-S folder",

@@ -39,7 +39,7 @@ def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
         *(
             [*command, "-e", name]
             for command in (["embed", "x.fa", "-o", "nowhere"], ["parity"])
-            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "nosuch/protein", "mini/rna")
+            for name in ("", "nosuch", "./nosuch.pt", "/nosuch/x.pt", "nosuch/protein", "mini/rna")
         ),
         ["parity", "-n", "99999999999999"],
         ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
@@ -62,9 +62,7 @@ def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, cap
         "launch --input-dir . -o out -b",
         "launch -o out --input-dir",
         "parity -b",
-        "parity -e",
         "bench -b",
-        "embed x.fa -o out -e",
         "bundle show",
         "bundle verify",
         "bundle pack -o out",
