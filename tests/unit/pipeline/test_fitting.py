@@ -19,7 +19,8 @@ def job():
 
 def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tmp_path, job):
     monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
-    with pytest.raises(DeviceError, match=r"GB .* mini-dnabert-s and mini-esm2 and a .* cpu has 0\.0 GB"):
+    told = r"GB .* mini-dnabert-s and mini-esm2 and a .* cpu has 0\.0 GB"
+    with pytest.raises(DeviceError, match=told):
         predict(job, Execution(tmp_path / "run", devices="cpu"))
     assert not (tmp_path / "run").exists()
 
