@@ -1,13 +1,13 @@
 """``virnucpro aggregate``: outputs from whatever segments there are."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path
 from virnucpro.cli.progress import Advice, open_reporter
+from virnucpro.cli.saying import say
 from virnucpro.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,4 +108,4 @@ def _tell(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
         lines += [f"note: {note}" for note in outcome.notes]
         lines.append(f"{outcome.n_items:,} vectors written: {output}")
     for line in lines:
-        print(f"[virnucpro] {line}", file=sys.stderr)
+        say(line)

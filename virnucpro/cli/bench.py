@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, seconds
+from virnucpro.cli.saying import say
 from virnucpro.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -77,18 +77,14 @@ def _run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
     )
     if arguments.bundle is None:
-        figures = [measure_model(arguments.model, measuring, _say)]
+        figures = [measure_model(arguments.model, measuring, say)]
     else:
-        figures = measure_bundle(arguments.bundle, measuring, _say)
+        figures = measure_bundle(arguments.bundle, measuring, say)
     if arguments.json:
         print(json.dumps([one.as_dict() for one in figures], indent=2))
     else:
         print("\n\n".join(_as_text(one) for one in figures))
     return ExitCode.OK
-
-
-def _say(text: str) -> None:
-    print(f"[virnucpro] {text}", file=sys.stderr, flush=True)
 
 
 def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:

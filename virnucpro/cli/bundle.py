@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, a_path, add_device_options, positive
+from virnucpro.cli.saying import say
 from virnucpro.cli.transfer import TransferReporter
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.runtime.signals import StopRequested
@@ -262,6 +263,6 @@ def _unpack(arguments: argparse.Namespace) -> int:
     bundle = unpack_bundle(arguments.archive, data)
     told = told_of_trust(data, bundle.name)
     if told is not None:
-        print(f"[virnucpro] {told}", file=sys.stderr)
+        say(told)
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK

@@ -3,13 +3,13 @@
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, a_path, add_tiling_options, cpu_threads, positive, seconds
 from virnucpro.cli.progress import Advice, open_reporter
+from virnucpro.cli.saying import say
 from virnucpro.cli.tables import aligned
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
@@ -190,7 +190,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     except BaseException as error:
         if not isinstance(error, Exception):
-            print(f"[virnucpro] stopped ({error}). {_GO_ON}", file=sys.stderr)
+            say(f"stopped ({error}). {_GO_ON}")
         raise
     if not arguments.quiet:
         print(*aligned(readable(report.rows), right=()), sep="\n")
@@ -204,11 +204,10 @@ def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> N
     deadly = [one.file for one in results if one.error.startswith("worker ")]
     if deadly:
         folder = arguments.outdir / Path(deadly[0]).relative_to(arguments.input_dir.absolute())
-        print(
-            f"[virnucpro] {len(deadly):,} files killed their workers, or hung them. To find the "
-            f"sequence that does, and have all others answered: virnucpro predict {deadly[0]} "
-            f"-o {folder} --resume, with the same options.",
-            file=sys.stderr,
+        say(
+            f"{len(deadly):,} files killed their workers, or hung them. To find the sequence that "
+            f"does, and have all others answered: virnucpro predict {deadly[0]} -o {folder} "
+            "--resume, with the same options."
         )
 
 

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, positive
+from virnucpro.cli.saying import say
 from virnucpro.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -85,10 +85,9 @@ def _run(arguments: argparse.Namespace) -> int:
     print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
-        print(
-            f"[virnucpro] {arguments.fasta} holds {compared:,} items, not {arguments.sequences:,}: "
-            "all of them were compared",
-            file=sys.stderr,
+        say(
+            f"{arguments.fasta} holds {compared:,} items, not {arguments.sequences:,}: "
+            "all of them were compared"
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from virnucpro.cli.saying import say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
@@ -70,13 +71,13 @@ class CommandReporter:
         """Say that a stage of the work begins."""
         raise_if_asked_to_stop()
         if not self._quiet:
-            _say(text)
+            say(text)
 
     def warn(self, text: str) -> None:
         """Say what a person should know, quiet or not; once, however often it is found."""
         if text not in self._warned:
             self._warned.add(text)
-            _say(f"warning: {text}")
+            say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         """Show progress."""
@@ -90,7 +91,7 @@ class CommandReporter:
         self.close()
         if not self._quiet:
             for line in _summary(outcome):
-                _say(line)
+                say(line)
         if outcome.rows_missing:
             self.warn(
                 f"partial: {outcome.records.get('missing', 0):,} sequences are not answered yet, "
@@ -118,7 +119,7 @@ class CommandReporter:
     ) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            _say(f"stopped ({error}). {_SAFE if self._computing else self._advice.stopped}")
+            say(f"stopped ({error}). {_SAFE if self._computing else self._advice.stopped}")
 
 
 def open_reporter(root: Path, *, quiet: bool, advice: Advice = _OF_A_RUN) -> CommandReporter:
@@ -140,7 +141,7 @@ class _ProgressLines:
         if self._clock() < self._next:
             return
         self._next = self._clock() + _LINE_EVERY
-        _say(
+        say(
             "  ".join(
                 f"rank {rank}: {status.state} {status.done:,}/{status.total:,}"
                 for rank, status in sorted(statuses.items())
@@ -236,7 +237,3 @@ def _again(outcome: "Outcome") -> str:
         f"{rows:,} rows were not finite at {outcome.precision} in their batch and were computed "
         f"again alone ({how}). {advice[outcome.precision]}"
     )
-
-
-def _say(text: str) -> None:
-    print(f"[virnucpro] {text}", file=sys.stderr, flush=True)
