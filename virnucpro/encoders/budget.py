@@ -7,7 +7,7 @@ batches, whose composition the last bits of every vector depend on. Light to imp
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["BATCH_TOKENS", "FITTED", "MOST_TOKENS", "TokenBudget", "length_class"]
+__all__ = ["BATCH_TOKENS", "MOST_TOKENS", "TokenBudget", "is_fitted", "length_class"]
 
 BATCH_TOKENS: Final[Mapping[str, int]] = {"cpu": 2_048, "cuda": 16_384}
 """Tokens of a batch of which nothing has been learnt, by kind of device.
@@ -21,8 +21,13 @@ MOST_TOKENS: Final = 65_536
 tokens even one of the fastest has enough to do, and waits for nothing between batches.
 """
 
-FITTED: Final = "fitted"
+_FITTED: Final = "fitted"
 """Stands in place of a length class where `learnt` tells the longest sequence that has fitted."""
+
+
+def is_fitted(key: str) -> bool:
+    """Tell whether a key of `TokenBudget.learnt` is of the longest that fitted, not of a budget."""
+    return key.endswith(f"/{_FITTED}")
 
 
 def length_class(length: int) -> int:
@@ -54,7 +59,7 @@ class TokenBudget:
         self._name = name
         self._first = learnt.get(name, first)
         self.known = name in learnt
-        self.longest_fitted = learnt.get(f"{name}/{FITTED}", 0)
+        self.longest_fitted = learnt.get(f"{name}/{_FITTED}", 0)
         self._was_short = self.longest_fitted > 0
         by_class = (key.rpartition("/") for key in learnt)
         self._limits = {
@@ -75,11 +80,11 @@ class TokenBudget:
     def learnt(self) -> dict[str, int]:
         """Encoder, or encoder/length class -> tokens: plain data for the next start.
 
-        And encoder/`FITTED`, once memory was short: whoever starts then knows what had fitted.
+        And encoder/``fitted``, once memory was short: whoever starts then knows what had fitted.
         """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         if self._was_short and self.longest_fitted:
-            limits[f"{self._name}/{FITTED}"] = self.longest_fitted
+            limits[f"{self._name}/{_FITTED}"] = self.longest_fitted
         return ({self._name: self._first} if self.known else {}) | limits
 
     def fitted(self, longest: int) -> None:

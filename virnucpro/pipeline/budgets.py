@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from virnucpro.durable import write_file
-from virnucpro.encoders.budget import FITTED
+from virnucpro.encoders.budget import is_fitted
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["Learnt", "merge_budgets", "read_budgets", "write_budgets"]
 
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Name of a device -> encoder, encoder/length class, or encoder/`FITTED` -> tokens."""
+"""Name of a device -> encoder, encoder/length class, or encoder/``fitted`` -> tokens."""
 
 _MOST_BYTES = 1 << 20
 _MOST_TOKENS = 1 << 40
@@ -56,7 +56,7 @@ def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Lear
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():
-        choose = max if key.rpartition("/")[2] == FITTED else min
+        choose = max if is_fitted(key) else min
         own[key] = choose(tokens, own.get(key, tokens))
     return {**known, device: own} if own else known
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -133,7 +134,7 @@ class RowEmbedder:
                     suspicion,
                     watch.at,
                     work.through,
-                    shortest=self._shortest(encoder),
+                    shortest=partial(self._shortest, encoder),
                     ahead=ahead,
                 )
             self.filling += encoded.filling

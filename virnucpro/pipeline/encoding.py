@@ -1,6 +1,6 @@
 """One encoder of a rank: what it takes at once, what is too large, rows tried again alone."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,7 +125,7 @@ class RankEncoder:
         at: Callable[[Place], None],
         through: Callable[[int], None],
         *,
-        shortest: int,
+        shortest: Callable[[], int],
         ahead: bool = False,
     ) -> Encoded:
         """Encode a unit's rows. Those without tokens are left alone.
@@ -137,7 +137,8 @@ class RankEncoder:
         through
             Told after each how many rows it had.
         shortest
-            Tokens of the shortest row of the run: what does not hold so many is no device for it.
+            Gives the tokens of the run's shortest row: what does not hold so many is no device for
+            it. Asked where something did not fit.
         ahead
             Lay the next batch out and queue it on the device while the one before is computed
             there. Who dies then, may have died of the batch before the one that was told.
@@ -157,11 +158,11 @@ class RankEncoder:
         )
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
-        work.take(self._batches(sizes, suspicion))
+        work.take(pieces(sizes, self.budget, suspicion, self.number))
         too_large: dict[int, str] = {}
         if work.shortages:
             at(Place(tokens.unit, FINISHING, 0, 0))  # what dies from here on dies of no row
-            self._require_room_for(min(shortest, _ORDINARY_TOKENS))
+            self._require_room_for(min(shortest(), _ORDINARY_TOKENS))
             too_large = self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
         convicted = {
@@ -169,9 +170,6 @@ class RankEncoder:
             for position, reason in suspicion.convicted_in(self.number).items()
         }
         return Encoded(work.vectors, convicted | too_large, work.filling)
-
-    def _batches(self, sizes: IntArray, suspicion: Suspicion) -> Iterator[IntArray]:
-        return pieces(sizes, self.budget, suspicion, self.number)
 
     def _require_room_for(self, n_tokens: int) -> None:
         """Try one made-up sequence: the device must have some room at this very moment.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from virnucpro.encoders.budget import FITTED
+from virnucpro.encoders.budget import is_fitted
 from virnucpro.pipeline.job import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
@@ -82,7 +82,7 @@ class Story:
     def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
         """Tell that a rank has learnt how large batches may be."""
         limits = ", ".join(
-            f"{key} {tokens:,}" for key, tokens in budgets.items() if not key.endswith(f"/{FITTED}")
+            f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
         text = f"rank {rank}: batches on {device} take at most (tokens): {limits or 'as before'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))

@@ -178,7 +178,7 @@ def through_one_encoder(rank_encoder, index, *, ahead):
     watch = Watch()
     ids = rank_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
     encoded = rank_encoder.vectors(
-        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, shortest=3, ahead=ahead
+        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, shortest=lambda: 3, ahead=ahead
     )
     assert encoded.reasons == {}
     assert encoded.filling.tokens == sum(map(len, ids))
@@ -558,11 +558,11 @@ def test_a_gpu_that_runs_out_of_memory_for_real(task):
     torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
     try:
         found = encoders["cuda"].vectors(
-            tokens, Suspicion(), print, print, shortest=502, ahead=True
+            tokens, Suspicion(), print, print, shortest=lambda: 502, ahead=True
         )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    expected = encoders["cpu"].vectors(tokens, Suspicion(), print, print, shortest=502)
+    expected = encoders["cpu"].vectors(tokens, Suspicion(), print, print, shortest=lambda: 502)
     assert found.reasons == {}
     assert encoders["cuda"].budget(500) < 1 << 20
     torch.testing.assert_close(found.vectors, expected.vectors, rtol=0, atol=1e-3)

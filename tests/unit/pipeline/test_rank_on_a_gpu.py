@@ -125,7 +125,7 @@ def test_batches_follow_one_another_without_waiting_but_for_their_vectors(
 
         def vectors(encoder=encoder, tokens=tokens, heard=heard, rows=rows):
             return encoder.vectors(
-                tokens, Suspicion(), heard.append, rows.append, shortest=22, ahead=True
+                tokens, Suspicion(), heard.append, rows.append, shortest=lambda: 22, ahead=True
             )
 
         first = vectors()  # kernels are loaded once
