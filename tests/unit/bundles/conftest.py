@@ -1,4 +1,4 @@
-"""A tiny whole bundle, and a way to change what its manifest says."""
+"""A tiny whole bundle, and a way to change what its manifest says; a small published one."""
 
 import json
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from virnucpro.bundles import published
 from virnucpro.bundles.bundle import write_manifest
+from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.classify.head import Head
 from virnucpro.encoders.dnabert_s_config import DnabertSConfig
@@ -81,3 +83,26 @@ def edit(bundle_folder):
         return str(bundle_folder)
 
     return apply
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """Where bundles are installed, in this test."""
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    return DataFolder(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def files(stand_ins, tmp_path_factory):
+    """All files of a published bundle, small ones."""
+    folder = tmp_path_factory.mktemp("DNABERT-S")
+    stand_ins.publish(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(stand_ins, files, monkeypatch):
+    """How that bundle is fetched, under its name for this test."""
+    made = stand_ins.recipe_of_files(files)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made

@@ -5,33 +5,12 @@ import sys
 
 import pytest
 
-from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
 from virnucpro.bundles.published import sources_of
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError, UsageError
-
-
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    return DataFolder(tmp_path / "data")
-
-
-@pytest.fixture(scope="module")
-def files(stand_ins, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("DNABERT-S")
-    stand_ins.publish(folder)
-    return folder
-
-
-@pytest.fixture
-def recipe(stand_ins, files, monkeypatch):
-    made = stand_ins.recipe_of_files(files)
-    monkeypatch.setitem(published._RECIPES, made.name, made)
-    return made
 
 
 @pytest.fixture

@@ -29,13 +29,6 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.fixture(scope="module")
-def files(stand_ins, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("DNABERT-S")
-    stand_ins.publish(folder)
-    return folder
-
-
 @pytest.fixture
 def under():
     """Set the umask, for the rest of the test."""

@@ -22,26 +22,6 @@ from virnucpro.errors import BundleError
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    return DataFolder(tmp_path / "data")
-
-
-@pytest.fixture(scope="module")
-def files(stand_ins, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("DNABERT-S")
-    stand_ins.publish(folder)
-    return folder
-
-
-@pytest.fixture
-def recipe(stand_ins, files, monkeypatch):
-    made = stand_ins.recipe_of_files(files)
-    monkeypatch.setitem(published._RECIPES, made.name, made)
-    return made
-
-
-@pytest.fixture
 def alone(recipe, monkeypatch):
     made = Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
     monkeypatch.setitem(published._RECIPES, made.name, made)
