@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up .venv and predicts the example: well-known viruses and cellular sequences.
-# Usage: bash scripts/demo.sh [OUTDIR]      (default: demo-run, replaced each time)
+# Sets up .venv and predicts the example file: well-known viruses and cellular sequences.
+# Usage: bash scripts/demo.sh [OUTDIR]      (default: demo-run; an earlier run there is replaced)
 set -euo pipefail
 out=$(realpath -m -- "${1:-$(dirname "${BASH_SOURCE[0]}")/../demo-run}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,4 +11,4 @@ echo
 head -n 12 "$out/predictions.tsv" |
   awk -F '\t' '{ printf "%-20s %7s %10s %9s %8s  %-11s %s\n", $1, $2, $3, $4, $6, $7, $8 }'
 echo
-echo "the run is in $out: predictions.tsv has a row for each sequence, run.json says how it was made"
+echo "Run folder: $out. predictions.tsv has one row per sequence, run.json the parameters and versions."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the whole fault matrix, the slow rows too. Other arguments go to pytest.
-# Small disks are mounted for some rows: without root these are skipped.
+# Runs the whole fault matrix, slow tests included.
+# Some tests mount small disks: without root these are skipped.
 # Usage: bash scripts/faults.sh [PYTEST ARGUMENT ...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

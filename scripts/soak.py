@@ -1,10 +1,9 @@
-"""Kill random processes of runs at random moments, resume them, and see that nothing is wrong.
+"""Kill random processes of runs at random moments, resume the runs, and check their results.
 
-Each campaign has an input, world sizes and blows of its own, all drawn from its seed. It ends when
-the run is complete; then all that was committed must still be there as it was written, the tables
-must be those of a run that nothing happened to, and each row must be there exactly once. Moments
-are drawn, too, but what they hit depends on the machine: the same seed is the same campaign, not
-the same course of it.
+Each campaign draws its input, world sizes and signals from its seed. It ends when the run is
+complete. Then every committed segment must be unchanged, the tables must equal those of an
+undisturbed run, and each row must exist exactly once. The moments are drawn too, but their effect
+depends on the machine: a seed repeats the campaign, not its exact course.
 
     python scripts/soak.py --campaigns 25
     python scripts/soak.py --minutes 2
@@ -22,14 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from soaking.campaign import Campaign, run_campaign
-from soaking.strikes import Strike
+from soaking.signals import SentSignal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run campaigns; give the exit code."""
+    """Run campaigns; return the exit code."""
     options = _options(argv)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # A shell's background jobs ignore Ctrl-C, and the runs that they start would inherit that.
+        # A shell's background jobs ignore Ctrl-C; the runs would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     root = Path(tempfile.mkdtemp(prefix="soak-", dir=options.folder))
     print(f"campaigns from seed {options.seed} in {root}", flush=True)
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.seed + len(done),
             records=options.records,
             max_ranks=options.max_ranks,
-            blows=options.blows,
+            max_signals=options.max_signals,
         )
         done.append(campaign)
         longest = max(longest, time.monotonic() - started)
@@ -62,15 +61,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--campaigns", type=_positive, help="default: 25, or as many as fit in --minutes"
+        "--campaigns", type=_positive, help="default: 25; with --minutes as many as fit"
     )
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after that")
-    parser.add_argument("--seed", type=int, default=None, help="of the first; default: any")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start no campaign after this time"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the first campaign; default: random"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folders of all campaigns")
-    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
-    parser.add_argument("--max-ranks", type=int, default=7, help="default: %(default)s")
-    parser.add_argument("--records", type=int, default=2_000, help="default: about %(default)s")
-    parser.add_argument("--blows", type=int, default=7, help="most in a campaign (%(default)s)")
+    parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
+    parser.add_argument(
+        "--max-ranks", type=int, default=7, help="most ranks of a launch; default: %(default)s"
+    )
+    parser.add_argument(
+        "--records", type=int, default=2_000, help="approximate number; default: %(default)s"
+    )
+    parser.add_argument(
+        "--max-signals",
+        type=int,
+        default=7,
+        help="most signals of a campaign; default: %(default)s",
+    )
     options = parser.parse_args(argv)
     if options.campaigns is None:
         options.campaigns = 25 if options.minutes == float("inf") else sys.maxsize
@@ -80,48 +92,47 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    """Refuse a soak of no campaigns: it would find that nothing was wrong."""
+    """Parse a number from 1: a soak without campaigns would report success."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is none; give 1 or more")
+        raise argparse.ArgumentTypeError(f"{number} campaigns: give 1 or more")
     return number
 
 
 def line_of(campaign: Campaign, seconds: float) -> str:
-    """Tell of one campaign."""
+    """Summarise one campaign."""
     worlds = " ".join(map(str, campaign.worlds))
-    strikes = ", ".join(f"{one} {n}" for one, n in _counted(campaign.strikes))
+    sent = ", ".join(f"{one} {n}" for one, n in _counted(campaign.sent))
     rows = f"{campaign.rows.n:,} rows" if campaign.rows else "no rows"
-    head = f"seed {campaign.seed}: {rows}, worlds {worlds}, {strikes or 'no strike'}"
+    head = f"seed {campaign.seed}: {rows}, worlds {worlds}, {sent or 'no signal'}"
     if not campaign.problems:
         return f"{head}: complete, {seconds:.0f} s"
-    return "\n  ".join([f"{head}: WRONG", *campaign.problems, f"kept: {campaign.folder}"])
+    return "\n  ".join([f"{head}: FAILED", *campaign.problems, f"kept: {campaign.folder}"])
 
 
-def _counted(strikes: Sequence[Strike]) -> list[tuple[str, int]]:
-    return sorted(Counter(map(str, strikes)).items())
+def _counted(sent: Sequence[SentSignal]) -> list[tuple[str, int]]:
+    return sorted(Counter(map(str, sent)).items())
 
 
 def summary(done: Sequence[Campaign], seconds: float) -> str:
-    """Tell of all campaigns."""
+    """Summarise all campaigns."""
     wrong = [str(one.seed) for one in done if one.problems]
     rows = [one.rows for one in done if one.rows]
-    strikes = [strike for one in done for strike in one.strikes]
+    sent = [each for one in done for each in one.sent]
     launches = sum(len(one.worlds) for one in done)
     lost, doubled = sum(one.lost for one in rows), sum(one.doubled for one in rows)
-    without = sum(one.not_finite for one in rows)
-    spare = sum(one.spare_segments for one in rows)
-    counted = ", ".join(f"{one} {n}" for one, n in _counted(strikes)) or "none"
+    n_rows, not_finite = sum(one.n for one in rows), sum(one.not_finite for one in rows)
+    counted = ", ".join(f"{one} {n}" for one, n in _counted(sent)) or "none"
     lines = [
         f"{len(done)} campaigns, {launches} launches, {seconds / 60:.1f} minutes",
-        f"{len(strikes)} strikes: {counted}",
-        f"{sum(one.n for one in rows):,} rows: {lost} lost, {doubled} doubled, {without} without",
+        f"{len(sent)} signals: {counted}",
+        f"{n_rows:,} rows: {lost} lost, {doubled} doubled, {not_finite} not finite",
+        f"{sum(one.spare_segments for one in rows)} segments computed twice",
     ]
-    lines[-1] += f" numbers; {spare} segments done twice"
     if wrong:
-        lines.append(f"WRONG: seeds {', '.join(wrong)}; repeat with --campaigns 1 --seed SEED")
+        lines.append(f"FAILED: seeds {', '.join(wrong)}; repeat with --campaigns 1 --seed SEED")
     else:
-        lines.append("every campaign ended complete, and nothing was wrong")
+        lines.append("every campaign is complete, no problem found")
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Kills random processes of runs at random moments, resumes them, and checks that nothing is lost, doubled or wrong.
+# Kills random processes of runs at random moments, resumes the runs, and checks tables, vectors and segments.
 # Usage: bash scripts/soak.sh [--campaigns N] [--minutes M] [--seed S] [--keep]   (more: --help)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

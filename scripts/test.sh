@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up .venv and runs the tests: all but the long ones, in two processes. Arguments go to pytest instead.
+# Sets up .venv and runs the fast tests in two processes. With arguments, pytest gets these instead.
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
-#   bash scripts/test.sh -m slow        the long ones
-#   bash scripts/test.sh -m gpu         those for a machine with a GPU
-#   bash scripts/test.sh tests/unit     a part
+#   bash scripts/test.sh -m slow        the slow tests
+#   bash scripts/test.sh -m gpu         the tests that need a GPU; see also scripts/gpu_check.sh
+#   bash scripts/test.sh tests/unit     one folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/setup.sh
@@ -11,7 +11,7 @@ set_up ui,test,lint,bench
 if [ "${1:-}" = --setup-only ]; then
   exit 0
 fi
-# Threads of one process that wait for each other leave the cores to the other process.
+# Waiting OpenMP threads must not spin: the other test process needs the cores.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -eq 0 ]; then
   set -- --numprocesses 2 --dist loadfile

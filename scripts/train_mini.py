@@ -1,7 +1,7 @@
 """Train the embedded bundle `mini` and write it, with its card, into a folder.
 
-Everything is drawn from one seed: windows, vocabulary, starting values, order. The same command on
-the same genomes, with the same versions, threads and kind of processor, gives the same bundle.
+One seed determines windows, vocabulary, initial values and order. The same command on the same
+genomes, with the same versions, threads and kind of processor, gives the same bundle.
 
     python scripts/train_mini.py --genomes ../shared/genomes --out virnucpro/bundles/mini
 """
@@ -30,29 +30,29 @@ from numpy.typing import NDArray
 from virnucpro import __version__
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.manifest import Manifest
-from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
 
 LENGTHS = (300, 500)
-"""Window lengths, bases: trained on both, rated at both."""
+"""Window lengths in bases, for training and evaluation."""
 
 DEFAULT_WINDOW = 500
 KMER, KMER_PENALTY = 6, 1.0
-"""Of the yardstick: the best on the valid windows among 4- to 6-mers and penalties 0.01 to 1."""
+"""The best baseline on valid windows among 4- to 6-mers and penalties 0.01 to 1."""
 
 VOCABULARY_WINDOWS = 6000
 TILES_A_GROUP = 200
 FRAGMENT, FRAGMENTS_A_GROUP = 3000, 20
 WHOLE = 100_000
-"""Bases of a genome's sequence that are looked at when whole genomes are rated."""
+"""Maximum bases of a sequence in the evaluation of whole genomes."""
 
 DEMONSTRATION = "NC_001422"
-"""Accession of phiX174, one of the demonstration's records."""
+"""Accession of phiX174, a record of the demonstration."""
 
 DESCRIPTION = "a small DNABERT-S and a small ESM-2 with their head, trained on public genomes"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train, rate, write."""
+    """Train, evaluate and write the bundle."""
     arguments = _arguments(argv)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     provenance = {
         "command": _command(arguments),
         "seed": arguments.seed,
-        "split": "column `split` of genomes.tsv; families and genera are never in both splits",
+        "split": "column `split` of genomes.tsv; no family or genus is in both splits",
         "held_out_family": HELD_OUT_FAMILY,
         "counts": {**_counts(training, valid, pools), "training_items": n_items},
         "yardstick": f"logistic regression on {KMER}-mer frequencies, penalty {KMER_PENALTY}",
@@ -101,7 +101,7 @@ def _train(
     tokeniser = BaseTokeniser(tokenizer)
     items = [cut_items(pool.windows, tokeniser) for pool in pools]
     known = list(zip(pools, items, strict=True))
-    model = train(Mini(sizes, vocabulary), known, recipe, arguments.seed, _say)
+    model = train(Mini(sizes, vocabulary), known, recipe, arguments.seed, _report)
     vectors = torch.cat([item_vectors(model, one) for one in items])
     viral = np.concatenate([pool.viral[one.window] for pool, one in known])
     model.head = train_head(vectors, viral, sizes, recipe, arguments.seed)
@@ -141,7 +141,7 @@ def _write(
 
 
 class _Rater:
-    """Rates a trained model on genomes that it has not seen."""
+    """Evaluate a trained model on unseen genomes."""
 
     def __init__(self, model: Mini, tokeniser: BaseTokeniser, seed: int) -> None:
         self._model = model
@@ -149,12 +149,12 @@ class _Rater:
         self._seed = seed
 
     def score(self, windows: Sequence[bytes]) -> NDArray[np.float64]:
-        """Score windows: NaN where one has no open frame."""
+        """Return the scores of windows; NaN for windows without an open frame."""
         items = cut_items(windows, self._tokeniser)
         return consensus(items, item_scores(self._model, items))
 
     def windows(self, genomes: list[Genome], length: int, known: Pool) -> Quality:
-        """Rate windows, beside the k-mer regression fitted on the model's training windows."""
+        """Evaluate windows, and the k-mer regression fitted on the same training windows."""
         pool = draw_tiles(genomes, length, TILES_A_GROUP, self._seed)
         kmers = fit_and_score(known.windows, known.viral, pool.windows, KMER, KMER_PENALTY)
         return rate_windows(pool, self.score(pool.windows), kmers)
@@ -162,7 +162,7 @@ class _Rater:
     def records(
         self, genomes: list[Genome], held_out: list[Genome]
     ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Choose thresholds on fragments; rate fragments, whole genomes, the held-out family."""
+        """Choose thresholds on fragments; evaluate fragments, genomes and the held-out family."""
         sets = {
             f"fragments_{FRAGMENT}": cut_fragments(
                 genomes, FRAGMENT, FRAGMENTS_A_GROUP, self._seed
@@ -184,12 +184,12 @@ class _Rater:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the embedded bundle.")
     parser.add_argument("--genomes", type=Path, required=True, help="folder with genomes.tsv")
-    parser.add_argument("--out", type=Path, required=True, help="the bundle's folder")
+    parser.add_argument("--out", type=Path, required=True, help="output folder of the bundle")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
     parser.add_argument("--windows", type=int, default=20_000, help="training windows a length")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--version", default="1.0.0", help="of the bundle")
+    parser.add_argument("--version", default="1.0.0", help="version of the bundle")
     return parser.parse_args(argv)
 
 
@@ -221,7 +221,7 @@ def _processor() -> str:
     return f"{platform.machine()} ({level}), {os.cpu_count()} cores"
 
 
-def _say(step: int, loss: float, seconds: float) -> None:
+def _report(step: int, loss: float, seconds: float) -> None:
     if step % 20 == 0:
         print(f"step {step}: loss {loss:.4f}, {seconds:.0f} s", flush=True)
 

@@ -1,6 +1,6 @@
 """The command line: ``virnucpro`` and ``python -m virnucpro``.
 
-A spawned process imports its parent's main module before anything else: so here is nothing.
+A spawned process imports its parent's main module first: imports stay inside `run`.
 """
 
 from typing import NoReturn
@@ -15,11 +15,14 @@ def run() -> NoReturn:
 
     code = 128 + signal.SIGINT
     try:
+        from virnucpro.console import protect_standard_streams  # noqa: PLC0415 - see above
+
+        protect_standard_streams()
         from virnucpro.cli.main import main  # noqa: PLC0415 - see above
 
         code = main()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end is not broken off any more
-    except KeyboardInterrupt:  # before, or after, the command line hears of signals itself
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at exit changes nothing
+    except KeyboardInterrupt:  # before or after `main` handles signals
         pass
     sys.exit(code)
 

@@ -21,16 +21,16 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 
-from virnucpro.encoders.alibi import head_slopes
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.bases import BaseTokeniser
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
-from virnucpro.encoders.dense import prepack
-from virnucpro.encoders.dnabert_s import DnabertS
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.alibi import head_slopes
+from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.kernels.dense import prepack
 from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.weights import fill
+from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
 CPU = torch.device("cpu")

@@ -29,12 +29,12 @@ from esm.model.esm2 import ESM2
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
-from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.esm2_forward import Esm2
+from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.esm2.forward import Esm2
+from virnucpro.encoders.esm2.residues import tokenise_residues
 from virnucpro.encoders.packed import CPU_STEP, pack
-from virnucpro.encoders.residues import tokenise_residues
 from virnucpro.encoders.sizes import PUBLISHED
-from virnucpro.pipeline.made_up import SIX_FRAME, made_up
+from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
 
 CPU = torch.device("cpu")
@@ -165,7 +165,7 @@ def _their_name(name: str) -> str:
 
 def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
     """Cut all peptides into batches and take some, evenly spread over the lengths."""
-    ids = tokenise_residues(made_up(arguments.peptides, lengths).residues)
+    ids = tokenise_residues(synthetic_items(arguments.peptides, lengths).residues)
     order = longest_first([len(one) for one in ids])
     sizes = [len(ids[i]) for i in order]
     cut = [[ids[order[k]] for k in one] for one in batches(sizes, lambda _: arguments.tokens)]

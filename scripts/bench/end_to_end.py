@@ -1,14 +1,14 @@
-"""What share of a whole `virnucpro predict` its ranks spend inside the encoders.
+"""Measure the share of a whole `virnucpro predict` that its ranks spend in the encoders.
 
-Takes genomes of ../shared/genomes (or below VIRNUCPRO_SHARED), of all groups, up to so many bases,
-and predicts them by `mini` in a process of its own. The stages are those that the ranks report in
-run.json; each is a mean over the ranks, so that with what comes before and after them they add up
-to the wall time. A rank's time inside the encoders is that to tokenise and to encode.
+Predicts genomes of ../shared/genomes (or VIRNUCPRO_SHARED), of all groups, up to a number of bases,
+in a process of its own. The stages are those that the ranks report in run.json, as means over the
+ranks; together with the coordinator's stages they add up to the wall time. The time in the encoders
+is that of the stages tokenise and encode.
 
     python scripts/bench/end_to_end.py [--megabases 5] [--devices cpu:1] [--threads 1] [--repeats 1]
 
-Aim: at least 85 % of 5 Mb on a CPU. On a machine with other work look at several repeats. The
-program's bytecode is made first, as an installation does; the environment may forbid to keep it.
+Target: at least 85 % of 5 Mb on a CPU. On a busy machine compare several repeats. The bytecode is
+compiled first, as by an installation. On a GPU see scripts/gpu_check.sh.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import virnucpro
-from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 
 SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[3] / "shared"))
@@ -32,7 +32,7 @@ INSIDE = ("tokenise", "encode")
 
 
 def main() -> None:
-    """Predict, and print where the time went."""
+    """Predict; print the seconds and the share of each stage."""
     options = _options()
     inputs = genomes(SHARED / "genomes", options.megabases * 1e6)
     how = ["--devices", options.devices, "--bundle", options.bundle]
@@ -48,15 +48,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabases", type=float, default=5.0)
     parser.add_argument("--devices", default="auto", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, help="of all ranks; default: all that there are")
+    parser.add_argument("--threads", type=int, help="of all ranks; default: all CPUs")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()
 
 
 def genomes(folder: Path, bases: float) -> list[Path]:
-    """Choose genomes at random, the same each time, until they have so many bases together."""
+    """Choose genomes in a fixed random order until they have `bases` bases together."""
     with (folder / "genomes.tsv").open(newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
     random.Random(1).shuffle(rows)  # noqa: S311 - the same choice each time
@@ -69,7 +69,7 @@ def genomes(folder: Path, bases: float) -> list[Path]:
 
 
 def predict(inputs: Sequence[Path], outdir: Path, how: Sequence[str]) -> dict[str, float]:
-    """Run the command; give its wall time and its stages in seconds."""
+    """Run the command; return the seconds of the whole and of each stage."""
     command = [sys.executable, "-m", "virnucpro", "predict", *inputs, "-o", outdir, "--quiet"]
     started = time.perf_counter()
     subprocess.run([*map(str, command), *how], check=True)
@@ -78,7 +78,7 @@ def predict(inputs: Sequence[Path], outdir: Path, how: Sequence[str]) -> dict[st
 
 
 def stages_of(run: RunDirectory, wall: float) -> dict[str, float]:
-    """Read what the coordinator and its ranks wrote of their time; the stages add up to `wall`."""
+    """Return the seconds of all stages in run.json; they add up to `wall`."""
     manifest = read_manifest(run)
     (launch,) = manifest.launches
     ranks = [record["seconds"] for record in launch.ranks.values()]
@@ -97,7 +97,7 @@ def stages_of(run: RunDirectory, wall: float) -> dict[str, float]:
 
 
 def print_shares(seconds: Mapping[str, float]) -> None:
-    """Print each stage and its share of the wall time."""
+    """Print the seconds of each stage and its share of the wall time."""
     wall = seconds["wall"]
     for stage, spent in seconds.items():
         print(f"{stage:30}{spent:9.2f} s{spent / wall:8.1%}")

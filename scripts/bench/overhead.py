@@ -1,14 +1,14 @@
-"""What a run costs above the bare work: encode everything in one process, keep it in memory.
+"""Measure the overhead of a run over a bare loop that encodes the same rows in one process.
 
-Both sides are processes of their own with one thread that import what they need, and take the same
-index in the same units and batches through the same encoders and head; their scores are compared.
-The bare side finds the index there and writes nothing. The run is ``virnucpro predict`` with one
-CPU rank and everything on: it reads the sequences, supervises, marks each batch, commits segments,
-verifies them, writes all tables. They take turns (run, bare, bare, run, ...).
+Both sides are processes with one thread, and take the same index in the same units and batches
+through the same encoders and head; their scores must be equal. The bare loop opens an existing
+index and writes nothing. The run is ``virnucpro predict`` with one CPU rank: it reads the
+sequences, supervises, marks each batch, commits and verifies segments, and writes all tables. The
+sides take turns (run, bare, bare, run, ...).
 
     python scripts/bench/overhead.py [--records 10000] [--turns 2]
 
-CPU seconds are printed beside those of the clock: on a machine with other work they alone tell.
+CPU seconds are printed beside wall seconds: on a busy machine only CPU seconds are comparable.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 
 BARE_LOOP = Path(__file__).with_name("bare_loop.py")
@@ -38,12 +38,12 @@ _STOPS = {"TAA", "TAG", "TGA"}
 
 
 def main() -> None:
-    """Take turns and print medians."""
+    """Measure both sides in turns; print medians."""
     options = _options()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         fasta = write_records(folder / "input.fa", options.records, options.bases)
-        run_once(fasta, folder / "first")  # files come into the cache, and the index is made
+        run_once(fasta, folder / "first")  # fills the file cache and makes the index
         runs, bares = take_turns(folder, fasta, options.turns)
         print_comparison(RunDirectory(folder / "first"), runs, bares)
         if options.loops:
@@ -53,15 +53,17 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000)
-    parser.add_argument("--bases", type=int, default=480, help="of a record (%(default)s)")
+    parser.add_argument(
+        "--bases", type=int, default=480, help="of the longest record (%(default)s)"
+    )
     parser.add_argument("--turns", type=int, default=2, help="of run, bare, bare, run")
-    parser.add_argument("--loops", action="store_true", help="compare the two loops alone, too")
-    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    parser.add_argument("--loops", action="store_true", help="compare the loops alone, too")
+    parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()
 
 
 def write_records(path: Path, n_records: int, bases: int) -> Path:
-    """Write records of about so many bases in which one frame is open."""
+    """Write records of up to `bases` bases with one open frame each."""
     dice = random.Random(1)  # noqa: S311 - the same input each time
     codons = [codon for codon in map("".join, product("ACGT", repeat=3)) if codon not in _STOPS]
     with path.open("w") as stream:
@@ -74,7 +76,7 @@ def write_records(path: Path, n_records: int, bases: int) -> Path:
 def take_turns(
     folder: Path, fasta: Path, turns: int
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Measure both sides in an order in which a drift of the machine cancels out."""
+    """Measure both sides in an order that cancels out a drift of the machine."""
     runs, bares = [], []
     for turn in range(turns):
         runs.append(run_once(fasta, folder / f"run-{turn}-a"))
@@ -89,7 +91,7 @@ def take_turns(
 
 
 def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
-    """Predict; give the seconds of all stages."""
+    """Predict; return the seconds of all stages."""
     command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", outdir]
     command += ["--devices", "cpu:1", "--threads", "1", "--log-format", "json", "--quiet"]
     seconds, _ = measured(command)
@@ -114,14 +116,14 @@ def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
 
 
 def bare_once(folder: Path) -> dict[str, float]:
-    """Run the bare side in a process of its own."""
+    """Run the bare loop in a process of its own."""
     command = [sys.executable, BARE_LOOP, folder / "first", folder / "scores.npy"]
-    seconds, said = measured(command)
-    return seconds | json.loads(said)
+    seconds, output = measured(command)
+    return seconds | json.loads(output)
 
 
 def measured(command: Sequence[str | Path]) -> tuple[dict[str, float], bytes]:
-    """Run a command; give its seconds, of the clock and of CPU, and what it printed."""
+    """Run a command; return its wall and CPU seconds, and its standard output."""
     os.sync()
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
     before, started = os.times(), time.perf_counter()
@@ -134,18 +136,18 @@ def measured(command: Sequence[str | Path]) -> tuple[dict[str, float], bytes]:
 
 
 def check_scores(outdir: Path, scores: Path) -> None:
-    """Compare the scores of both sides: equal to the last bit, as batches are the same."""
-    from virnucpro.store.segment import read_segment  # noqa: PLC0415 - heavy, and not the bare side's
+    """Exit unless the scores of both sides are bitwise equal: their batches are the same."""
+    from virnucpro.store.segment import read_segment  # noqa: PLC0415 - heavy, and not needed before
 
     stored = [read_segment(path).scores for _, path in RunDirectory(outdir).segments()]
     if not np.array_equal(np.concatenate(stored), np.load(scores)):
-        sys.exit("the two sides do not compute the same scores: no ratio means anything")
+        sys.exit("the scores of run and bare loop differ: their times are not comparable")
 
 
 def print_comparison(
     first: RunDirectory, runs: Sequence[Mapping[str, float]], bares: Sequence[Mapping[str, float]]
 ) -> None:
-    """Print medians and smallest values of every stage on both sides."""
+    """Print the median and the minimum of every stage on both sides."""
     size = first.embeddings.stat().st_size / 1e6
     print(f"{bares[0]['rows']:,.0f} rows, {size:,.1f} MB of embeddings, {len(runs)} times each")
     print(f"{'seconds':30}{'run':>8}{'least':>8}{'bare':>8}{'least':>8}{'ratio':>8}{'least':>8}")
@@ -161,16 +163,16 @@ def print_comparison(
 
 
 def print_loops(folder: Path) -> None:
-    """Print what a rank's loop costs above the bare one, both in one process, unit by unit."""
+    """Print the CPU overhead of a rank's loop over the bare loop, both in one process."""
     (folder / "loops").mkdir()
-    _, said = measured([sys.executable, RANK_LOOP, folder / "first", folder / "loops"])
-    seconds = json.loads(said)
+    _, output = measured([sys.executable, RANK_LOOP, folder / "first", folder / "loops"])
+    seconds = json.loads(output)
     whole = seconds["encoders"] + seconds["bare"]
     print(
-        f"CPU seconds of some units in one process: bare {whole:.2f}, of it {seconds['bare']:.3f} "
-        f"besides the encoders; a rank's loop {seconds['rank']:.3f} besides them: "
+        f"CPU seconds of some units in one process: bare loop {whole:.2f}, of it "
+        f"{seconds['bare']:.3f} outside the encoders; a rank's loop {seconds['rank']:.3f} there: "
         f"{(seconds['rank'] - seconds['bare']) / whole:+.2%}; "
-        f"its writer's thread {seconds['writer'] / whole:.2%}"
+        f"its writer thread {seconds['writer'] / whole:.2%}"
     )
 
 

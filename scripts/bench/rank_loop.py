@@ -21,13 +21,13 @@ from pathlib import Path
 
 from bare_loop import BareLoop
 
-from virnucpro.encoders.budget import BATCH_TOKENS
+from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.pipeline.embedding import RowEmbedder
-from virnucpro.pipeline.poison import Place, Suspicion
-from virnucpro.pipeline.rank_task import RankTask
+from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan
+from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.outbox import Outbox
+from virnucpro.runtime.worker_channel import WorkerChannel
 from virnucpro.store.shard import ShardWriter
 from virnucpro.store.writer import SegmentWriter
 
@@ -39,10 +39,10 @@ PAUSE_S = 0.1
 class Marks:
     """What a rank says of each batch, into a pipe."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: WorkerChannel) -> None:
         self._outbox = outbox
 
-    def at(self, place: Place) -> None:
+    def at(self, place: UnitSpan) -> None:
         """Say what is tried next."""
         self._outbox.mark(place)
 
@@ -88,7 +88,7 @@ def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
         SegmentWriter(ShardWriter(task.run, 0)) as writer,
     ):
         assert reader.stdin
-        marks = Marks(Outbox(reader.stdin.fileno()))
+        marks = Marks(WorkerChannel(reader.stdin.fileno()))
         for unit, first, last in _some_units(loop):
             sides = {
                 "bare": lambda: loop.unit(first, last),  # noqa: B023 - called in this turn

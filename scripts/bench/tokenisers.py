@@ -21,8 +21,8 @@ from esm.data import Alphabet
 from tokenizers import Encoding, Tokenizer
 
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.bases import BaseTokeniser
-from virnucpro.encoders.residues import tokenise_residues
+from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.esm2.residues import tokenise_residues
 
 Side = Callable[[Sequence[bytes]], list[IntArray]]
 

@@ -1,4 +1,4 @@
-"""The card: what a bundle is, how it was made, how good it is, where it is weak."""
+"""The card: description, origin, accuracy and weak spots of a bundle."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +7,17 @@ from typing import Any
 __all__ = ["write_card"]
 
 _WEAK_SPOTS = """\
-- Windows without an open frame have no score; see the share of windows scored.
-- A small model, trained from nothing on few families: it knows the composition of genes and of
-  peptides, hardly any protein families. Treat a call on a single window as a hint.
-- Cellular training data is mostly bacteria; eukaryotes are few and mostly fragments. Prophages that
-  are not marked are among the negatives.
-- Thresholds were chosen on the same valid families that the record figures are given for: those
-  figures are slightly optimistic. Size, length of training and the training of the head were
-  chosen on families held out of the training split; a few early trials were rated on valid ones.
-- Families differ far more than windows do: over five sets of families held out of the training
-  split, trial models had AUROCs from 0.73 to 0.87 at 500 bases. Expect as much of a new family."""
+- Windows without an open frame have no score; see the share of scored windows.
+- The model is small and was trained from random weights on few families. It has learned the
+  composition of genes and peptides, but hardly any protein families. Treat the call of a single
+  window as a hint.
+- Cellular training data is mostly bacteria; eukaryotes are few and mostly fragments. Unmarked
+  prophages are among the negatives.
+- Thresholds were chosen on the same valid families as the figures of records, so those figures are
+  slightly optimistic. Model size, length of training and training of the head were chosen on
+  families held out of the training split; a few early trials were evaluated on valid families.
+- Families differ much more than windows: over five sets of families held out of the training split,
+  trial models had AUROCs from 0.73 to 0.87 at 500 bases. Expect the same range for a new family."""
 
 
 def write_card(
@@ -25,34 +26,33 @@ def write_card(
     thresholds: Mapping[str, float],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Write the card for people; every figure in it also stands in bundle.json."""
+    """Write the card for users; every figure in it is also in bundle.json."""
     lines = [
         "# mini",
         "",
-        "A small DNABERT-S and a small ESM-2 architecture with their head, trained together from",
-        "random weights on public genomes, so that the program works at once, offline, on any",
-        "machine. It is no substitute for the published encoders.",
+        "A small DNABERT-S, a small ESM-2 and their head, trained together from random weights on",
+        "public genomes, so that the program works without a download on any machine. Use the",
+        "published encoders for accurate results.",
         "",
         "## Windows of unseen families",
         "",
-        "Windows of the `even` tiling, as many from each valid family (viruses) or genus (others).",
-        "k-mer: logistic regression on the same training windows. A window's score is",
-        "the consensus of its items; AUROC and F1 (at 0.5) are over the windows that have a score.",
+        "Windows of the `even` tiling, equally many from each valid family (viruses) or genus",
+        "(others). k-mer: logistic regression on the same training windows. The score of a window",
+        "is the consensus of its items; AUROC and F1 (at 0.5) are over the scored windows.",
         "",
         *_window_table(metrics["windows"]),
         "",
         "## Records",
         "",
-        f"Viral from a score of {thresholds['viral']}, below {thresholds['non_viral']} non-viral,",
+        f"Viral from a score of {thresholds['viral']}, non-viral below {thresholds['non_viral']},",
         "ambiguous between. The middle is the threshold of best balanced accuracy on the fragments",
-        "of valid genomes.",
-        "Windows of 500 bases; of whole genomes' sequences the first 100,000 bases.",
-        "What lacks to 1 is ambiguous or has no scored window (animals' mitochondria, some short",
-        "genomes).",
+        "of valid genomes. Windows of 500 bases; the first 100,000 bases of each sequence of whole",
+        "genomes. The remaining share of a class is ambiguous or has no scored window (animal",
+        "mitochondria, some short genomes).",
         "",
         *_record_table(metrics["records"]),
         "",
-        "## Where it comes from",
+        "## Origin",
         "",
         *_facts(provenance),
         "",

@@ -1,4 +1,4 @@
-"""How good scores are: windows and whole records, by the program's own consensus."""
+"""Accuracy of scores of windows, by the program's own consensus."""
 
 from dataclasses import asdict, dataclass
 
@@ -23,15 +23,15 @@ class Quality:
     Attributes
     ----------
     windows
-        How many were looked at.
+        Number of windows.
     scored, scored_viral, scored_others
-        Share of windows with an open frame: of all, of viral ones, of the others.
+        Share with an open frame: of all windows, of viral ones, of the others.
     auroc, f1
-        Over scored windows; F1 of the viral class at a score of 0.5.
+        On scored windows; F1 of the viral class at a score of 0.5.
     kmer_auroc, kmer_f1
-        Of the k-mer regression on the same scored windows.
+        The k-mer regression on the same scored windows.
     kmer_auroc_all
-        Of the k-mer regression on all windows, scored or not.
+        The k-mer regression on all windows.
     """
 
     windows: int
@@ -45,7 +45,7 @@ class Quality:
     kmer_auroc_all: float
 
     def rounded(self) -> dict[str, float]:
-        """Give the figures by name, to four places."""
+        """Return the figures by name, rounded to four places."""
         return {
             name: value if isinstance(value, int) else round(float(value), 4)
             for name, value in asdict(self).items()
@@ -53,7 +53,7 @@ class Quality:
 
 
 def consensus(items: Items, scores: NDArray[np.float32]) -> FloatArray:
-    """Join the items' scores (n_items, 2) to one score a window; NaN without items."""
+    """Return one score for each window from the items' scores (n_items, 2); NaN without items."""
     rows = np.arange(len(items.window), dtype=np.int64)
     done = np.full(len(rows), RowState.DONE, np.uint8)
     return call_windows(items.first, rows, scores, done).score.astype(np.float64)
@@ -62,7 +62,7 @@ def consensus(items: Items, scores: NDArray[np.float32]) -> FloatArray:
 def rate_windows(
     pool: Pool, window_scores: FloatArray, kmer_scores: NDArray[np.float32]
 ) -> Quality:
-    """Hold scores and the k-mer regression's log odds against the truth."""
+    """Compare scores and log odds of the k-mer regression with the labels."""
     scored = ~np.isnan(window_scores)
     truth = pool.viral[scored]
     return Quality(
@@ -79,7 +79,7 @@ def rate_windows(
 
 
 def auroc(scores: NDArray[np.floating], truth: BoolArray) -> float:
-    """Give the chance that a viral one scores above another; ties count a half."""
+    """Return the probability that a viral window scores above another; ties count a half."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     n_viral = int(truth.sum())
@@ -88,6 +88,6 @@ def auroc(scores: NDArray[np.floating], truth: BoolArray) -> float:
 
 
 def f1(called: BoolArray, truth: BoolArray) -> float:
-    """Give the harmonic mean of precision and recall of the viral class."""
+    """Return the harmonic mean of precision and recall of the viral class."""
     hits = int((called & truth).sum())
     return 2 * hits / (int(called.sum()) + int(truth.sum()))

@@ -1,4 +1,4 @@
-"""The training genomes: which there are, how they group, and windows drawn from them."""
+"""Training genomes, their groups, and windows drawn from them."""
 
 import csv
 from collections import defaultdict
@@ -16,11 +16,11 @@ from virnucpro.sequences.windows import tile
 __all__ = ["HELD_OUT_FAMILY", "Genome", "Pool", "draw_crops", "draw_tiles", "read_genomes"]
 
 HELD_OUT_FAMILY = "Microviridae"
-"""The family of the demonstration's phage, phiX174: in no training window."""
+"""The family of the demonstration's phage, phiX174; not used for training."""
 
 _KINGDOM_WEIGHTS = {"archaea": 1.5, "organelle": 0.6, "plasmid": 1.0, "bacteria": 1.0}
 _EUKARYOTE_WEIGHT = 2.5
-"""Eukaryotes are few and fragments; organelles are many small genomes of one kind."""
+"""Eukaryotes are few fragments; organelles are many small similar genomes."""
 
 _MAX_UNKNOWN = 0.1
 """Windows with a larger share of letters other than A, C, G, T are not drawn."""
@@ -28,7 +28,7 @@ _MAX_UNKNOWN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Genome:
-    """One genome; the sequences are its records, cut at regions that look like phage."""
+    """One genome; its records are cut at regions that are similar to phages."""
 
     name: str
     kingdom: str
@@ -44,12 +44,12 @@ class Genome:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identify the group: genomes of a group are never in both splits."""
+        """The group: genomes of a group are never in both splits."""
         return self.kingdom, self.group
 
     @property
     def bases(self) -> int:
-        """Count the bases."""
+        """Number of bases."""
         return sum(map(len, self.sequences))
 
 
@@ -76,7 +76,7 @@ class Pool:
 
 
 def read_genomes(folder: Path) -> list[Genome]:
-    """Read genomes.tsv and every genome that it lists, without the regions that look like phage."""
+    """Read genomes.tsv and its genomes, without regions that are similar to phages."""
     regions = _regions(folder / "phage_like_regions.bed")
     with (folder / "genomes.tsv").open(newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
@@ -94,7 +94,7 @@ def read_genomes(folder: Path) -> list[Genome]:
 
 
 def draw_crops(genomes: Sequence[Genome], length: int, count: int, seed: int) -> Pool:
-    """Draw windows at random places, half of them viral, all families alike however large."""
+    """Draw windows at random positions, half of them viral, equally many from each family."""
     rng = np.random.default_rng([seed, length])
     return _pool(
         [
@@ -108,7 +108,7 @@ def draw_crops(genomes: Sequence[Genome], length: int, count: int, seed: int) ->
 
 
 def draw_tiles(genomes: Sequence[Genome], length: int, per_group: int, seed: int) -> Pool:
-    """Draw up to `per_group` windows of the `even` tiling from each group, all groups alike."""
+    """Draw up to `per_group` windows of the `even` tiling from each group."""
     rng = np.random.default_rng([seed, length])
     drawn = []
     for members in _by_group(genomes, length).values():
@@ -139,7 +139,7 @@ def _sequences(
 
 
 def _by_group(genomes: Sequence[Genome], length: int) -> dict[tuple[str, str], list[Genome]]:
-    """Collect the genomes that have a window of `length`, by group, in a fixed order."""
+    """Return the genomes with a window of `length` by group, in a fixed order."""
     groups = defaultdict(list)
     for genome in genomes:
         if any(len(sequence) >= length for sequence in genome.sequences):
@@ -171,7 +171,7 @@ def _group_weight(members: Sequence[Genome]) -> float:
 def _crop_choices(
     members: Sequence[Genome], length: int
 ) -> tuple[list[tuple[Genome, bytes]], NDArray[np.float64]]:
-    """List a group's sequences, each with its share: in proportion to the root of its length."""
+    """Return a group's sequences and their shares, proportional to the root of their length."""
     candidates = [(g, s) for g in members for s in g.sequences if len(s) >= length]
     roots = np.sqrt([len(sequence) for _, sequence in candidates])
     return candidates, roots / roots.sum()

@@ -1,4 +1,4 @@
-"""Windows to items: open frames, peptides, token ids, by the program's own rules."""
+"""Items of windows: open frames, peptides and token ids, by the program's own rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.encoders.bases import BaseTokeniser
-from virnucpro.encoders.residues import tokenise_residues
+from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.esm2.residues import tokenise_residues
 from virnucpro.sequences.translation import (
     genetic_code,
     open_frames,
@@ -25,12 +25,12 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The stop-free frames of some windows, window by window.
+    """The stop-free frames of windows, in the order of the windows.
 
     Attributes
     ----------
     window
-        (n_items,) int64, ascending: which window.
+        (n_items,) int64, ascending: number of the window.
     first
         (n_windows + 1,) int64: window w has items ``first[w]:first[w + 1]``.
     bases, residues

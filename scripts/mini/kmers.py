@@ -1,4 +1,4 @@
-"""The yardstick: logistic regression on the k-mer frequencies of whole windows."""
+"""The baseline: logistic regression on the k-mer frequencies of whole windows."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def fit_and_score(
     k: int,
     penalty: float,
 ) -> FloatArray:
-    """Fit on `windows` and give the log odds of `others`: (n_others,) float32.
+    """Fit on `windows` and return the log odds of `others`: (n_others,) float32.
 
     Frequencies are standardised; the loss is the mean cross-entropy plus `penalty` times the sum of
     squared weights, minimised by L-BFGS.

@@ -1,4 +1,4 @@
-"""The model that is trained: two small encoders and a head, of the program's own modules."""
+"""The trained model: two small encoders and a head, of the program's own modules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,15 +14,15 @@ from torch import nn
 
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head import Head
-from virnucpro.encoders.dnabert_s import DnabertS
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.packed import pack
 
 __all__ = ["Mini", "Sizes", "item_scores", "item_vectors", "save_files"]
 
 _MASK, _FIRST_BASE = 4, 5
-"""Id of [MASK] in the tokenizer.json; ordinary tokens come behind them."""
+"""Id of [MASK] in tokenizer.json; ordinary tokens have larger ids."""
 
 _NUCLEOTIDE_FILE, _PROTEIN_FILE, _HEAD_FILE = (
     "nucleotide.safetensors",
@@ -33,7 +33,7 @@ _NUCLEOTIDE_FILE, _PROTEIN_FILE, _HEAD_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the model is."""
+    """Sizes of the model."""
 
     vocabulary: int = 512
     width: int = 128
@@ -43,15 +43,15 @@ class Sizes:
     dropout: float = 0.3
 
     def nucleotide(self) -> DnabertSConfig:
-        """Size the DNABERT-S architecture."""
+        """Return the settings of the DNABERT-S encoder."""
         return DnabertSConfig(self.vocabulary, self.width, self.layers, self.heads, 2 * self.width)
 
     def protein(self) -> Esm2Config:
-        """Size the ESM-2 architecture."""
+        """Return the settings of the ESM-2 encoder."""
         return Esm2Config(self.layers, self.width, self.heads)
 
     def head(self) -> tuple[int, int, int]:
-        """Size the head's layers."""
+        """Return the layer sizes of the head."""
         return 2 * self.width, self.hidden, 2
 
 
@@ -67,12 +67,12 @@ class Mini(nn.Module):
         _start_from_composition(self.nucleotide.embeddings.word_embeddings, vocabulary)
 
     def forward(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
-        """Give the logits of the chosen items, (n, 2), a share of their tokens masked out."""
+        """Return the logits of the chosen items, (n, 2), with a share of their tokens masked."""
         logits: torch.Tensor = self.head(self.vectors(items, chosen, masked))
         return logits
 
     def vectors(self, items: Items, chosen: Sequence[int], masked: float = 0.0) -> torch.Tensor:
-        """Give the joined vectors of the chosen items, (n, 2 * width)."""
+        """Return the joined vectors of the chosen items, (n, 2 * width)."""
         bases = pack([items.bases[i] for i in chosen])
         residues = [torch.from_numpy(items.residues[i]) for i in chosen]
         if masked:
@@ -84,7 +84,7 @@ class Mini(nn.Module):
 
 @torch.no_grad()
 def item_vectors(model: Mini, items: Items, batch: int = 64) -> torch.Tensor:
-    """Give the joined vector of every item: (n_items, 2 * width) float32."""
+    """Return the joined vector of every item: (n_items, 2 * width) float32."""
     model.eval()
     order = np.argsort([len(ids) for ids in items.bases], kind="stable")
     vectors = torch.zeros(len(order), model.width)
@@ -95,21 +95,21 @@ def item_vectors(model: Mini, items: Items, batch: int = 64) -> torch.Tensor:
 
 
 def item_scores(model: Mini, items: Items) -> NDArray[np.float32]:
-    """Score every item: (n_items, 2) float32, others and virus."""
+    """Return the scores of every item: (n_items, 2) float32, others and virus."""
     vectors = item_vectors(model, items)
     scores: NDArray[np.float32] = model.head.eval().scores(vectors).numpy()
     return scores
 
 
 def save_files(model: Mini, sizes: Sizes, folder: Path) -> tuple[list[EncoderEntry], str]:
-    """Write the tensors into `folder`; give what the manifest says of encoders and head."""
+    """Write the tensors into `folder`; return the manifest's entries of encoders and head."""
     for part, name in (
         (model.nucleotide, _NUCLEOTIDE_FILE),
         (model.protein, _PROTEIN_FILE),
         (model.head, _HEAD_FILE),
     ):
         save_file({key: t.contiguous() for key, t in part.state_dict().items()}, folder / name)
-        (folder / name).chmod(0o644)  # save_file leaves it to its owner alone
+        (folder / name).chmod(0o644)  # save_file writes mode 0600
     nucleotide = EncoderEntry(
         "mini-dnabert-s",
         "dnabert_s",
@@ -130,16 +130,16 @@ def save_files(model: Mini, sizes: Sizes, folder: Path) -> tuple[list[EncoderEnt
 
 
 def _mask(ids: torch.Tensor, share: float, first: int, mask: int) -> torch.Tensor:
-    """Replace a share of the ordinary tokens, those from `first` on, by `mask`."""
+    """Replace a share of the ordinary tokens (ids from `first` on) by `mask`."""
     hit = (torch.rand(ids.shape) < share) & (ids >= first)
     return ids.masked_fill(hit, mask)
 
 
 def _start_from_composition(embedding: nn.Embedding, vocabulary: Mapping[str, int]) -> None:
-    """Start tokens of like composition alike: a random projection of their 1- to 3-mer counts.
+    """Initialise tokens of similar composition alike, by projected counts of their 1- to 3-mers.
 
-    Without it every token's meaning has to be learnt apart from all the others', which takes more
-    families than there are.
+    With independent initial values, each token is learned separately, which needs more families
+    than the training data has.
     """
     counts = np.zeros((embedding.num_embeddings, 84), np.float32)
     for token, number in vocabulary.items():

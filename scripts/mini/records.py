@@ -1,4 +1,4 @@
-"""Whole records and fragments of them: scores, thresholds, and how many are called right."""
+"""Whole records and fragments: scores, thresholds, and shares of correct calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from virnucpro.sequences.windows import tile
 __all__ = ["Records", "choose_thresholds", "cut_fragments", "rate_records", "whole_genomes"]
 
 _AMBIGUOUS_HALF_WIDTH = 0.01
-"""Of the band around the best single threshold in which no call is made."""
+"""Half width of the band of ambiguous scores around the best threshold."""
 
 Scorer = Callable[[Sequence[bytes]], NDArray[np.float64]]
-"""Windows to window scores, NaN where a window has no open frame."""
+"""Return the score of each window, NaN for windows without an open frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Sequences to be called as one each.
+    """Sequences with one call for each record.
 
     Attributes
     ----------
     names
-        Of the genomes they are of.
+        Names of their genomes.
     pieces
-        The sequences of each record: several where a genome is segmented.
+        The sequences of each record: several if a genome is segmented.
     viral
         (n,) bool.
     """
@@ -38,7 +38,7 @@ class Records:
     viral: NDArray[np.bool_]
 
     def scores(self, window: int, score: Scorer) -> NDArray[np.float64]:
-        """Score every record: the mean over the scored windows of the `even` tiling."""
+        """Return the score of every record: the mean over scored windows of the `even` tiling."""
         windows = [[w for p in pieces for w in _windows(p, window)] for pieces in self.pieces]
         joined = score([w for record in windows for w in record])
         parts = np.split(joined, np.cumsum([len(record) for record in windows])[:-1])
@@ -46,7 +46,7 @@ class Records:
 
 
 def cut_fragments(genomes: Sequence[Genome], length: int, per_group: int, seed: int) -> Records:
-    """Cut up to `per_group` fragments from each group, at random places without overlap."""
+    """Cut up to `per_group` fragments from each group, at random positions without overlap."""
     rng = np.random.default_rng([seed, length])
     groups: dict[tuple[str, str], list[tuple[Genome, bytes]]] = {}
     for genome in genomes:
@@ -66,17 +66,17 @@ def cut_fragments(genomes: Sequence[Genome], length: int, per_group: int, seed: 
     )
 
 
-def whole_genomes(genomes: Sequence[Genome], most_bases: int) -> Records:
-    """Take genomes whole; of a larger one the first `most_bases` of each sequence."""
+def whole_genomes(genomes: Sequence[Genome], max_bases: int) -> Records:
+    """Return whole genomes, at most `max_bases` of each sequence."""
     return Records(
         [genome.name for genome in genomes],
-        [tuple(sequence[:most_bases] for sequence in genome.sequences) for genome in genomes],
+        [tuple(sequence[:max_bases] for sequence in genome.sequences) for genome in genomes],
         np.array([genome.viral for genome in genomes]),
     )
 
 
 def choose_thresholds(scores: NDArray[np.float64], viral: NDArray[np.bool_]) -> dict[str, float]:
-    """Choose the threshold with the best balanced accuracy, and a narrow band around it."""
+    """Return the threshold of best balanced accuracy, with a narrow band around it."""
     known = ~np.isnan(scores)
     candidates = np.linspace(0.3, 0.7, 401)
     right = [_balanced(scores[known] >= cut, viral[known]) for cut in candidates]
@@ -90,7 +90,7 @@ def choose_thresholds(scores: NDArray[np.float64], viral: NDArray[np.bool_]) -> 
 def rate_records(
     scores: NDArray[np.float64], viral: NDArray[np.bool_], thresholds: dict[str, float]
 ) -> dict[str, float]:
-    """Give the share of records of each class that are called right, wrong, or not called."""
+    """Return the shares of correct and wrong calls of each class."""
     called = scores >= thresholds["viral"]
     cleared = scores < thresholds["non_viral"]
     known = ~np.isnan(scores)

@@ -1,8 +1,7 @@
-"""Training in two phases: everything together for a short while, then the head alone.
+"""Training in two phases: the whole model for few steps, then the head alone.
 
-The encoders learn the composition of the training families by heart within a few hundred steps, and
-what they learn then does harm on other families. So they are stopped early, and the head is
-trained for longer on their vectors, which are computed once.
+The encoders overfit to the training families within a few hundred steps. So their training stops
+early, and the head is trained for longer on their vectors, which are computed once.
 """
 
 import copy
@@ -28,23 +27,23 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the model is trained.
+    """Parameters of the training.
 
     Attributes
     ----------
     steps, windows_a_step, items_a_window
-        Of the first phase. A step takes windows of one length, and of each at most so many items,
-        at random.
+        First phase: number of steps, windows of one step (all of one length), and maximum random
+        items of one window.
     rate, warm_up, decay
-        AdamW's rate at its highest, steps to get there (then a cosine to 0), weight decay.
+        AdamW's highest rate, steps to reach it (then a cosine to 0), weight decay.
     masked
-        Share of tokens hidden from the encoders.
+        Share of masked tokens.
     average
-        Share of the moving average of the weights that stays at each step.
+        Decay of the moving average of the weights.
     head_epochs, head_batch, head_rate, head_decay
-        Of the second phase: times round all items, items a step.
+        Second phase: epochs, items of a step, rate and weight decay.
     smoothing
-        Of the labels, in both phases.
+        Label smoothing in both phases.
     """
 
     steps: int = 160
@@ -69,14 +68,14 @@ def train(
     seed: int,
     report: Callable[[int, float, float], None],
 ) -> Mini:
-    """Train `model` on the windows of `pools`; give the moving average of its weights.
+    """Train `model` on the windows of `pools`; return the moving average of its weights.
 
     Parameters
     ----------
     pools
-        Windows with their items, a pool for each window length; steps take turns among them.
+        Windows with their items, a pool for each window length; steps use the pools in turn.
     report
-        Called after every step with its number from 1, the loss, and seconds since the start.
+        Called after every step with its number from 1, the loss, and the seconds of training.
     """
     rng = np.random.default_rng([seed, 1])
     optimiser = torch.optim.AdamW(_groups(model, recipe.decay), betas=(0.9, 0.98), fused=True)
@@ -100,7 +99,7 @@ def train(
 def train_head(
     vectors: torch.Tensor, viral: NDArray[np.bool_], sizes: Sizes, recipe: Recipe, seed: int
 ) -> Head:
-    """Train a head on vectors that stay as they are; give the moving average of its weights.
+    """Train a head on fixed vectors; return the moving average of its weights.
 
     Parameters
     ----------
@@ -114,7 +113,7 @@ def train_head(
     torch.manual_seed(seed)
     centre, scale = vectors.mean(dim=0), vectors.std(dim=0)
     inputs, labels = (vectors - centre) / scale, torch.from_numpy(viral.astype(np.int64))
-    # viral windows have more open frames: both classes weigh the same all the same
+    # viral windows have more open frames: the weights balance the classes
     balance = 0.5 / torch.bincount(labels, minlength=2) * len(labels)
     head = Head(sizes.head(), sizes.dropout)
     averaged = copy.deepcopy(head).requires_grad_(requires_grad=False)
@@ -140,14 +139,14 @@ def train_head(
 
 @torch.no_grad()
 def _take_in(head: Head, centre: torch.Tensor, scale: torch.Tensor) -> None:
-    """Let the first layer standardise: W (x - c) / s + b = (W / s) x + (b - (W / s) c)."""
+    """Fold the standardisation into a layer: W (x - c) / s + b = (W / s) x + (b - (W / s) c)."""
     first = next(module for module in head.modules() if isinstance(module, nn.Linear))
     first.weight.div_(scale)
     first.bias.sub_(first.weight @ centre)
 
 
 class _Stream:
-    """Deals the scorable windows of a pool, in an order that is drawn anew each time round."""
+    """The scorable windows of a pool, in a new random order in each epoch."""
 
     def __init__(self, pool: Pool, items: Items, recipe: Recipe, rng: np.random.Generator) -> None:
         self._viral = torch.from_numpy(pool.viral.astype(np.int64))
@@ -158,7 +157,7 @@ class _Stream:
         self._count = recipe.windows_a_step
 
     def loss(self, model: Mini, recipe: Recipe) -> torch.Tensor:
-        """Give the loss of one step; every window weighs the same, however many items it has."""
+        """Return the loss of one step; every window has the same weight."""
         windows = self._next()
         chosen = [self._some_items(w, recipe.items_a_window) for w in windows]
         sizes = torch.tensor([len(items) for items in chosen])
@@ -174,13 +173,13 @@ class _Stream:
         windows, self._waiting = np.split(self._waiting, [self._count])
         return windows
 
-    def _some_items(self, window: int, most: int) -> IntArray:
+    def _some_items(self, window: int, limit: int) -> IntArray:
         first, end = self._items.first[window : window + 2]
-        return self._rng.permutation(np.arange(first, end))[:most]
+        return self._rng.permutation(np.arange(first, end))[:limit]
 
 
 def _groups(model: Mini, decay: float) -> list[dict[str, object]]:
-    """Spare vectors (biases, norms) the weight decay."""
+    """Return parameter groups; vectors (biases, norms) have no weight decay."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     return [

@@ -1,4 +1,4 @@
-"""The byte-pair encoding of bases, learnt from training windows."""
+"""The byte-pair encoding of bases, learned from training windows."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +11,11 @@ _SPECIAL = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 """In the order of the published vocabulary: their ids are 0 to 4."""
 
 _LONGEST = 8
-"""Bases of a token; longer ones are too rare to learn anything of."""
+"""Maximum bases of a token; longer tokens are too rare to learn."""
 
 
 def learn_vocabulary(windows: Iterable[bytes], size: int, path: Path) -> dict[str, int]:
-    """Learn `size` tokens, write a tokenizer.json that DNABERT-S's loader reads, give the ids."""
+    """Learn `size` tokens, write tokenizer.json for DNABERT-S's loader, return the ids."""
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 - a token of text
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.BpeTrainer(

@@ -1,4 +1,4 @@
-"""One campaign: a run that is struck until it is complete, and the checks that follow."""
+"""One campaign: a run that gets random signals until it is complete, and its checks."""
 
 import random
 import signal
@@ -11,7 +11,13 @@ from pathlib import Path
 
 from soaking.checks import Ledger, Rows, count_rows, folder_problems, table_problems
 from soaking.records import write_records
-from soaking.strikes import Strike, choose_strike, deliver, members, others_gone
+from soaking.signals import (
+    SentSignal,
+    choose_signal,
+    processes_of,
+    send_signal,
+    wait_for_empty_session,
+)
 
 from virnucpro.errors import VirnucproError
 from virnucpro.run_dir import RunDirectory
@@ -19,26 +25,26 @@ from virnucpro.run_dir import RunDirectory
 __all__ = ["Campaign", "end_problems", "run_campaign"]
 
 ORPHAN_S = 2.0
-"""Within so many seconds of the coordinator's end all its processes must have ended."""
+"""Seconds after the coordinator's end within which all its processes must end."""
 
 MAX_RESTARTS = 3
-"""Blows to ranks, in one launch, up to which the run must not even be partial."""
+"""Signals to ranks in one launch up to which the run must be complete, not partial."""
 
 _STOPPING = {signal.SIGTERM, signal.SIGINT}
 
 
 @dataclass(slots=True)
 class Campaign:
-    """One run and what happens to it.
+    """One run and its faults.
 
     Attributes
     ----------
-    blows_left
-        Signals still to be sent.
+    signals_left
+        Number of signals still to send.
     stops
-        Whether SIGSTOP is among them: ranks then have short deadlines.
+        SIGSTOP is among them; ranks then have short deadlines.
     usual
-        Seconds that the undisturbed run took.
+        Seconds of the undisturbed run.
     worlds
         Number of ranks of each launch so far.
     """
@@ -47,22 +53,22 @@ class Campaign:
     folder: Path
     dice: random.Random
     max_ranks: int
-    blows_left: int
+    signals_left: int
     stops: bool
     usual: float = 0.0
     worlds: list[int] = field(default_factory=list)
-    strikes: list[Strike] = field(default_factory=list)
+    sent: list[SentSignal] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rows: Rows | None = None
 
     @property
     def run(self) -> RunDirectory:
-        """The run that is struck."""
+        """The run that gets signals."""
         return RunDirectory(self.folder / "run")
 
     @property
     def undisturbed(self) -> RunDirectory:
-        """The run that nothing happens to."""
+        """The undisturbed run."""
         return RunDirectory(self.folder / "undisturbed")
 
     @property
@@ -71,15 +77,17 @@ class Campaign:
         return self.folder / "input.fa"
 
 
-def run_campaign(root: Path, seed: int, *, records: int, max_ranks: int, blows: int) -> Campaign:
-    """Go through one campaign, to its end or to the first thing that is wrong.
+def run_campaign(
+    root: Path, seed: int, *, records: int, max_ranks: int, max_signals: int
+) -> Campaign:
+    """Run one campaign to its end or to its first problem.
 
     Parameters
     ----------
     records
-        About so many.
-    max_ranks, blows
-        At most so many.
+        Approximate number of records.
+    max_ranks, max_signals
+        Upper limits.
     """
     dice = random.Random(seed)  # noqa: S311 - the same campaign for the same seed
     campaign = Campaign(
@@ -87,7 +95,7 @@ def run_campaign(root: Path, seed: int, *, records: int, max_ranks: int, blows: 
         folder=root / f"campaign-{seed}",
         dice=dice,
         max_ranks=max_ranks,
-        blows_left=dice.randint(min(3, blows), blows),
+        signals_left=dice.randint(min(3, max_signals), max_signals),
         stops=dice.random() < 0.4,
     )
     campaign.folder.mkdir()
@@ -95,10 +103,10 @@ def run_campaign(root: Path, seed: int, *, records: int, max_ranks: int, blows: 
     write_records(campaign.fasta, dice, n_records)
     _run_undisturbed(campaign)
     ledger = Ledger(campaign.run)
-    most_launches = campaign.blows_left + 3
+    most_launches = campaign.signals_left + 3
     while not campaign.problems:
-        code, struck = _launch(campaign)
-        campaign.problems += end_problems(campaign.run, code, struck)
+        code, sent = _launch(campaign)
+        campaign.problems += end_problems(campaign.run, code, sent)
         campaign.problems += ledger.problems()
         if code == 0:
             break
@@ -106,9 +114,9 @@ def run_campaign(root: Path, seed: int, *, records: int, max_ranks: int, blows: 
             campaign.problems.append(f"not complete after {len(campaign.worlds)} launches")
     if not campaign.problems:
         try:
-            _examine(campaign, ledger)
+            _check_complete_run(campaign, ledger)
         except (OSError, KeyError, ValueError, VirnucproError) as error:
-            campaign.problems.append(f"cannot be examined: {type(error).__name__}: {error}")
+            campaign.problems.append(f"cannot be checked: {type(error).__name__}: {error}")
     return campaign
 
 
@@ -124,22 +132,22 @@ def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
     command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
     if campaign.stops and campaign.usual:
-        # Several times what is usual, so that a busy machine does not make a rank hang.
+        # Several times the usual time: on a busy machine a slow rank must not count as hanging.
         command += ["--progress-timeout", f"{max(4.0, campaign.usual / 3):.1f}"]
         command += ["--start-timeout", f"{max(15.0, 1.5 * campaign.usual):.1f}"]
     return command
 
 
-def _launch(campaign: Campaign) -> tuple[int | None, list[Strike]]:
-    """Start the run, or resume it, and strike until the coordinator ends.
+def _launch(campaign: Campaign) -> tuple[int | None, list[SentSignal]]:
+    """Start or resume the run, and send signals until the coordinator ends.
 
     Returns
     -------
-    Its exit code, None where it hung, and the strikes.
+    Its exit code, None if it hung, and the signals.
     """
     ranks = campaign.dice.randint(1, campaign.max_ranks)
     campaign.worlds.append(ranks)
-    struck: list[Strike] = []
+    sent: list[SentSignal] = []
     log = campaign.folder / f"launch-{len(campaign.worlds)}.log"
     with (
         log.open("wb") as stream,
@@ -152,56 +160,57 @@ def _launch(campaign: Campaign) -> tuple[int | None, list[Strike]]:
         ) as process,
     ):
         try:
-            code = _strike_until_it_ends(campaign, process, struck)
+            code = _signal_until_end(campaign, process, sent)
         except BaseException:
             process.kill()  # all its processes end with it
             raise
-        campaign.strikes += struck
-        if left := others_gone(process.pid, ORPHAN_S):
+        campaign.sent += sent
+        if left := wait_for_empty_session(process.pid, ORPHAN_S):
             campaign.problems.append(f"{len(left)} processes outlive the coordinator: {left}")
-    return code, struck
+    return code, sent
 
 
-def _strike_until_it_ends(
-    campaign: Campaign, process: subprocess.Popen[bytes], struck: list[Strike]
+def _signal_until_end(
+    campaign: Campaign, process: subprocess.Popen[bytes], sent: list[SentSignal]
 ) -> int | None:
-    patience = 60.0 + 20.0 * campaign.usual
+    timeout = 60.0 + 20.0 * campaign.usual
     while True:
         pause = campaign.dice.uniform(0.0, 0.4 * campaign.usual)
         try:
-            return process.wait(pause if campaign.blows_left else patience)
+            return process.wait(pause if campaign.signals_left else timeout)
         except subprocess.TimeoutExpired:
-            if not campaign.blows_left:
-                process.send_signal(signal.SIGABRT)  # the log tells where it hung
+            if not campaign.signals_left:
+                process.send_signal(signal.SIGABRT)  # its log then shows the stacks
                 return None
-        chosen = choose_strike(members(process.pid), campaign.dice, stops=campaign.stops)
-        strike = chosen and deliver(*chosen, process.pid)
-        if strike:
-            struck.append(strike)
-            campaign.blows_left -= 1
+        chosen = choose_signal(processes_of(process.pid), campaign.dice, stops=campaign.stops)
+        one = chosen and send_signal(*chosen, process.pid)
+        if one:
+            sent.append(one)
+            campaign.signals_left -= 1
 
 
-def end_problems(run: RunDirectory, code: int | None, struck: Sequence[Strike]) -> list[str]:
-    """Say what is wrong with how the coordinator ended, given what it had to bear."""
+def end_problems(run: RunDirectory, code: int | None, sent: Sequence[SentSignal]) -> list[str]:
+    """List the problems of the coordinator's exit code, given the signals that were sent."""
     if code is None:
         return ["the coordinator hung"]
     allowed = {0}
-    for strike in struck:
-        if strike.role == "coordinator":
-            stopping = strike.signum in _STOPPING
-            allowed.add(128 + strike.signum if stopping else -strike.signum)
-            # Before and after the program's own handlers are in place, Python's defaults count.
-            allowed |= {-strike.signum} if stopping else set()
-    if sum(strike.role == "rank" for strike in struck) > MAX_RESTARTS:
+    for one in sent:
+        if one.role == "coordinator":
+            stopping = one.signum in _STOPPING
+            allowed.add(128 + one.signum if stopping else -one.signum)
+            # Before the program installs its handlers, and after it restores them, the default
+            # action applies.
+            allowed |= {-one.signum} if stopping else set()
+    if sum(one.role == "rank" for one in sent) > MAX_RESTARTS:
         allowed |= {1, 2}
     if code in allowed:
         return []
-    told = ", ".join(map(str, struck)) or "nothing"
-    return [f"{run.root}: ended with {code} after {told}; see the log of the launch"]
+    signals = ", ".join(map(str, sent)) or "no signal"
+    return [f"{run.root}: ended with exit code {code} after {signals}: see the launch's log"]
 
 
-def _examine(campaign: Campaign, ledger: Ledger) -> None:
-    """Check the run that is complete, resume it once more, and check that this changed nothing."""
+def _check_complete_run(campaign: Campaign, ledger: Ledger) -> None:
+    """Check the complete run; resume it once more and check that nothing changes."""
     run, problems = campaign.run, campaign.problems
     campaign.rows = count_rows(run)
     if any(campaign.rows[1:4]):
@@ -213,7 +222,7 @@ def _examine(campaign: Campaign, ledger: Ledger) -> None:
         _command(campaign, run, campaign.dice.randint(1, campaign.max_ranks)), check=False
     ).returncode
     if code != 0:
-        problems.append(f"{run.root}: a resume of the complete run ended with {code}")
+        problems.append(f"{run.root}: a resume of the complete run ended with exit code {code}")
     problems += ledger.problems()
     problems += [
         f"{path}: changed by a resume of the complete run"

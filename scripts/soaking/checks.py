@@ -1,4 +1,4 @@
-"""What must be true of a run's folder, told from its files and not by the code that wrote them."""
+"""Checks of a run folder that read its files without the code that wrote them."""
 
 import csv
 import hashlib
@@ -10,23 +10,23 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
-from virnucpro.pipeline.verify import verify_run
+from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 __all__ = ["Ledger", "Rows", "count_rows", "folder_problems", "table_problems"]
 
 _SCORE = 2e-4
-"""Scores are printed with four decimals: the last one may differ by rounding."""
+"""Tolerance of scores: they are printed with four decimals."""
 
 _VECTOR = 2e-3
-"""Share of a vector's length by which float16 may round otherwise; rows differ by 0.18 and more."""
+"""Tolerance of vectors, relative to their length: float16 rounding. Rows differ by 0.18 or more."""
 
 _SCORES = {"score", "score1", "score2", "max_score_0", "max_score_1"}
 
 
 class Rows(NamedTuple):
-    """How often the rows of the index are in the segments that count."""
+    """Counts of the index's rows in the first segment of each unit."""
 
     n: int
     lost: int
@@ -36,24 +36,24 @@ class Rows(NamedTuple):
 
 
 class Ledger:
-    """Remembers every committed segment, and notices when one is lost or written again."""
+    """Record of all committed segments; detects lost and rewritten ones."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._seen: dict[Path, tuple[int, int, str]] = {}
+        self._known: dict[Path, tuple[int, int, str]] = {}
 
     def problems(self) -> Iterator[str]:
-        """Compare with what was seen before, and remember what is there now."""
+        """Yield differences from the segments of the last call, and record the present ones."""
         now = {path: _identity(path) for _, path in self._run.segments()}
-        for path, identity in self._seen.items():
+        for path, identity in self._known.items():
             if path not in now:
-                yield f"{path}: was committed, and is gone"
+                yield f"{path}: committed segment is missing"
             elif now[path] != identity:
-                yield f"{path}: was committed, and has been written again"
-        self._seen = now
+                yield f"{path}: committed segment was rewritten"
+        self._known = now
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._known)
 
 
 def _identity(path: Path) -> tuple[int, int, str]:
@@ -62,7 +62,7 @@ def _identity(path: Path) -> tuple[int, int, str]:
 
 
 def count_rows(run: RunDirectory) -> Rows:
-    """Count each row of the index in the first segment, by path, of every unit."""
+    """Count each row of the index in the first segment (by path) of every unit."""
     n_rows = SequenceIndex.open(run.index).n_rows
     paths = run.segments()
     first = dict(reversed(paths))
@@ -79,18 +79,18 @@ def count_rows(run: RunDirectory) -> Rows:
 
 
 def folder_problems(run: RunDirectory) -> Iterator[str]:
-    """Name what a complete run must not have, and what the program itself finds wrong."""
+    """Yield the problems of a complete run's folder, those found by `verify_run` included."""
     for path in sorted(run.root.rglob("*.tmp")):
-        yield f"{path}: left half-written"
+        yield f"{path}: temporary file left"
     for path in (run.missing, run.quarantine):
         if path.exists():
-            yield f"{path}: the run is complete, and yet there is this list"
+            yield f"{path}: unexpected in a complete run"
     for problem in verify_run(run).problems:
         yield f"{problem.path}: {problem.reason}"
 
 
 def table_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str]:
-    """Compare all outputs with those of the run that nothing happened to."""
+    """Compare all outputs with those of an undisturbed run."""
     for wanted in (
         undisturbed.predictions,
         undisturbed.windows,
@@ -121,7 +121,7 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 
 def _agree(column: str, mine: str, other: str) -> bool:
-    if mine == other or column.startswith("best_"):  # a best window may change among equals
+    if mine == other or column.startswith("best_"):  # windows with equal scores may swap
         return True
     numbers = column in _SCORES and "NA" not in {mine, other}
     return numbers and abs(float(mine) - float(other)) <= _SCORE
@@ -130,10 +130,10 @@ def _agree(column: str, mine: str, other: str) -> bool:
 def _vector_problems(wanted: Path, found: Path) -> Iterator[str]:
     with h5py.File(wanted) as one, h5py.File(found) as other:
         if not np.array_equal(one["sequence_ids"][:], other["sequence_ids"][:]):
-            yield f"{found}: other names, or in another order"
+            yield f"{found}: names or their order differ"
             return
         left = one["embeddings"][:].astype(np.float64)
         right = other["embeddings"][:].astype(np.float64)
         apart = np.linalg.norm(left - right, axis=1) / np.linalg.norm(left, axis=1)
         if not (apart <= _VECTOR).all():
-            yield f"{found}: {np.sum(~(apart <= _VECTOR))} vectors differ, at most by {apart.max()}"
+            yield f"{found}: {np.sum(~(apart <= _VECTOR))} vectors differ, by up to {apart.max()}"

@@ -1,4 +1,4 @@
-"""Sequences of every kind that a run must answer: another mixture for every seed."""
+"""Synthetic sequences of every kind that a run must handle, in a mixture drawn from a seed."""
 
 import random
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ __all__ = ["write_records"]
 _CODONS = ["".join(codon) for codon in product("ACGT", repeat=3)]
 _OPEN = [codon for codon in _CODONS if codon not in {"TAA", "TAG", "TGA"}]
 _STOPS = "TAGATAACTGATTAGCTAATCAGTTATCTA"
-"""Read in any frame of either strand, there is a stop in it."""
+"""Has a stop codon in all six frames."""
 
 
 def write_records(path: Path, dice: random.Random, n_records: int) -> None:
-    """Write a FASTA file: four of five records are coding, the rest is odd in some way."""
+    """Write a FASTA file: four of five records are coding, the others are edge cases."""
     with path.open("w") as stream:
         for number, sequence in enumerate(_sequences(dice, n_records)):
             stream.write(f">r{number} of a soak\n{sequence}\n")
@@ -23,7 +23,9 @@ def write_records(path: Path, dice: random.Random, n_records: int) -> None:
 def _sequences(dice: random.Random, n_records: int) -> Iterator[str]:
     written: list[str] = []
     for _ in range(n_records):
-        sequence = _coding(dice) if not written or dice.random() < 0.8 else _odd(dice, written)
+        sequence = (
+            _coding(dice) if not written or dice.random() < 0.8 else _edge_case(dice, written)
+        )
         written.append(sequence)
         yield sequence
 
@@ -33,9 +35,11 @@ def _coding(dice: random.Random) -> str:
     return "".join(dice.choices(_OPEN, k=dice.randint(30, longest)))
 
 
-def _odd(dice: random.Random, written: list[str]) -> str:
-    match dice.choice(("twin", "twin", "stops", "short", "unknown", "some unknown", "random")):
-        case "twin":
+def _edge_case(dice: random.Random, written: list[str]) -> str:
+    match dice.choice(
+        ("duplicate", "duplicate", "stops", "short", "unknown", "some unknown", "random")
+    ):
+        case "duplicate":
             return dice.choice(written)
         case "stops":
             return _STOPS * dice.randint(1, 20)

@@ -8,7 +8,7 @@ import sys
 
 import coordinator_workers
 
-from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 
 
 def main(folder, worker, ending):

@@ -11,8 +11,8 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
-from virnucpro.dispatch import serving as dispatch_serving
-from virnucpro.runtime.outbox import Outbox
+from virnucpro.dispatch import worker_main as dispatch_serving
+from virnucpro.runtime.worker_channel import WorkerChannel
 
 
 class Worker(BaseWorker):
@@ -136,7 +136,7 @@ class Worker(BaseWorker):
 
     def stop_on_the_way(self, size):
         """Be stopped when half of the result is on its way."""
-        write = Outbox._write
+        write = WorkerChannel._write
 
         def write_half(outbox, part):
             write(outbox, part[: len(part) // 2])
@@ -144,7 +144,7 @@ class Worker(BaseWorker):
                 os.kill(os.getpid(), signal.SIGSTOP)
             write(outbox, part[len(part) // 2 :])
 
-        Outbox._write = write_half
+        WorkerChannel._write = write_half
         return self.big(size)
 
     def slow_to_pickle(self, seconds):

@@ -60,19 +60,19 @@ def before(owner, name, when=lambda *_: True):
 def arm():
     """Change what the plan names; in the rank's process alone."""
     from virnucpro.encoders.module_encoder import ModuleEncoder
-    from virnucpro.pipeline import embedding, encoding
+    from virnucpro.pipeline.worker import rank_encoder, row_embedder
     from virnucpro.store.shard import ShardWriter
 
     batches = iter(range(1 << 30))
     point = PLAN["point"]
     if point == "load":
-        before(encoding, "load_encoder")
+        before(rank_encoder, "load_encoder")
     elif point == "batch":
         before(ModuleEncoder, "encode", lambda *_: next(batches) == 0)
     elif point == "flap":
         before(ModuleEncoder, "encode", lambda *_: next(batches) == 2)
     elif point == "head":
-        before(embedding, "problems")
+        before(row_embedder, "problems")
     elif point == "tokens":
         before(
             ModuleEncoder,
@@ -126,6 +126,6 @@ if __name__ == "__main__":
 
     sys.exit(main(sys.argv[2:]))
 else:
-    from virnucpro.pipeline import gpu_worker
+    from virnucpro.pipeline.worker import rank_main
 
-    product, gpu_worker.run_rank = gpu_worker.run_rank, run_rank
+    product, rank_main.run_rank = rank_main.run_rank, run_rank

@@ -1,4 +1,4 @@
-"""Workers for the tests of the launcher: a module that is light to import."""
+"""Workers for the launcher's tests; the module imports nothing heavy."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from virnucpro.dispatch import BaseWorker
 
 
 class Obedient(BaseWorker):
-    """Does what a file says: the first word is a method, the others are its arguments."""
+    """Calls the method that a file names: the first word; the others are its arguments."""
 
     def setup(self, gpu_id, seed, *, output_dir, device, threads, fail_on=None, note=""):
         if fail_on in (gpu_id, "all"):
             raise OSError(f"GPU {gpu_id} has fallen off the bus")
         self.gpu_id, self.seed, self.output_dir, self.note = gpu_id, seed, output_dir, note
-        self.told = {"device": device, "threads": threads}
+        self.arguments = {"device": device, "threads": threads}
 
     def process(self, data):
         what, *arguments = Path(data).read_text().split() or ["ok"]
@@ -27,7 +27,7 @@ class Obedient(BaseWorker):
     def report(self):
         names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
         environment = {name: os.environ.get(name) for name in names}
-        return {"gpu": self.gpu_id, **self.told, "environment": environment}
+        return {"gpu": self.gpu_id, **self.arguments, "environment": environment}
 
     def partial(self):
         return {"bytes": 3, "complete": False}
@@ -69,7 +69,7 @@ class Obedient(BaseWorker):
         return {}
 
     def spoil(self):
-        """Put a folder where the table is to stand."""
+        """Replace the table by a folder of its name."""
         table = self.output_dir / "launch.tsv"
         table.unlink()
         table.mkdir()
@@ -77,22 +77,22 @@ class Obedient(BaseWorker):
 
 
 class Returns(BaseWorker):
-    """Returns what a file says, as Python writes it."""
+    """Returns the value of the Python expression in a file."""
 
     def setup(self, gpu_id, seed, **keywords):
-        self.told = gpu_id, seed
+        self.arguments = gpu_id, seed
         self.keywords = keywords
 
     def process(self, data):
         source = Path(data).read_text()
-        holds_itself = {}
-        holds_itself["again"] = holds_itself
-        names = {"holds_itself": holds_itself, "keywords": self.keywords, "data": data}
+        contains_itself = {}
+        contains_itself["again"] = contains_itself
+        names = {"contains_itself": contains_itself, "keywords": self.keywords, "data": data}
         return eval(source, names)
 
 
 class HangsInSetup(Returns):
-    """Its worker 1 never sets up."""
+    """Its worker 1 hangs in the setup."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -100,8 +100,8 @@ class HangsInSetup(Returns):
             time.sleep(60)
 
 
-class PutsAway(Returns):
-    """Puts away as it is told: slowly, or not at all."""
+class FailsInCleanup(Returns):
+    """Its cleanup takes some time and fails."""
 
     def cleanup(self):
         time.sleep(self.keywords["seconds"])
@@ -115,10 +115,10 @@ class ChangesFolder(Returns):
 
 
 class MadeOf(BaseWorker):
-    """Returns what it is told for each batch, for any records."""
+    """Returns results of the requested kind for any records."""
 
     def setup(self, gpu_id, seed, made):
-        self.told = gpu_id, seed
+        self.arguments = gpu_id, seed
         self.made = made
 
     def process(self, data):
@@ -128,20 +128,20 @@ class MadeOf(BaseWorker):
 
 
 class Plain(BaseWorker):
-    """Takes no keywords."""
+    """Accepts no keywords."""
 
     def setup(self, gpu_id, seed):
-        self.told = gpu_id, seed
+        self.arguments = gpu_id, seed
 
     def process(self, data):
         return {"name": Path(data).name}
 
 
 class Doubles(BaseWorker):
-    """Records: doubles a number; some numbers are bad."""
+    """Doubles the numbers of records; some numbers make it fail."""
 
     def setup(self, gpu_id, seed, fail=False):
-        self.told = gpu_id, seed
+        self.arguments = gpu_id, seed
         if fail:
             raise OSError("no device")
 
@@ -158,4 +158,4 @@ class Doubles(BaseWorker):
 
 
 class NoWorker:
-    """Has the methods of a worker and is none."""
+    """Not a BaseWorker."""

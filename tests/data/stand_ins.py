@@ -1,4 +1,4 @@
-"""Small files in the very formats of the published ones, and the recipe that they make up."""
+"""Small files in the formats of the published ones, and their recipe."""
 
 import json
 import sys
@@ -14,16 +14,16 @@ from torch import nn
 
 from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
-from virnucpro.encoders.dnabert_s import DnabertS
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.esm2.config import Esm2Config
 
 ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
 
 
 class MLPClassifier(nn.Module):
-    """The published classifier's shape; what is pickled is its class in __main__."""
+    """A small published classifier; its pickled class is __main__.MLPClassifier."""
 
     def __init__(self, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class MLPClassifier(nn.Module):
 
 
 def roughen(module: nn.Module) -> nn.Module:
-    """Make every number of a module matter, the running means too."""
+    """Give all parameters and running means values other than 0 and 1."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
@@ -47,7 +47,7 @@ def roughen(module: nn.Module) -> nn.Module:
 
 
 def save_as_published(module: nn.Module, path: Path) -> None:
-    """Pickle a whole module whose class is __main__.MLPClassifier, as the published script did."""
+    """Pickle a whole module with the class __main__.MLPClassifier, as the published script."""
     main = sys.modules["__main__"]
     MLPClassifier.__module__, MLPClassifier.__qualname__ = "__main__", "MLPClassifier"
     main.MLPClassifier = MLPClassifier
@@ -65,7 +65,7 @@ def write_classifier(path: Path, wide: int = ESM2_WIDTH + DNABERT_WIDTH) -> MLPC
 
 
 def save_checkpoint(path: Path, config: Esm2Config, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Save what fair-esm's loader takes for a checkpoint of ESM-2."""
+    """Save a checkpoint of ESM-2 that fair-esm's loader accepts."""
     settings = Namespace(
         arch="esm2",
         encoder_layers=config.num_layers,
@@ -77,7 +77,7 @@ def save_checkpoint(path: Path, config: Esm2Config, tensors: Mapping[str, torch.
 
 
 def save_esm2(path: Path, model: ESM2) -> None:
-    """Save fair-esm's own module as it is published: prefixes, language model, no contacts."""
+    """Save fair-esm's module as published: with prefixes and language model, without contacts."""
     state = {
         ("encoder." if key.startswith("lm_head") else "encoder.sentence_encoder.") + key: tensor
         for key, tensor in model.state_dict().items()
@@ -96,7 +96,7 @@ def write_esm2(path: Path) -> ESM2:
 
 
 def small_tokenizer() -> Tokenizer:
-    """Byte-pair encoding of bases with 64 tokens, with the traps of the published file."""
+    """Byte-pair encoding of bases with 64 tokens; truncation and padding as published."""
     letters = np.random.default_rng(7).choice(np.frombuffer(b"ACGT", dtype=np.uint8), (40, 200))
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -111,7 +111,7 @@ def small_tokenizer() -> Tokenizer:
 
 
 def write_dnabert_s(folder: Path) -> DnabertS:
-    """config.json, tokenizer.json and pytorch_model.bin."""
+    """Write config.json, tokenizer.json and pytorch_model.bin."""
     small_tokenizer().save(str(folder / "tokenizer.json"))
     torch.manual_seed(5)
     config = DnabertSConfig(64, DNABERT_WIDTH, 2, 3, 2 * DNABERT_WIDTH)
@@ -134,7 +134,7 @@ def publish(folder: Path) -> None:
 
 
 def recipe_of_files(folder: Path, name: str = "virnucpro-500", window: int = 500) -> Recipe:
-    """The recipe of what `publish` wrote, with the files' true digests."""
+    """Return the recipe of the files that `publish` wrote."""
 
     def file(home: str, path: str, kind: str) -> PublishedFile:
         local = folder / Path(path).name

@@ -10,7 +10,7 @@ from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, afte
 
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
-LABELS = {"pipeline/launch.py", "pipeline/session.py", "runtime/events.py"}
+LABELS = {"pipeline/scheduling/compute.py", "pipeline/run/session.py", "runtime/events.py"}
 """Where `datetime.now` writes down when something happened, for people."""
 
 
@@ -46,7 +46,7 @@ def test_progress_lines_come_at_their_time_and_survive_a_sleeping_machine(capsys
 
     def shown():
         lines.show(status)
-        return capsys.readouterr().err.count("rank 0")
+        return capsys.readouterr().err.count("worker 0")
 
     clock.now += 9.9
     assert shown() == 0

@@ -74,7 +74,9 @@ def test_a_clear_error_and_a_clean_resume(
     before = {name: (folder / name).read_bytes() for name in outputs(folder)}
     command = ["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1", "--resume"]
     with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.cli.run_job.open_reporter", Filling(folder.parent, stage, left))
+        patch.setattr(
+            "virnucpro.cli.commands.run_job.open_reporter", Filling(folder.parent, stage, left)
+        )
         assert main(command) == 1
     said = capsys.readouterr().err
     complaint = said[said.index("virnucpro: error:") :]

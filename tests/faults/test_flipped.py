@@ -8,9 +8,9 @@ from itertools import cycle, islice
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.outputs import write_tables
-from virnucpro.pipeline.session import reopen_session
-from virnucpro.pipeline.verify import verify_run
+from virnucpro.pipeline.run.outputs import write_tables
+from virnucpro.pipeline.run.session import reopen_session
+from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 
@@ -156,7 +156,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
 
 
 def test_repair_is_refused_while_a_process_is_at_work(copy_of_run, capsys):
-    from virnucpro.pipeline.lock import run_lock
+    from virnucpro.pipeline.run.run_lock import run_lock
 
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[0]

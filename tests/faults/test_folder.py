@@ -95,7 +95,7 @@ def test_a_disk_that_vanishes_is_not_replaced_by_a_new_folder(
     folder = small / "run"
     reporter = _Vanishing(folder, None, quiet=False)
     reporter.moment = moment
-    monkeypatch.setattr("virnucpro.cli.run_job.open_reporter", lambda *_, **__: reporter)
+    monkeypatch.setattr("virnucpro.cli.commands.run_job.open_reporter", lambda *_, **__: reporter)
     assert main(["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1"]) == 1
     said = capsys.readouterr().err
     assert str(folder) in said[said.index("virnucpro: error:") :]

@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_without_an_option_that_the_command_lacks(undisturbe
     folder = disk("16k")
     done = virnucpro("aggregate", undisturbed / "shards", "-o", folder / "out.h5")
     assert done.returncode == 1
-    assert "free space there, then repeat the command\n" in done.stderr
+    assert "free disk space, then rerun the command\n" in done.stderr
     assert "--resume" not in done.stderr
     assert list(folder.iterdir()) == []
 

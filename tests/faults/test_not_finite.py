@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from virnucpro.encoders.residues import TOKENS
+from virnucpro.encoders.esm2.residues import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
@@ -116,8 +116,9 @@ def test_what_half_precision_cannot_hold_is_taken_from_fp32(
     again = sum(rank["again"].get("fp32", 0) for rank in launch["ranks"].values())
     assert again
     assert done.stderr == (
-        f"[virnucpro] warning: {again} rows were not finite at fp16 in their batch and were "
-        f"computed again alone ({again} at fp32). --precision bf16 or fp32 avoids it.\n"
+        f"[virnucpro] warning: {again} rows were not finite (NaN or infinity) at fp16 in their "
+        f"batch and were recomputed one by one: {again} at fp32. Use --precision bf16 or fp32 to "
+        "avoid this.\n"
     )
     logs = "".join(path.read_text() for path in (runs["fp16"] / "logs").glob("rank*.log"))
     assert "rows not finite in their batch, computed again alone at fp32" in logs
@@ -141,9 +142,9 @@ def test_what_only_fp16_cannot_store_is_told_with_the_way_to_keep_it(
     assert {row["reason"] for row in aside} == {"overflow"}
     assert all("(a new run with --embeddings fp32 keeps it)" in row["evidence"] for row in aside)
     (told,) = done.stderr.splitlines()
-    assert told.startswith("[virnucpro] warning: 2 rows have no numbers, and a resume gives them")
+    assert told.startswith("[virnucpro] warning: 2 rows have no result, and --resume does not")
     assert told.endswith(
-        " 2 of them are too large for fp16: a new run with --embeddings fp32 keeps them."
+        " 2 of them exceed the range of fp16: start a new run with --embeddings fp32 to keep them."
     )
     kept = virnucpro(*command, tmp_path / "kept", "--embeddings", "fp32")
     assert (kept.returncode, kept.stderr) == (0, "")
@@ -153,7 +154,7 @@ FULL = """
 import sys
 
 if "--multiprocessing-fork" in sys.orig_argv:
-    from virnucpro.encoders import placement
+    from virnucpro.encoders.memory import placement
 
     placement.available_memory = lambda: 10**8
 """

@@ -17,7 +17,7 @@ import time
 import numpy as np
 import pytest
 
-from virnucpro.pipeline.verify import verify_run
+from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 

@@ -13,7 +13,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
@@ -278,7 +278,7 @@ def test_handlers_are_put_back_after_a_stop_too(
     monkeypatch.setattr(
         SilentReporter, "stage", lambda *_: os.kill(os.getpid(), signum), raising=True
     )
-    monkeypatch.setattr("virnucpro.cli.run_job.open_reporter", open_silent)
+    monkeypatch.setattr("virnucpro.cli.commands.run_job.open_reporter", open_silent)
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
     assert main(command) == 128 + signum
     assert handlers() == own_handlers

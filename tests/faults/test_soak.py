@@ -1,4 +1,4 @@
-"""Row 25: a campaign of random kills; the long soak is scripts/soak.sh. What it checks can fail."""
+"""Row 25: a campaign of random signals, and its checks. The long soak is scripts/soak.sh."""
 
 import importlib
 import os
@@ -17,13 +17,13 @@ from virnucpro.run_dir import RunDirectory
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-def test_a_run_of_two_ranks_that_is_struck_ends_complete(tmp_path):
+def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
     """Another seed each time: a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)
     done = subprocess.run(
         [
             *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
-            *("--max-ranks", "2", "--records", "200", "--blows", "2", "--folder", tmp_path),
+            *("--max-ranks", "2", "--records", "200", "--max-signals", "2", "--folder", tmp_path),
         ],
         check=False,
         capture_output=True,
@@ -31,8 +31,8 @@ def test_a_run_of_two_ranks_that_is_struck_ends_complete(tmp_path):
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 lost, 0 doubled, 0 without numbers" in done.stdout
-    assert "every campaign ended complete" in done.stdout
+    assert "0 lost, 0 doubled, 0 not finite" in done.stdout
+    assert "every campaign is complete" in done.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -42,7 +42,7 @@ def test_a_soak_of_no_campaigns_is_refused(number, tmp_path):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "give 1 or more" in done.stderr
-    assert "nothing was wrong" not in done.stdout
+    assert "no problem found" not in done.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -60,8 +60,8 @@ def campaign(checks):
 
 
 @pytest.fixture
-def strikes(checks):
-    return importlib.import_module("soaking.strikes")
+def signals(checks):
+    return importlib.import_module("soaking.signals")
 
 
 def test_a_good_run_passes_all_checks(checks, copy_of_run, undisturbed):
@@ -71,7 +71,7 @@ def test_a_good_run_passes_all_checks(checks, copy_of_run, undisturbed):
     assert not list(checks.table_problems(RunDirectory(undisturbed), run))
 
 
-def test_rows_that_are_lost_or_doubled_are_counted(checks, copy_of_run):
+def test_lost_and_doubled_rows_are_counted(checks, copy_of_run):
     run = RunDirectory(copy_of_run)
     (_, first), (unit, second), *_ = run.segments()
     with h5py.File(first) as file:
@@ -95,7 +95,7 @@ def test_numbers_that_are_not_finite_are_counted(checks, copy_of_run):
     assert checks.count_rows(run).not_finite == 2
 
 
-def test_segments_that_are_written_again_or_gone_are_noticed(checks, copy_of_run):
+def test_rewritten_and_missing_segments_are_found(checks, copy_of_run):
     run = RunDirectory(copy_of_run)
     ledger = checks.Ledger(run)
     assert not list(ledger.problems())
@@ -104,14 +104,14 @@ def test_segments_that_are_written_again_or_gone_are_noticed(checks, copy_of_run
     same.unlink()
     same.write_bytes(content)
     gone.unlink()
-    told = list(ledger.problems())
-    assert [str(same) in told[0], "written again" in told[0]] == [True, True]
-    assert [str(gone) in told[1], "is gone" in told[1]] == [True, True]
-    assert len(told) == 2
+    problems = list(ledger.problems())
+    assert [str(same) in problems[0], "rewritten" in problems[0]] == [True, True]
+    assert [str(gone) in problems[1], "missing" in problems[1]] == [True, True]
+    assert len(problems) == 2
 
 
 @pytest.mark.parametrize("name", ["predictions.tsv", "windows.tsv", "prediction_results.txt"])
-def test_another_score_is_noticed_and_rounding_is_not(name, checks, copy_of_run, undisturbed):
+def test_a_changed_score_is_found_and_rounding_is_not(name, checks, copy_of_run, undisturbed):
     table = copy_of_run / name
     header, first, *rest = table.read_text().splitlines()
     column = header.split("\t").index("score2" if name.endswith(".txt") else "score")
@@ -123,22 +123,22 @@ def test_another_score_is_noticed_and_rounding_is_not(name, checks, copy_of_run,
         assert len(found) == n_problems, found
 
 
-def test_other_vectors_are_noticed(checks, copy_of_run, undisturbed):
+def test_changed_vectors_are_found(checks, copy_of_run, undisturbed):
     with h5py.File(copy_of_run / "embeddings.h5", "r+") as file:
         file["embeddings"][5] = file["embeddings"][6]
     (problem,) = checks.table_problems(RunDirectory(undisturbed), RunDirectory(copy_of_run))
     assert "1 vectors differ" in problem
 
 
-def test_what_was_left_half_written_is_noticed(checks, copy_of_run):
+def test_a_temporary_file_is_found(checks, copy_of_run):
     left = copy_of_run / "shards" / "rank-0000" / "unit-000001.h5.12-0123abcd.tmp"
     left.touch()
     (problem,) = checks.folder_problems(RunDirectory(copy_of_run))
-    assert problem == f"{left}: left half-written"
+    assert problem == f"{left}: temporary file left"
 
 
 @pytest.mark.parametrize(
-    ("code", "struck", "wrong"),
+    ("code", "sent", "wrong"),
     [
         (0, [], False),
         (2, ["rank SIGKILL"] * 3, True),
@@ -151,17 +151,16 @@ def test_what_was_left_half_written_is_noticed(checks, copy_of_run):
         (None, [], True),
     ],
 )
-def test_an_end_that_no_strike_explains_is_wrong(code, struck, wrong, campaign, strikes):
-    told = [one.split() for one in struck]
-    given = [strikes.Strike(role, signal.Signals[name]) for role, name in told]
+def test_an_exit_code_that_no_signal_explains_is_a_problem(code, sent, wrong, campaign, signals):
+    given = [signals.SentSignal(role, signal.Signals[name]) for role, name in map(str.split, sent)]
     assert bool(campaign.end_problems(RunDirectory(Path("run")), code, given)) == wrong
 
 
-def test_a_process_of_another_session_is_never_struck(strikes):
+def test_a_process_of_another_session_gets_no_signal(signals):
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        victim = strikes.Member(other.pid, "rank")
-        assert strikes.deliver(victim, signal.SIGKILL, os.getpid()) is None
+        target = signals.RunProcess(other.pid, "rank")
+        assert signals.send_signal(target, signal.SIGKILL, os.getpid()) is None
         assert other.poll() is None
-        assert strikes.others_gone(other.pid, 0.0) == [other.pid]
+        assert signals.wait_for_empty_session(other.pid, 0.0) == [other.pid]
         assert other.wait() == -signal.SIGKILL
-    assert strikes.deliver(victim, signal.SIGKILL, other.pid) is None
+    assert signals.send_signal(target, signal.SIGKILL, other.pid) is None

@@ -11,10 +11,10 @@ from virnucpro.run_dir import RunDirectory
 ATTEMPT = """
 import os, sys
 from pathlib import Path
-from virnucpro.pipeline.gpu_worker import run_rank
-from virnucpro.pipeline.manifest import read_manifest
+from virnucpro.pipeline.worker.rank_main import run_rank
+from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.rank_task import RankTask, Share
+from virnucpro.pipeline.worker.rank_task import RankTask, Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:

@@ -58,7 +58,7 @@ def test_four_ranks_then_three_then_five(fasta, alone, tmp_path, monkeypatch, di
     reporter = _Stopping(folder, None, quiet=True)
     command = ["predict", str(fasta), "-o", str(folder), "--resume"]
     with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.cli.run_job.open_reporter", lambda *_, **__: reporter)
+        patch.setattr("virnucpro.cli.commands.run_job.open_reporter", lambda *_, **__: reporter)
         kept = {}
         for ranks, wanted in ((4, 1), (3, 5)):
             reporter.wanted = wanted

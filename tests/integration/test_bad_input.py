@@ -87,7 +87,7 @@ def test_odd_but_legal_input_is_answered(tmp_path, tables):
         (["predict"], "required"),
         (["predict", "a.fa", "-o", "x", "--window", "0"], "--window"),
         (["predict", "a.fa", "-o", "x", "--resume", "--force"], "not allowed with"),
-        (["fly"], "invalid choice"),
+        (["fly"], "unknown command"),
     ],
 )
 def test_wrong_usage_exits_64(arguments, said, capsys):

@@ -1,9 +1,8 @@
-"""Published bundles over HTTP, from a server on this machine that fails in every way it can."""
+"""Published bundles over HTTP, from a local server with faults."""
 
 import errno
 import importlib
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -20,13 +19,13 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
 from virnucpro.encoders.packed import pack
 from virnucpro.errors import BundleError
 
 pytestmark = pytest.mark.timeout(60)
 
-HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3, window=0.4)
+HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
 DATA = str(Path(__file__).parents[1] / "data")
 
 
@@ -70,22 +69,22 @@ def recipe(stand_ins, published_files, monkeypatch):
 
 @pytest.fixture
 def alone(recipe):
-    """One encoder of one file: enough for what happens to a file."""
+    """A bundle of one encoder of one file."""
     return Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
 
 
 @pytest.fixture
 def fetch(recipe, data, server):
-    """Fetch with little patience; gives the bundle, and what was told."""
-    told = []
+    """Fetch with short timeouts; collect the stages."""
+    stages = []
 
     def run(**options):
-        listener = Listener(told.append, lambda *progress: told.append(progress))
+        listener = Listener(stages.append, lambda *_: None)
         return fetch_bundle(
             options.pop("recipe", recipe), data, listener, patience=HASTE, **options
         )
 
-    run.told = told
+    run.stages = stages
     return run
 
 
@@ -93,9 +92,7 @@ def entries(data):
     return sorted(path.name for path in data.bundles.iterdir())
 
 
-def test_fetched_verified_converted_and_predicted_with(
-    recipe, data, server, tmp_path, small_fasta, tables, capsys
-):
+def test_a_fetched_bundle_predicts(recipe, data, server, tmp_path, small_fasta, tables, capsys):
     few = tmp_path / "few.fa"
     few.write_text("\n".join(small_fasta.read_text().splitlines()[:12]) + "\n")
     assert main(["bundle", "fetch", "virnucpro-500"]) == 0
@@ -120,7 +117,7 @@ STRETCHES = [(0, 500), (500, 1000)]
 
 
 AMINO_ACIDS = "FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
-"""Of the codons in the order T, C, A, G. Source: NCBI's genetic code 1."""
+"""Amino acids of the codons in the order T, C, A, G. Source: NCBI's genetic code 1."""
 
 TRANSLATION = dict(zip(map("".join, itertools.product("TCAG", repeat=3)), AMINO_ACIDS, strict=True))
 
@@ -130,7 +127,7 @@ def reverse_complement(bases):
 
 
 def open_frames(bases):
-    """Give frame, bases and peptide of each frame without a stop."""
+    """Yield name, bases and peptide of each frame without a stop."""
     for strand, text in (("F", bases), ("R", reverse_complement(bases))):
         for shift in range(3):
             ends = range(shift + 3, len(text) + 1, 3)
@@ -163,7 +160,7 @@ def input_and_items(tmp_path, small_fasta):
 
 
 def fair_esms_vectors(path, peptides):
-    """Give the means over residues, (n, dim), of the model that fair-esm itself loads."""
+    """Return the means over residues, (n, dim), of the model that fair-esm loads."""
     import torch
     from esm.pretrained import load_model_and_alphabet_core
 
@@ -180,7 +177,7 @@ def fair_esms_vectors(path, peptides):
     return torch.stack(vectors)
 
 
-def test_the_numbers_are_those_of_the_published_modules(
+def test_vectors_and_scores_equal_those_of_the_published_modules(
     fetch, stand_ins, published_files, tmp_path, input_and_items, tables
 ):
     import torch
@@ -212,249 +209,154 @@ def test_the_numbers_are_those_of_the_published_modules(
     torch.testing.assert_close(written, scores, rtol=0, atol=1e-5)
 
 
-PASSING = [
+TRANSIENT = [
     "break_off",
     "stalls",
     "hangs_up",
     "talks_nonsense",
     "chunked_and_breaks_off",
-    500,
-    502,
     503,
     429,
-    "asks_to_wait",
 ]
 
 
-@pytest.mark.parametrize("fault", PASSING)
-def test_what_fails_once_or_twice_is_asked_for_again(fetch, alone, server, fault):
+@pytest.mark.parametrize("fault", TRANSIENT)
+def test_transient_faults_are_retried(fetch, alone, server, fault):
     server.faults["esm2_tiny.pt"] = [fault, fault]
     assert fetch(recipe=alone).head is None
     assert server.faults["esm2_tiny.pt"] == []
 
 
-@pytest.mark.parametrize(
-    "fault", ["trickles", "redirects", "says_no_length", "chunked", "says_endless_digits"]
-)
-def test_what_is_odd_but_right_is_taken(fetch, alone, server, fault):
-    server.faults["esm2_tiny.pt"] = [fault]
+@pytest.mark.parametrize("fault", ["says_no_length", "chunked", "trickles"])
+def test_unusual_answers_are_accepted(fetch, alone, server, fault):
+    server.always["esm2_tiny.pt"] = fault
     assert fetch(recipe=alone).name == alone.name
-    assert len(server.asked("esm2_tiny.pt")) <= 2
+    assert len(server.asked("esm2_tiny.pt")) == 2
 
 
 LASTING = [
-    *((fault, "times in a row") for fault in PASSING if fault != "asks_to_wait"),
+    ("break_off", r"ended after [\d,]+ of [\d,]+ bytes; 3 attempts failed"),
+    ("stalls", r"TimeoutError.*; 3 attempts failed"),
+    ("chunked_and_breaks_off", r"IncompleteRead.*; 3 attempts failed"),
+    (503, r"the server answered 503 Service Unavailable; 3 attempts failed"),
     ("says_longer", r"ended after [\d,]+ of [\d,]+ bytes"),
     ("says_shorter", "is not the published file"),
-    ("no_length_and_breaks_off", "had not said how many there are, and what arrived is not the"),
+    ("no_length_and_breaks_off", "is not the published file"),
     (lambda content: bytes(len(content)), "is not the published file"),
     (lambda _: b"<html>please log in</html>", "begins like a web page"),
     (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
-    (404, r"no such file on the server \(404"),
-    (410, r"taken away .*\(410"),
-    (403, r"refuses to give it \(403"),
-    (401, r"who asks \(401"),
-    (407, r"proxy wants to know who asks \(407"),
-    (400, r"the server refuses \(400"),
-    ("redirects_for_ever", r"again and again, the last time to http://\S+esm2_tiny\.pt"),
-    ("redirects_ever_further", r"again and again, the last time to http://\S+esm2_tiny\.pt"),
-    ("redirects_to_a_file", "redirects to file:///etc/hostname, and only http and https are"),
-    ("redirects_to_ftp", r"redirects to ftp://127\.0\.0\.1/x, and only http and https are"),
-    ("redirects_nowhere", r"the server refuses \(302"),
-    ("encodes", r"encoded \(gzip\)"),
-    ("drips", r"bytes came in 0 seconds, which is too few"),
-    ("drips_its_head", r"bytes came in 0 seconds, which is too few"),
-    ("never_ends", r"is not the published file: it has [\d,]+ bytes or more"),
-    ("says_far_longer", r"is not the published file: it has [\d,]+ bytes or more"),
-    ("redirects_to_half_an_address", "makes no sense"),
-    ("redirects_to_no_name", "makes no sense"),
-    ("nothing_there", r"none of its bytes to give \(416"),
-    (416, r"none of its bytes to give \(416"),
+    (404, "the server answered 404 Not Found"),
+    (403, "the server answered 403 Forbidden"),
+    (407, "the server answered 407 Proxy Authentication Required"),
+    (416, "the server answered 416"),
+    ("redirects_for_ever", "the server answered 302 .*infinite loop"),
+    ("redirects_to_a_file", "the server answered 302 .*file:///etc/hostname"),
+    ("redirects_to_half_an_address", "the address is malformed"),
+    ("never_ends", r"the server sends [\d,]+ bytes or more"),
+    ("says_far_longer", r"the server sends [\d,]+ bytes or more"),
 ]
 
 
 @pytest.mark.parametrize(("fault", "message"), LASTING, ids=lambda one: str(one)[:24])
-def test_what_fails_for_good_is_a_clear_error_and_a_repeat_gets_it(
+def test_a_lasting_fault_is_a_clear_error_and_a_rerun_succeeds(
     fetch, alone, server, data, fault, message
 ):
-    server.head_faults["esm2_tiny.pt"] = (
-        None if callable(fault) or isinstance(fault, str) else fault
-    )
     server.always["esm2_tiny.pt"] = fault
     with pytest.raises(BundleError, match=message) as caught:
         fetch(recipe=alone)
-    assert f"{server.url}/esm2_tiny.pt" in str(caught.value)
-    assert "esm2_tiny.pt" in str(caught.value)
-    assert any(word in str(caught.value) for word in ("VIRNUCPRO_MIRROR_ESM2", "Get the file"))
+    text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert f"{server.url}/esm2_tiny.pt" in text
+    assert "VIRNUCPRO_MIRROR_ESM2" in text
     assert "\n" not in str(caught.value)
     assert entries(data) == []
-    del server.always["esm2_tiny.pt"], server.head_faults["esm2_tiny.pt"]
+    server.always.clear()
     assert fetch(recipe=alone).name == alone.name
 
 
-def test_a_repeated_fetch_goes_on_where_the_last_one_stopped(fetch, server, data):
+def test_a_rerun_resumes_an_interrupted_fetch(fetch, server, data):
     server.always["esm2_tiny.pt"] = "break_off"
-    with pytest.raises(BundleError, match=r"bytes have arrived and are kept"):
+    with pytest.raises(BundleError, match=r"bytes are kept\. Rerun the command later to resume"):
         fetch()
     kept = (data.downloads / "esm2_tiny.pt.part").stat().st_size
-    del server.always["esm2_tiny.pt"]
-    server.requests.clear()
-    fetch()
-    assert server.asked("esm2_tiny.pt") == [f"bytes={kept}-"]
-    assert server.asked("pytorch_model.bin") == []
-
-
-@pytest.mark.parametrize(
-    "fault", ["ignores_ranges", "wrong_range", "other_size", "not_that_range", 416]
-)
-def test_a_range_that_is_not_given_as_asked_costs_time_alone(fetch, alone, server, fault):
-    server.faults["esm2_tiny.pt"] = ["break_off", fault]
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt")[1] is not None
-
-
-def test_a_range_is_asked_for_behind_a_redirect_too(fetch, alone, server):
-    server.faults["esm2_tiny.pt"] = ["break_off", "redirects"]
-    assert fetch(recipe=alone).name == alone.name
-    first, second, redirected = server.asked("esm2_tiny.pt") + server.asked("signed=1")
-    assert (first, second) == (None, redirected)
-    assert second is not None
-
-
-def test_a_file_that_changed_meanwhile_is_fetched_anew(fetch, alone, server):
-    old = (server.folder / "esm2_tiny.pt").read_bytes()
-    (server.folder / "esm2_tiny.pt").unlink()
-    (server.folder / "esm2_tiny.pt").write_bytes(old[::-1])
-    server.always["esm2_tiny.pt"] = "break_off"
-    with pytest.raises(BundleError):
-        fetch(recipe=alone)
-    del server.always["esm2_tiny.pt"]
-    (server.folder / "esm2_tiny.pt").write_bytes(old)
-    server.etag = '"two"'
-    assert fetch(recipe=alone).name == alone.name
-
-
-def test_what_arrived_whole_before_a_crash_is_not_fetched_again(fetch, server, data):
-    server.always["500_model.pth"] = 404
-    server.head_faults["500_model.pth"] = "whole"
-    with pytest.raises(BundleError, match=r"500_model\.pth"):
-        fetch()
-    arrived = data.downloads / "esm2_tiny.pt"
-    size, url = arrived.stat().st_size, f"{server.url}/esm2_tiny.pt"
-    arrived.rename(data.downloads / "esm2_tiny.pt.part")
-    note = {"url": url, "validator": server.etag, "size": size}
-    (data.downloads / "esm2_tiny.pt.part.json").write_text(json.dumps(note))
     server.always.clear()
     server.requests.clear()
     fetch()
-    assert server.asked("esm2_tiny.pt") == server.asked("pytorch_model.bin") == []
+    assert server.asked("esm2_tiny.pt") == [None, f"bytes={kept}-"]
+    assert server.asked("pytorch_model.bin") == []
     assert list(data.downloads.iterdir()) == []
 
 
-def test_a_part_of_unknown_size_is_asked_for_its_rest(fetch, alone, server, data, published_files):
-    data.downloads.mkdir(parents=True)
-    (data.downloads / "esm2_tiny.pt.part").write_bytes(
-        (published_files / "esm2_tiny.pt").read_bytes()
-    )
-    note = {"url": f"{server.url}/esm2_tiny.pt", "validator": server.etag, "size": None}
-    (data.downloads / "esm2_tiny.pt.part.json").write_text(json.dumps(note))
+@pytest.mark.parametrize("fault", ["ignores_ranges", "wrong_range", 416, "redirects"])
+def test_an_unusual_answer_to_a_range_does_not_prevent_the_fetch(fetch, alone, server, fault):
+    server.faults["esm2_tiny.pt"] = ["whole", "break_off", fault]
     assert fetch(recipe=alone).name == alone.name
-    assert len(server.asked("esm2_tiny.pt")) == 1, "the answer is 416, and all of it is there"
+    assert server.asked("esm2_tiny.pt")[2] is not None
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
-        "",
-        "{",
-        "[]",
-        '{"url": 1}',
-        '{"url": "http://another.example/x", "validator": "\\"one\\"", "size": null}',
-    ],
-)
-def test_a_part_without_a_note_of_its_own_is_not_gone_on_with(fetch, alone, server, data, note):
+@pytest.mark.parametrize("former", [b"something else", b"x" * 10**6])
+def test_a_wrong_part_is_downloaded_anew_once(fetch, alone, server, data, former):
+    data.downloads.mkdir(parents=True)
+    (data.downloads / "esm2_tiny.pt.part").write_bytes(former)
+    assert fetch(recipe=alone).name == alone.name
+    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(former)}-", None]
+    assert list(data.downloads.iterdir()) == []
+
+
+def test_a_file_that_is_still_wrong_when_downloaded_anew_is_an_error(fetch, alone, server, data):
     data.downloads.mkdir(parents=True)
     (data.downloads / "esm2_tiny.pt.part").write_bytes(b"something else")
-    (data.downloads / "esm2_tiny.pt.part.json").write_text(note)
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None]
-
-
-def test_a_missing_file_is_known_before_gigabytes_are_fetched(fetch, server):
-    server.always["500_model.pth"] = 404
-    with pytest.raises(BundleError, match=r"500_model\.pth: there is no such file"):
-        fetch()
-    gets = [target for method, target, _ in server.requests if method == "GET"]
-    assert {target.rpartition("/")[2] for target in gets} == {"500_model.pth"}
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        *(400, 401, 403, 404, 405, 416, 500, 501),
-        *("never_answers", "hangs_up", "talks_nonsense", "redirects_for_ever", "says_far_longer"),
-    ],
-)
-def test_a_head_that_fails_in_whatever_way_is_no_obstacle(fetch, alone, server, fault):
-    server.head_faults["esm2_tiny.pt"] = fault
-    assert fetch(recipe=alone).name == alone.name
-    assert [method for method, *_ in server.requests if method == "HEAD"] != []
-
-
-def test_sizes_are_known_where_only_get_tells_them(fetch, server, monkeypatch):
-    """Space is asked for before gigabytes are fetched."""
-    import shutil
-
-    for name in ("config.json", "tokenizer.json", "pytorch_model.bin", "esm2_tiny.pt"):
-        server.head_faults[name] = 405
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16_100_000))
-    with pytest.raises(BundleError, match=r"GB of disk are needed there"):
-        fetch()
-
-
-def test_a_body_cut_off_whose_length_nobody_said_is_gone_on_with(fetch, alone, server):
-    server.always["esm2_tiny.pt"] = "breaks_off_where_no_length_was_said"
-    assert fetch(recipe=alone).name == alone.name
-    half = (server.folder / "esm2_tiny.pt").stat().st_size // 2
-    assert server.asked("esm2_tiny.pt") == [None, f"bytes={half}-"]
-
-
-def test_a_part_of_a_range_of_a_file_of_unknown_size_is_gone_on_with(fetch, alone, server):
-    server.faults["esm2_tiny.pt"] = ["no_length_and_breaks_off", "half_of_that_range"]
-    assert fetch(recipe=alone).name == alone.name
-    assert len(server.asked("esm2_tiny.pt")) == 3
-
-
-def test_a_wrong_file_that_is_whole_is_not_asked_for_twice(fetch, alone, server):
     server.always["esm2_tiny.pt"] = "chunked_and_wrong"
     with pytest.raises(BundleError, match="is not the published file"):
         fetch(recipe=alone)
-    assert server.asked("esm2_tiny.pt") == [None]
+    assert len(server.asked("esm2_tiny.pt")) <= 3
+    assert list(data.downloads.iterdir()) == []
 
 
-def test_what_came_without_a_length_is_kept_for_the_next_fetch(fetch, alone, server, data):
-    server.always["esm2_tiny.pt"] = "no_length_and_breaks_off"
-    with pytest.raises(BundleError, match=r"bytes have arrived and are kept"):
+def test_a_complete_part_is_not_downloaded_again(fetch, alone, server, data, published_files):
+    data.downloads.mkdir(parents=True)
+    content = (published_files / "esm2_tiny.pt").read_bytes()
+    (data.downloads / "esm2_tiny.pt.part").write_bytes(content)
+    assert fetch(recipe=alone).name == alone.name
+    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(content)}-"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_complete_download_is_verified_and_kept(
+    fetch, alone, server, data, published_files, damaged
+):
+    data.downloads.mkdir(parents=True)
+    content = bytearray((published_files / "esm2_tiny.pt").read_bytes())
+    content[-1] ^= damaged
+    (data.downloads / "esm2_tiny.pt").write_bytes(content)
+    assert fetch(recipe=alone).name == alone.name
+    assert server.asked("esm2_tiny.pt") == [None] * damaged
+
+
+def test_a_missing_file_is_an_error_before_any_download(fetch, server, data):
+    server.always["500_model.pth"] = 404
+    with pytest.raises(BundleError, match=r"500_model\.pth: the server answered 404"):
+        fetch()
+    assert list(data.downloads.iterdir()) == []
+
+
+def test_a_wrong_file_in_one_piece_is_not_downloaded_twice(fetch, alone, server):
+    server.always["esm2_tiny.pt"] = "chunked_and_wrong"
+    with pytest.raises(BundleError, match="is not the published file"):
         fetch(recipe=alone)
-    kept = (data.downloads / "esm2_tiny.pt.part").stat().st_size
-    server.always.clear()
-    server.requests.clear()
-    fetch(recipe=alone)
-    assert server.asked("esm2_tiny.pt") == [f"bytes={kept}-"]
+    assert server.asked("esm2_tiny.pt") == [None, None]
 
 
-def test_a_disk_too_small_is_known_before_anything_is_fetched(fetch, server, monkeypatch):
+def test_a_full_disk_is_an_error_before_any_download(fetch, data, server, monkeypatch):
     import shutil
 
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16_100_000))
-    with pytest.raises(BundleError, match=r"GB of disk are needed there, and 0\.02 GB are free"):
+    with pytest.raises(BundleError, match=r"GB of disk space are needed, and 0\.02 GB are free"):
         fetch()
-    assert [method for method, *_ in server.requests if method == "GET"] == []
+    assert list(data.downloads.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_meanwhile_is_a_clear_error(fetch, server, data, monkeypatch):
+def test_a_disk_that_becomes_full_is_a_clear_error(fetch, server, data, monkeypatch):
     import virnucpro.bundles.download as module
 
     def full(*_arguments):
@@ -462,20 +364,18 @@ def test_a_disk_that_fills_up_meanwhile_is_a_clear_error(fetch, server, data, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "fsync", full)
-        with pytest.raises(BundleError, match=r"No space left on device\. See to the disk"):
+        with pytest.raises(BundleError, match=r"No space left on device\. Check the disk"):
             fetch()
     assert fetch().name == "virnucpro-500"
 
 
-def test_two_fetches_at_once(fetch, data, server):
-    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) is installing"):
+def test_a_second_fetch_at_the_same_time_is_refused(fetch, data, server):
+    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) is at work"):
         fetch()
     assert fetch().name == "virnucpro-500"
 
 
-def test_what_is_installed_is_not_fetched_again_and_what_is_damaged_is_replaced(
-    fetch, server, data
-):
+def test_an_installed_bundle_is_kept_and_a_damaged_one_replaced(fetch, server, data):
     bundle = fetch()
     server.requests.clear()
     assert fetch().fingerprint == bundle.fingerprint
@@ -483,14 +383,12 @@ def test_what_is_installed_is_not_fetched_again_and_what_is_damaged_is_replaced(
     weights = data.bundle(bundle.name) / "protein.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert fetch().fingerprint == bundle.fingerprint
-    assert server.asked("esm2_tiny.pt") == [None]
+    assert server.asked("esm2_tiny.pt") == [None, None]
     assert server.asked("pytorch_model.bin") == []
     assert entries(data) == [bundle.name]
 
 
-def test_bundles_share_the_encoders_that_they_have_in_common(
-    fetch, server, data, stand_ins, published_files
-):
+def test_bundles_share_encoders(fetch, server, data, stand_ins, published_files):
     first = fetch()
     server.requests.clear()
     second = fetch(recipe=stand_ins.recipe_of_files(published_files, "virnucpro-300", 300))
@@ -507,41 +405,41 @@ def test_a_proxy_of_the_environment_is_used(fetch, server, monkeypatch):
     assert ("GET", "http://weights.invalid/models/esm2_tiny.pt", None) in server.requests
 
 
-def test_a_mirror_that_is_no_address_is_refused(fetch, monkeypatch):
+def test_a_mirror_that_is_not_a_web_address_is_refused(fetch, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_MIRROR_ESM2", "file:///etc")
-    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is no address"):
+    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is not the address"):
         fetch()
 
 
-def test_nobody_at_home(fetch, server, monkeypatch):
+def test_a_server_that_cannot_be_reached_is_a_clear_error(fetch, server, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_MIRROR_HUB", "http://127.0.0.1:1")
-    with pytest.raises(BundleError, match=r"127\.0\.0\.1:1/.*cannot be reached.*--from DIR"):
+    with pytest.raises(BundleError, match=r"127\.0\.0\.1:1/.*no connection.*--from DIR"):
         fetch()
 
 
-def test_from_a_folder_without_a_network(fetch, server, published_files):
+def test_fetch_from_a_folder_needs_no_network(fetch, server, published_files):
     assert fetch(source=published_files).name == "virnucpro-500"
     assert server.requests == []
     assert (published_files / "esm2_tiny.pt").exists()
 
 
-def test_an_encoder_that_was_fetched_alone_embeds(fetch, alone):
-    from virnucpro.pipeline.embed import embed_job
+def test_an_encoder_fetched_alone_can_embed(fetch, alone):
+    from virnucpro.pipeline.jobs.embed_job import embed_job
 
     bundle = fetch(recipe=alone)
     job = embed_job(["x.fa"], encoder="esm2_tiny/protein")
     assert (job.encoders, job.head) == (bundle.encoders, None)
 
 
-def test_a_folder_that_lacks_files_says_where_to_get_them(fetch, server, tmp_path):
+def test_missing_files_of_a_folder_are_listed_with_addresses(fetch, server, tmp_path):
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "config.json").write_text("{}")
-    with pytest.raises(BundleError, match=r"lacks 4 of the 5 files") as caught:
+    with pytest.raises(BundleError, match=r"4 of the 5 files are missing") as caught:
         fetch(source=tmp_path / "some")
     assert f"esm2_tiny.pt from {server.url}/esm2_tiny.pt" in str(caught.value)
 
 
-def test_a_folder_with_a_wrong_file_is_left_as_it_is(fetch, published_files, tmp_path):
+def test_a_folder_with_a_wrong_file_is_not_changed(fetch, published_files, tmp_path):
     folder = tmp_path / "some"
     folder.mkdir()
     for path in published_files.iterdir():
@@ -569,7 +467,7 @@ with zipfile.ZipFile(sys.argv[1], "w") as archive:
 
 
 @pytest.mark.parametrize("name", ["esm2_tiny.pt", "pytorch_model.bin", "500_model.pth"])
-def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
+def test_a_poisoned_pickle_with_the_right_digest_does_not_run(
     fetch, server, data, stand_ins, tmp_path, name
 ):
     victim = tmp_path / "victim"
@@ -577,9 +475,8 @@ def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
     poisoned.unlink()
     subprocess.run([sys.executable, "-c", POISON, poisoned, victim], check=True)
     poisoned_recipe = stand_ins.recipe_of_files(server.folder)
-    with pytest.raises(BundleError, match=rf"{name}: .*[Nn]othing of it was run") as caught:
+    with pytest.raises(BundleError, match=rf"{name}: .*posix\.system") as caught:
         fetch(recipe=poisoned_recipe)
-    assert "posix.system" in str(caught.value)
     assert "weights_only" not in str(caught.value), "torch advises to switch the guard off"
     assert not victim.exists()
     assert entries(data) == []
@@ -598,7 +495,7 @@ def test_a_poisoned_pickle_does_not_run_even_where_its_digest_is_right(
         pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
     ],
 )
-def test_a_fetch_that_is_stopped_leaves_nothing_half_installed_and_is_gone_on_with(
+def test_a_stopped_fetch_installs_nothing_and_can_be_resumed(
     recipe, data, server, published_files, signum, code
 ):
     script = (
@@ -618,25 +515,27 @@ def test_a_fetch_that_is_stopped_leaves_nothing_half_installed_and_is_gone_on_wi
     while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signum)
-    _, told = process.communicate()
+    _, output = process.communicate()
     assert process.returncode == code
-    assert b"Traceback" not in told
-    assert (b"What has arrived is kept: the same command goes on" in told) == (code > 0)
+    assert b"Traceback" not in output
+    assert (b"Downloads are kept: rerun the command to resume" in output) == (code > 0)
     assert entries(data) == []
     server.always.clear()
     server.requests.clear()
     assert main(["bundle", "fetch", "virnucpro-500", "-q"]) == 0
     assert entries(data) == ["virnucpro-500"]
     assert server.asked("config.json") == []
-    assert server.asked("pytorch_model.bin")[0] is not None
+    assert server.asked("pytorch_model.bin")[1] is not None
 
 
-def test_the_command_line_says_what_went_wrong(recipe, data, server, capsys):
+def test_the_command_reports_errors(recipe, data, server, capsys):
     server.always["esm2_tiny.pt"] = 403
     assert main(["bundle", "fetch", "virnucpro-500"]) == 1
-    told = capsys.readouterr().err
-    assert f"virnucpro: error: {server.url}/esm2_tiny.pt: the server, or a proxy" in told
-    assert "--resume" not in told
+    output = capsys.readouterr().err
+    assert (
+        f"virnucpro: error: {server.url}/esm2_tiny.pt: the server answered 403 Forbidden" in output
+    )
+    assert "--resume" not in output
     assert main(["bundle", "fetch", "no-such-bundle"]) == 64
     assert "Choose one of virnucpro-500" in capsys.readouterr().err
     assert main(["predict", "x.fa", "-o", "out", "--bundle", "virnucpro-500"]) == 64

@@ -92,7 +92,7 @@ def test_an_unknown_encoder_says_what_there_is(encoder, code, said, proteins, tm
 
 
 def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monkeypatch):
-    from virnucpro.pipeline.embed import embed_job
+    from virnucpro.pipeline.jobs.embed_job import embed_job
 
     (tmp_path / "mini" / "protein").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

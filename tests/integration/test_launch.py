@@ -1,4 +1,4 @@
-"""``virnucpro launch``: a folder of files, stopped and killed in every way, always gone on with."""
+"""``virnucpro launch``: a folder of files, stopped and killed in every way, always resumed."""
 
 import contextlib
 import csv
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.cli.launch import _advise
+from virnucpro.cli.commands.launch_command import _advise
 from virnucpro.cli.main import main
 from virnucpro.launch.results import FileResult
 from virnucpro.run_dir import RunDirectory
@@ -42,7 +42,7 @@ def rows_of(out, tables):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Names that would be one and the same without their endings or folders; one broken file."""
+    """Names that differ in their endings or folders only; two broken files."""
     folder = tmp_path_factory.mktemp("in")
     (folder / "sub").mkdir()
     (folder / "a.fa").write_text(fasta(1, 5))
@@ -74,7 +74,7 @@ def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, differe
     assert "6 files: 4 done, 2 failed" in first.stderr
     assert not (out / "text.fa").exists()
 
-    # A run as any other: the same numbers, and every command understands it.
+    # A normal run folder: the same numbers, and every command accepts it.
     alone = tmp_path / "alone"
     done = virnucpro("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, differe
     resume = ["-o", str(out / "a.fa.gz"), "--resume", "-q", "--embeddings", "fp16"]
     assert main(["predict", str(folder / "a.fa.gz"), *resume]) == 0
 
-    # Once more: one file was mended, one has other sequences now, the rest was done before.
+    # Again: one file is repaired, one has other sequences, the rest is done.
     segments = {path: path.stat().st_mtime_ns for path in out.rglob("unit-*.h5")}
     kept = (folder / "a.fa").read_text()
     (folder / "a.fa").write_text(fasta(9, 5))
@@ -104,14 +104,14 @@ def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, differe
         "torn.fa.gz": "failed",
     }
     assert "FingerprintError: " in rows["a.fa"]["error"]
-    assert f"a launch has no --force: remove {out / 'a.fa'} instead" in rows["a.fa"]["error"]
+    assert f"launch has no --force: delete {out / 'a.fa'} and rerun" in rows["a.fa"]["error"]
     assert "sequences that the run was made from" in again.stderr
     assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
 
 
 @pytest.fixture(scope="module")
 def long_files(tmp_path_factory):
-    """One that takes a while, f1.fa, and small ones."""
+    """A large file, f1.fa, and small ones."""
     folder = tmp_path_factory.mktemp("long")
     for seed, n_records in SIZES.items():
         (folder / f"f{seed}.fa").write_text(fasta(seed, n_records))
@@ -119,7 +119,7 @@ def long_files(tmp_path_factory):
 
 
 def segments_of(out):
-    """Every committed segment, with what would change were it written again."""
+    """Every committed segment with its inode and time, which a second write would change."""
     return {
         path: (path.stat().st_ino, path.stat().st_mtime_ns)
         for one in out.iterdir()
@@ -129,7 +129,7 @@ def segments_of(out):
 
 
 def started(folder, out):
-    """A launch that has committed something of the large file since it began."""
+    """Start a launch and wait until it commits a unit of the large file."""
     before = set(RunDirectory(out / "f1.fa").segments())
     command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
     process = subprocess.Popen(
@@ -155,7 +155,7 @@ def started(folder, out):
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
-def test_gone_on_with_after_its_end_and_after_a_workers(
+def test_a_killed_launch_and_a_killed_worker_are_resumed(
     signum, long_files, tmp_path, tables, capsys, no_orphan, ranks_of
 ):
     out = tmp_path / "out"
@@ -169,8 +169,8 @@ def test_gone_on_with_after_its_end_and_after_a_workers(
     assert main(["status", str(out / "f1.fa")]) == 0
     assert "predict, incomplete" in capsys.readouterr().out
     assert main(["status", str(out)]) == 0
-    assert "launch, " in (told := capsys.readouterr().out)
-    assert "left" in told
+    assert "launch, " in (printed := capsys.readouterr().out)
+    assert "left" in printed
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
     with started(long_files, out) as process:
@@ -187,7 +187,7 @@ def test_gone_on_with_after_its_end_and_after_a_workers(
     assert {name: row["attempts"] for name, row in rows.items() if row["attempts"] != "1"} == {
         "f1.fa": "2"
     }
-    assert "f1.fa is begun again" in said
+    assert "f1.fa is retried" in said
     for number, n_records in SIZES.items():
         answered = tables(out / f"f{number}.fa" / "predictions.tsv")
         assert len(answered) == n_records
@@ -214,7 +214,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "is begun again: worker " in done.stderr
+    assert "is retried: worker " in done.stderr
     assert "it made no progress within 3.0 s" in done.stderr
     rows = rows_of(out, tables).values()
     assert [row["status"] for row in rows] == ["done"] * len(SIZES)
@@ -226,9 +226,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, t
 @pytest.mark.parametrize(
     ("signum", "whole_group"), [(signal.SIGTERM, False), (signal.SIGINT, True)]
 )
-def test_stopped_by_a_signal_with_a_table_of_what_there_is(
-    signum, whole_group, tmp_path, no_orphan
-):
+def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path, no_orphan):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     for number in range(3):
@@ -249,7 +247,7 @@ def test_stopped_by_a_signal_with_a_table_of_what_there_is(
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
         _, said = process.communicate(timeout=10)
         assert process.returncode == 128 + signum
-        assert "Repeat the command" in said
+        assert "Rerun the command" in said
         assert "Traceback" not in said
         no_orphan(process.pid)
     content = json.loads((out / "launch.json").read_text())
@@ -259,8 +257,8 @@ def test_stopped_by_a_signal_with_a_table_of_what_there_is(
 WORDS = Path(__file__).parents[2] / "scripts" / "word_counts.py"
 
 
-def all_that_is_shown(terminal):
-    """Read a terminal until nobody writes to it any more: Linux then answers EIO."""
+def read_terminal(terminal):
+    """Read a terminal until all writers have closed it: Linux then returns EIO."""
     shown = b""
     with contextlib.suppress(OSError):
         while data := os.read(terminal, 1 << 16):
@@ -269,8 +267,8 @@ def all_that_is_shown(terminal):
     return shown
 
 
-def test_anybodys_worker_with_a_table_on_a_terminal(tmp_path):
-    """One that has nothing to do with sequences; the command finds it by its file."""
+def test_another_worker_with_a_table_on_a_terminal(tmp_path):
+    """A worker unrelated to sequences, given by its file."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(6):
@@ -288,7 +286,7 @@ def test_anybodys_worker_with_a_table_on_a_terminal(tmp_path):
         env=os.environ | {"TERM": "xterm", "COLUMNS": "120"},
     ) as process:
         os.close(theirs)
-        shown = all_that_is_shown(ours).decode()
+        shown = read_terminal(ours).decode()
         output = process.stdout.read()
     assert process.returncode == 0
     assert "Status" in shown
@@ -299,15 +297,15 @@ def test_anybodys_worker_with_a_table_on_a_terminal(tmp_path):
     assert len(rows) == 6
 
 
-def test_of_a_file_that_kills_the_next_step_is_told(tmp_path, capsys):
+def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
     def advice(*errors):
         results = [FileResult(str(tmp_path / "a.fa"), "failed", error=error) for error in errors]
         _advise(results, Namespace(input_dir=tmp_path, outdir=Path("out")))
         return capsys.readouterr().err
 
     assert advice("InputError: a.fa: empty", "") == ""
-    told = advice("worker 1 was killed by SIGSEGV. It was running this task, attempt 3.")
-    assert f"virnucpro predict {tmp_path / 'a.fa'} -o out/a.fa --resume" in told
+    printed = advice("worker 1 was killed by SIGSEGV. It was running this task, attempt 3.")
+    assert f"virnucpro predict {tmp_path / 'a.fa'} -o out/a.fa --resume" in printed
 
 
 @pytest.mark.parametrize(
@@ -316,12 +314,14 @@ def test_of_a_file_that_kills_the_next_step_is_told(tmp_path, capsys):
         (["--gpus", "cpu:0"], 64, "cpu:N"),
         (["--worker", "no.such"], 64, "cannot be imported"),
         (["--bundle", "no-such"], 64, "no-such"),
-        (["--pattern", "*.nothing"], 1, "no file there"),
+        (["--pattern", "*.nothing"], 1, "no file matches"),
         (["--worker", f"{WORDS}:WordStatistics", "--bundle", "mini"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
     ],
 )
-def test_what_cannot_be_done_is_told_at_once(folder, tmp_path, capsys, arguments, code, said):
+def test_errors_before_the_start_have_their_exit_code(
+    folder, tmp_path, capsys, arguments, code, said
+):
     command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
     assert main([*command, "-q", *arguments]) == code
     assert said in capsys.readouterr().err
@@ -330,7 +330,9 @@ def test_what_cannot_be_done_is_told_at_once(folder, tmp_path, capsys, arguments
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.timeout(1500)
-def test_all_valid_viruses_killed_once_and_one_of_them_broken(shared, tmp_path, tables, no_orphan):
+def test_152_viruses_one_of_them_broken_and_the_launch_killed_once(
+    shared, tmp_path, tables, no_orphan
+):
     with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
     names = [

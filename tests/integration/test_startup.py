@@ -1,4 +1,4 @@
-"""What a command does not need it does not import: torch alone takes a second or two."""
+"""A command imports only the modules that it needs: torch alone takes a second or two."""
 
 import re
 import shutil
@@ -13,9 +13,9 @@ from virnucpro.bundles.manifest import read_manifest
 from virnucpro.bundles.published import recipe_of
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.session import open_session
+from virnucpro.pipeline.run.session import open_session
 
 EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
@@ -28,7 +28,6 @@ CASES = {
     "help": (["--help"], ExitCode.OK, NOTHING),
     "wrong usage": (["predict", "--nonsense"], ExitCode.USAGE, NOTHING),
     "status": (["status", "{run}"], ExitCode.OK, ENCODERS | {"h5py", "safetensors"}),
-    "status of no run": (["status", "{run}/logs"], ExitCode.FAILED, ENCODERS | {"h5py"}),
     "frames": (["frames", EXAMPLE, "-o", "{new}"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle list": (["bundle", "list"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle show": (["bundle", "show", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
@@ -41,8 +40,6 @@ CASES = {
         ENCODERS | {"h5py"},
     ),
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
-    "bench of an unknown bundle": (["bench", "-b", "none"], ExitCode.USAGE, ENCODERS),
-    "bench of no length": (["bench", "--lengths", "0"], ExitCode.USAGE, ENCODERS),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
@@ -76,7 +73,7 @@ def imported(*command: str) -> tuple[int, set[str]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_command_imports_no_more_than_it_needs(case, run_folder, tmp_path):
+def test_a_command_imports_only_what_it_needs(case, run_folder, tmp_path):
     command, wanted, forbidden = CASES[case]
     names = {"run": run_folder, "new": tmp_path / "new"}
     code, modules = imported("-m", "virnucpro", *(word.format(**names) for word in command))
@@ -85,7 +82,7 @@ def test_a_command_imports_no_more_than_it_needs(case, run_folder, tmp_path):
     assert modules & forbidden == set()
 
 
-def test_a_fetch_of_what_is_installed_imports_no_torch(tmp_path, monkeypatch):
+def test_fetching_an_installed_bundle_imports_no_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))
     folder = tmp_path / "bundles" / "esm2_t6_8M_UR50D"
     shutil.copytree(open_bundle("mini").path, folder)
@@ -114,7 +111,7 @@ def test_no_help_page_imports_anything_heavy():
     assert modules & NOTHING == set()
 
 
-def test_every_command_has_its_help_page_looked_at(virnucpro):
+def test_the_list_of_help_pages_is_complete(virnucpro):
     listed = re.findall(r"^ {4}(\w+)(?: |$)", virnucpro("--help").stdout, re.MULTILINE)
     assert set(listed) <= set(COMMANDS)
     assert len(listed) >= 10

@@ -13,6 +13,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
+EXAMPLE = "tests/data/example.fa"
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +88,29 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
     rows = tables(folder / "predictions.tsv")
     assert len(rows) == 1500
     assert {row["status"] for row in rows} == {"scored"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("turn", range(4))
+def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orphan):
+    """Most of it is imports, in which an exception may vanish or print a traceback."""
+    dice = random.Random(turn)
+    for number in range(25):
+        signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+        folder = str(tmp_path / f"run-{number}")
+        command = ["predict", EXAMPLE, "-q", "--devices", "cpu:2", "-o", folder]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "virnucpro", *command],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        time.sleep(dice.uniform(0.15, 1.3))
+        process.send_signal(signum)
+        _, said = process.communicate(timeout=60)
+        ended = {-signum, 128 + signum}  # the first until the command hears of signals itself
+        assert process.returncode in ended, said
+        assert "Traceback" not in said
+        assert "Exception" not in said
+        no_orphan(process.pid)

@@ -1,4 +1,4 @@
-"""A real SLURM on this machine, and what a test needs to know about its jobs."""
+"""A real SLURM on this machine, and access to its jobs."""
 
 import contextlib
 import os
@@ -16,25 +16,25 @@ import pytest
 
 N_NODES = 14
 N_PORTS = 100
-OLD_ATTEMPT = 3  # seconds: a job that starts again in the second of its end is refused by its node
-PATIENCE = 180.0  # seconds
+RESTART_DELAY = 3  # seconds: a node refuses a job that restarts within a second of its end
+TIMEOUT = 180.0  # seconds
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "slurm"
 
 
 @pytest.fixture(autouse=True)
 def no_leaks():
-    """Other cases go on beside each test: what they hold open is none of its leaks."""
+    """Check no leaks: concurrent cases hold processes and files open."""
 
 
 class Cluster:
-    """A SLURM of our own: its clients, its daemons, its jobs and their processes."""
+    """A private SLURM: clients, daemons, jobs and their processes."""
 
     def __init__(self, root, folder):
         self.root = root
         self.folder = folder
         self.nodes = [f"n{number}" for number in range(1, N_NODES + 1)]
         self.configuration = root / "slurm.conf"
-        self._asking = threading.RLock()
+        self._client_lock = threading.RLock()
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -48,8 +48,8 @@ class Cluster:
         }
 
     def client(self, *command):
-        """Run one of SLURM's commands; returns what it prints."""
-        with self._asking:
+        """Run a SLURM command; return its output."""
+        with self._client_lock:
             done = subprocess.run(
                 [*map(str, command)],
                 env=self.environment,
@@ -63,19 +63,19 @@ class Cluster:
         return done.stdout.strip()
 
     def submit(self, script, *arguments, options=()):
-        """Submit a script of scripts/slurm as a user does; returns the job's number."""
+        """Submit a script of scripts/slurm; return the job's number."""
         log = f"--output={self.folder}/job-%j.log"
         return self.client(
             "sbatch", "--parsable", log, *options, SCRIPTS / f"{script}.sbatch", *arguments
         )
 
     def job(self, number):
-        """What SLURM knows of a job."""
+        """Return a job's fields as SLURM shows them."""
         line = self.client("scontrol", "-o", "show", "job", number)
         return dict(field.split("=", 1) for field in line.split() if "=" in field)
 
     def minutes(self, number):
-        """For how many whole minutes a job has run, of at most an hour."""
+        """Return the whole minutes that a job has run; less than an hour."""
         return int(self.job(number)["RunTime"].split(":")[1])
 
     def limit(self, number, minutes):
@@ -90,16 +90,16 @@ class Cluster:
         return path.read_text() if path.exists() else ""
 
     def until(self, what, condition):
-        """Wait until `condition` gives something true; returns that."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until `condition` returns a true value; return that value."""
+        deadline = time.monotonic() + TIMEOUT
         while not (found := condition()):
             if time.monotonic() > deadline:
-                pytest.fail(f"in {PATIENCE:.0f} s there was no {what}; the queue: {self.queue()}")
+                pytest.fail(f"in {TIMEOUT:.0f} s there was no {what}; the queue: {self.queue()}")
             time.sleep(0.2)
         return found
 
     def until_out(self, number):
-        """Wait until the job is over or back in the queue; returns its state."""
+        """Wait until a job has ended or is back in the queue; return its state."""
 
         def out():
             job = self.job(number)
@@ -109,7 +109,7 @@ class Cluster:
         return self.until(f"end of attempt {number}", out)
 
     def until_over(self, number):
-        """Wait until the job is over, held for nothing but others; returns its exit code."""
+        """Wait until a job has ended; return its exit code. Start a delayed restart early."""
 
         released = set()
 
@@ -118,7 +118,7 @@ class Cluster:
             attempt = job["Restarts"]
             if job["Reason"] == "BeginTime" and attempt not in released:
                 released.add(attempt)
-                start = f"StartTime=now+{OLD_ATTEMPT}seconds"
+                start = f"StartTime=now+{RESTART_DELAY}seconds"
                 self.client("scontrol", "update", f"JobId={number}", start)
             return job if _is_over(job) else None
 
@@ -126,7 +126,7 @@ class Cluster:
         return int(code) or -int(killer)
 
     def processes(self, number=None):
-        """The live processes of a job, or of all, each with its program's name; the older first."""
+        """Return (pid, program) of the live processes of one job or of all, the oldest first."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # ended meanwhile, or a zombie
@@ -139,7 +139,7 @@ class Cluster:
         return sorted(found)
 
     def program(self, number):
-        """The processes of virnucpro in a job, the coordinator first."""
+        """Return the pids of virnucpro in a job, the coordinator first."""
         return [pid for pid, name in self.processes(number) if name.startswith("python")]
 
     def send(self, number, signum):
@@ -147,30 +147,30 @@ class Cluster:
         _signal(self.program(number), signum)
 
     def asked_to_stop(self, number):
-        """Whether the program has a TERM that it has not heard, because it is stopped."""
+        """Return whether a stopped program has a pending SIGTERM."""
         status = Path(f"/proc/{self.program(number)[0]}/status").read_text()
         waiting = int(status.partition("ShdPnd:")[2].split()[0], 16)
         return waiting >> (signal.SIGTERM - 1) & 1
 
     def lose_node(self, number):
-        """Let the node of a job die: its daemon, and all of the job, in one moment."""
+        """Kill the node of a job: its daemon and all processes of the job at once."""
         ours = [pid for pid, _ in self.processes(number)]
-        keepers = {_parent(pid) for pid in ours} - {*ours, 1}
+        daemons = {_parent(pid) for pid in ours} - {*ours, 1}
         node = f"slurmd-{self.job(number)['NodeList']}"
-        _signal([self.daemon(node), *keepers, *ours])
+        _signal([self.daemon(node), *daemons, *ours])
         self._pid_file(node).unlink()
 
     def nodes_alive(self):
-        """The names of the nodes' daemons."""
+        """Return the names of the nodes' daemons."""
         return [path.stem for path in self.root.glob("slurmd-*.pid")]
 
     @contextlib.contextmanager
     def without_controller(self, number):
-        """Kill the controller; it is back after the block, and nobody asks it meanwhile.
+        """Kill the controller and restart it after the block; no client runs meanwhile.
 
-        It still knows the job then, and those that were submitted before.
+        The restarted controller knows this job and all earlier ones.
         """
-        with self._asking:
+        with self._client_lock:
             self._until_saved(number)
             _signal([self.daemon("slurmctld")])
             try:
@@ -180,10 +180,10 @@ class Cluster:
                 self.until("answer from the controller", self._controller_answers)
 
     def _until_saved(self, number):
-        """Wait until the controller has written down what it knows: it does so every few seconds.
+        """Wait until the controller has saved its state, which it does every few seconds.
 
-        What it has not written when it is killed it forgets, a job that runs included, and it gives
-        that job's number to the next one. The program stands meanwhile, or it would be done.
+        A killed controller loses unsaved jobs, running ones included, and reuses their numbers. The
+        program is stopped meanwhile, so that it does not end.
         """
         saved, before = self.root / "state" / "job_state", time.time_ns()
         self.send(number, signal.SIGSTOP)
@@ -225,7 +225,7 @@ def _is_running(name):
 
 
 def _free_ports():
-    """The first of a row of ports that nobody listens on."""
+    """Return the first of N_PORTS consecutive free ports."""
     for base in range(17_000, 30_000, N_PORTS):
         with contextlib.ExitStack() as opened:
             try:
@@ -239,24 +239,24 @@ def _free_ports():
 
 @pytest.fixture(scope="module")
 def cluster(shared, tmp_path_factory):
-    """A cluster that is there for this module alone, and gone after it."""
+    """A cluster that exists while this module's tests run."""
     scripts = shared / "slurm"
     if not (scripts / "start-slurm.sh").is_file():
         pytest.skip(f"no {scripts}/start-slurm.sh: point VIRNUCPRO_SHARED at a folder that has it")
     if os.geteuid() != 0:
         pytest.skip("only root can start a cluster of its own: run as root on a throw-away machine")
     if _is_running("slurmd"):
-        pytest.skip("another SLURM runs here, whose nodes share control groups with ours: stop it")
-    # Its authentication runs as another user, who may not enter pytest's folders.
+        pytest.skip("another SLURM runs here and shares control groups with this one: stop it")
+    # Its authentication daemon runs as another user, who cannot read pytest's folders.
     root = Path(tempfile.mkdtemp(prefix="virnucpro-slurm-", dir="/var/tmp"))
     root.chmod(0o755)
-    knobs = {"RIG": root, "NODES": N_NODES, "CPUS": 2, "MEM": 2500, "BASEPORT": _free_ports()}
-    environment = {**os.environ, **{name: str(value) for name, value in knobs.items()}}
+    settings = {"RIG": root, "NODES": N_NODES, "CPUS": 2, "MEM": 2500, "BASEPORT": _free_ports()}
+    environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
     try:
         _run_script(scripts / "start-slurm.sh", environment)
         cluster = Cluster(root, tmp_path_factory.mktemp("jobs"))
         yield cluster
-        # The script ends one daemon after the other, and each takes its seconds.
+        # The script below stops the daemons one by one, which takes seconds each.
         _signal(map(cluster.daemon, cluster.nodes_alive()), signal.SIGTERM)
     finally:
         _run_script(scripts / "stop-slurm.sh", environment | {"WIPE": "1"})

@@ -1,7 +1,7 @@
-"""Row 30 of the fault matrix: what a scheduler does to jobs, on a real SLURM.
+"""Row 30 of the fault matrix: actions of a scheduler on jobs, on a real SLURM.
 
-Every case is a story of its own, and all are played beside each other: most of the time is SLURM's
-(a time limit is whole minutes, a lost node is missed after 40 s). The tests look at what was seen.
+All cases run concurrently, because most of the time is SLURM's: time limits are whole minutes, a
+lost node is detected after 40 s. The tests check the recorded histories.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ import pytest
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 
 N_RECORDS = 4000  # some 12 s of one core
-ENOUGH = 5  # segments, of 64: the run is hit after these
+ENOUGH = 5  # segments, of 64: the fault follows
 FAR = 10  # minutes
-AT_ONCE = 6  # stories, on two cores
+CONCURRENT = 6  # cases, on two cores
 
 
 class Stamp(NamedTuple):
-    """What tells a segment that was left alone from one that was written again."""
+    """Identifies one version of a segment file: a rewritten one differs."""
 
     inode: int
     mtime: int
@@ -35,26 +35,26 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """What happens to a job, and what SLURM says of it then."""
+    """A fault of a job, and the state that SLURM reports afterwards."""
 
     name: str
     fault: Callable[..., None]
     state: str
     options: tuple[str, ...] = ()
     n_nodes: int = 1
-    begun: bool = False  # by an earlier job that was cancelled
-    alone: bool = False  # when all others are over
+    resumed: bool = False  # an earlier job was cancelled
+    alone: bool = False  # runs after all others
 
 
 @dataclass(frozen=True)
-class Story:
-    """What was seen: at the fault, after the merge of what there was, and at the end."""
+class JobHistory:
+    """Exit codes and segments of a case: at the fault, after the first merge, at the end."""
 
     run: Path
     last: int
     merge: int
     logs: str
-    hit: dict[Path, Stamp] = field(default_factory=dict)
+    at_fault: dict[Path, Stamp] = field(default_factory=dict)
     state: str = ""
     partial: int = 0
     merged: dict[Path, Stamp] = field(default_factory=dict)
@@ -69,14 +69,14 @@ def requeue(cluster, job, run):
 
 
 def preempt(cluster, job, run):
-    """Let a job of higher priority want all of the node."""
+    """Submit a job of higher priority for the whole node."""
     node = cluster.job(job)["NodeList"]
     urgent = ("--partition=urgent", "--exclusive", "--output=/dev/null", f"--nodelist={node}")
     cluster.client("sbatch", *urgent, "--wrap=true")
 
 
 def near_time_limit(cluster, job, run):
-    """Let the program stand until it is warned of a limit that was far, and is far again then."""
+    """Stop the program until SLURM warns it of a nearby time limit; then move the limit away."""
     cluster.send(job, signal.SIGSTOP)
     cluster.limit(job, cluster.minutes(job) + 2)
     cluster.until("warning before the time limit", lambda: cluster.asked_to_stop(job))
@@ -85,7 +85,7 @@ def near_time_limit(cluster, job, run):
 
 
 def pass_time_limit(cluster, job, run):
-    """Let the program hear no warning."""
+    """Stop the program, so that it handles no warning before its time limit."""
     cluster.send(job, signal.SIGSTOP)
     cluster.limit(job, cluster.minutes(job) + 1)
 
@@ -94,24 +94,24 @@ def lose_node(cluster, job, run):
     cluster.lose_node(job)
 
 
-def go_on_without_controller(cluster, job, run):
-    """Let the controller die; the job does not notice. Cancel it when the controller is back."""
+def lose_controller(cluster, job, run):
+    """Kill the controller: the job continues. Cancel the job when the controller is back."""
     with cluster.without_controller(job):
         enough = len(committed(run)) + ENOUGH
         cluster.until("segment without a controller", lambda: len(committed(run)) >= enough)
-        cluster.send(job, signal.SIGSTOP)  # or it would be done when the controller is back
+        cluster.send(job, signal.SIGSTOP)  # the job must not end before the controller is back
     cancel(cluster, job, run)
 
 
-def end_without_controller(cluster, job, run):
-    """Let the program be killed while nobody is there to be told."""
+def lose_controller_and_job(cluster, job, run):
+    """Kill the program while there is no controller."""
     with cluster.without_controller(job):
         cluster.send(job, signal.SIGKILL)
         cluster.until("end of the job's processes", lambda: not cluster.processes(job))
 
 
 def nothing(cluster, job, run):
-    """The job's own options are the fault."""
+    """Do nothing: the job's own options are the fault."""
 
 
 CASES = [
@@ -122,15 +122,15 @@ CASES = [
     Case("cancelled", cancel, "CANCELLED"),
     Case("requeued", requeue, "PENDING"),
     Case("preempted", preempt, "PENDING"),
-    Case("memory-limit", nothing, "OUT_OF_MEMORY", ("--mem=50M",), begun=True),
-    Case("controller-lost", go_on_without_controller, "CANCELLED", alone=True),
-    Case("controller-and-job-lost", end_without_controller, "FAILED", alone=True),
+    Case("memory-limit", nothing, "OUT_OF_MEMORY", ("--mem=50M",), resumed=True),
+    Case("controller-lost", lose_controller, "CANCELLED", alone=True),
+    Case("controller-and-job-lost", lose_controller_and_job, "FAILED", alone=True),
 ]
 UNDISTURBED = Case("undisturbed", nothing, "")
 
 
 def committed(run):
-    """All segments of a run."""
+    """Return all segments of a run."""
     stamps = {}
     for path in run.glob("shards/rank-*/unit-*.h5"):
         status = path.stat()
@@ -148,21 +148,21 @@ def newest_plan(run):
     return set(json.loads(newest.read_text())["units"])
 
 
-class Stage:
-    """Where stories are played: each has nodes of its own, one of all is for merges."""
+class CaseRunner:
+    """Runs cases, each on nodes of its own; one node of the cluster runs all merges."""
 
     def __init__(self, cluster, fasta):
         self.cluster = cluster
         self.fasta = fasta
-        self.names = iter(cluster.nodes)
-        self.merging = next(self.names)
+        self.free_nodes = iter(cluster.nodes)
+        self.merge_node = next(self.free_nodes)
         self.lock = threading.Lock()
 
     def on_nodes(self, count):
-        """Sbatch's options for `count` nodes that nobody else gets."""
+        """Return sbatch's options for `count` nodes of this case alone."""
         with self.lock:
-            mine = {next(self.names) for _ in range(count)}
-        others = ",".join(name for name in self.cluster.nodes if name not in mine)
+            own = {next(self.free_nodes) for _ in range(count)}
+        others = ",".join(name for name in self.cluster.nodes if name not in own)
         return (f"--exclude={others}", "--gpus-per-node=0", "--cpus-per-task=2", "--mem=2000M")
 
     def predict(self, run, options):
@@ -170,30 +170,30 @@ class Stage:
 
     def merge(self, run, *options):
         return self.cluster.submit(
-            "aggregate", run, options=(f"--nodelist={self.merging}", *options)
+            "aggregate", run, options=(f"--nodelist={self.merge_node}", *options)
         )
 
-    def until_hit(self, run):
-        """Wait until the run is somewhere in its middle; returns what is committed by then."""
+    def until_half_done(self, run):
+        """Wait until the run has some segments; return them."""
         self.cluster.until(f"segment in {run.name}", lambda: len(committed(run)) >= ENOUGH)
         return committed(run)
 
     def undisturbed(self):
-        """The run that nothing happens to, by job and merge."""
+        """Run a job and its merge without a fault."""
         run = self.fasta.with_name(UNDISTURBED.name)
         job = self.predict(run, self.on_nodes(1))
         merge = self.merge(run, f"--dependency=afterany:{job}")
         codes = self.cluster.until_over(job), self.cluster.until_over(merge)
-        return Story(run, *codes, self.logs(job, merge))
+        return JobHistory(run, *codes, self.logs(job, merge))
 
-    def play(self, case):
-        """Submit, hit, merge what is there, go on to the end: tell what was seen."""
+    def run(self, case):
+        """Submit a job, cause the fault, merge, resume to the end; return the history."""
         run, nodes = self.fasta.with_name(case.name), self.on_nodes(case.n_nodes)
-        if case.begun:
-            self.begin(run, nodes)
+        if case.resumed:
+            self.run_partly(run, nodes)
         job = self.predict(run, (*nodes, *case.options))
         merge = self.merge(run, f"--dependency=afterany:{job}")
-        hit = self.until_hit(run)
+        at_fault = self.until_half_done(run)
         case.fault(self.cluster, job, run)
         state = self.cluster.until_out(job)
         last, partial = job, merge
@@ -206,12 +206,12 @@ class Stage:
             merge = self.merge(run, f"--dependency=afterany:{last}")
         codes = self.cluster.until_over(last), self.cluster.until_over(merge)
         logs = self.logs(job, partial, last, merge)
-        return Story(run, *codes, logs, hit, state, partial_code, merged)
+        return JobHistory(run, *codes, logs, at_fault, state, partial_code, merged)
 
-    def begin(self, run, nodes):
-        """Leave a run half-done."""
+    def run_partly(self, run, nodes):
+        """Run a job, and cancel it when some segments are committed."""
         job = self.predict(run, nodes)
-        self.until_hit(run)
+        self.until_half_done(run)
         cancel(self.cluster, job, run)
         self.cluster.until_over(job)
 
@@ -220,8 +220,8 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(cluster):
-    """Input that takes long enough to be hit in its middle, on a cluster."""
+def runner(cluster):
+    """A runner with an input that takes long enough for a fault in the middle."""
     dice = random.Random(30)
     codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
     coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
@@ -229,45 +229,47 @@ def stage(cluster):
     with fasta.open("w") as stream:
         for number in range(N_RECORDS):
             stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
-    return Stage(cluster, fasta)
+    return CaseRunner(cluster, fasta)
 
 
 @pytest.fixture(scope="module")
-def stories(stage, request):
-    """All stories that this session's tests look at, going on beside them."""
+def histories(runner, request):
+    """Futures of the histories of all selected cases; the cases run in the background."""
     wanted = {item.callspec.id for item in request.session.items if hasattr(item, "callspec")}
     cases = sorted((case for case in CASES if case.name in wanted), key=lambda case: case.alone)
-    with ThreadPoolExecutor(AT_ONCE) as together, ThreadPoolExecutor(1) as alone:
-        playing: dict[str, Future[Story]] = {UNDISTURBED.name: together.submit(stage.undisturbed)}
+    with ThreadPoolExecutor(CONCURRENT) as together, ThreadPoolExecutor(1) as alone:
+        running: dict[str, Future[JobHistory]] = {
+            UNDISTURBED.name: together.submit(runner.undisturbed)
+        }
         for case in cases:
             if case.alone:
-                alone.submit(wait, list(playing.values()))
+                alone.submit(wait, list(running.values()))
             threads = alone if case.alone else together
-            playing[case.name] = threads.submit(stage.play, case)
-        yield playing
+            running[case.name] = threads.submit(runner.run, case)
+        yield running
         for threads in (together, alone):
             threads.shutdown(cancel_futures=True)
 
 
-def test_an_undisturbed_job_and_its_merge_end_well(stories):
-    story = stories[UNDISTURBED.name].result()
-    assert (story.last, story.merge) == (0, 0), story.logs
+def test_an_undisturbed_job_and_its_merge_succeed(histories):
+    history = histories[UNDISTURBED.name].result()
+    assert (history.last, history.merge) == (0, 0), history.logs
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_what_was_committed_is_kept_and_the_rest_is_computed(stories, case, difference_of):
-    story = stories[case.name].result()
-    assert (story.state, story.partial) == (case.state, 2), story.logs
-    assert (story.last, story.merge) == (0, 0), story.logs
-    end = committed(story.run)
-    assert len(story.hit) >= ENOUGH
-    assert {path: end.get(path) for path in story.hit} == story.hit
-    assert {path: end.get(path) for path in story.merged} == story.merged
-    assert not newest_plan(story.run) & {unit_of(path) for path in story.merged}
-    assert difference_of(story.run, stories[UNDISTURBED.name].result().run) == []
+def test_committed_segments_are_kept_and_the_others_computed(histories, case, difference_of):
+    history = histories[case.name].result()
+    assert (history.state, history.partial) == (case.state, 2), history.logs
+    assert (history.last, history.merge) == (0, 0), history.logs
+    end = committed(history.run)
+    assert len(history.at_fault) >= ENOUGH
+    assert {path: end.get(path) for path in history.at_fault} == history.at_fault
+    assert {path: end.get(path) for path in history.merged} == history.merged
+    assert not newest_plan(history.run) & {unit_of(path) for path in history.merged}
+    assert difference_of(history.run, histories[UNDISTURBED.name].result().run) == []
 
 
-def test_nothing_is_left_in_the_queue_and_on_the_nodes(stories, cluster):
-    wait(stories.values())
+def test_no_job_and_no_process_is_left(histories, cluster):
+    wait(histories.values())
     assert cluster.queue() == []
     assert cluster.processes() == []

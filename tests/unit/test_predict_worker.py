@@ -1,11 +1,23 @@
 """The worker behind ``virnucpro launch``, in this process."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from virnucpro import predict
+from virnucpro import predict_worker as predict
 from virnucpro.dispatch import WorkerUnusable
+from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
 from virnucpro.errors import InputError, UsageError
+from virnucpro.launch import run_multi_gpu
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs import precision
+from virnucpro.pipeline.jobs.job import SilentReporter
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.scheduling.preflight import with_precision
+from virnucpro.run_dir import RunDirectory
 
 
 @pytest.fixture
@@ -23,7 +35,7 @@ def worker(folders):
     return one
 
 
-def test_a_file_has_its_run_where_it_lies(worker, folders):
+def test_the_run_of_a_file_has_the_same_relative_path(worker, folders):
     file = str(folders["input_dir"] / "sub" / "a.fa")
     first, again = worker.process(file), worker.process(file)
     assert (first["sequences"], first["complete"], first["skipped"]) == (2, True, False)
@@ -41,15 +53,65 @@ def test_a_device_that_fails_makes_the_worker_unusable(worker, folders, monkeypa
     def fail(*_):
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(predict, "predict_here", fail)
+    monkeypatch.setattr(predict, "run_in_process", fail)
     with pytest.raises(WorkerUnusable, match="cpu: CUDA error"):
         worker.process(str(folders["input_dir"] / "sub" / "a.fa"))
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
-    [({"bundle": "no-such"}, UsageError), ({"precision": "int3"}, UsageError)],
+    "options", [{"bundle": "no-such"}, {"precision": "int3"}, {"windows": 300}, {"inputs": "a.fa"}]
 )
-def test_what_cannot_be_set_up_is_told(folders, options, error):
-    with pytest.raises(error):
+def test_invalid_options_are_refused_at_setup(folders, options):
+    with pytest.raises(UsageError):
         predict.Worker().setup(0, 42, **folders, **options)
+
+
+def test_auto_becomes_the_precision_of_a_new_run(folders, monkeypatch):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    keywords = predict.Worker.prepare("cpu", folders["output_dir"], {"precision": "auto"})
+    assert keywords["job"].precision == "bf16"
+    one = predict.Worker()
+    one.setup(0, 42, **folders, precision="auto", embeddings="none")
+    assert one._job.precision == "bf16"
+
+
+def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
+    out = folders["output_dir"]
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    job = predict_job([str(folders["input_dir"] / "sub" / "a.fa")], precision="auto")
+    first = Execution(out / "sub" / "b.fa", devices="cpu:1")
+    first.outdir.parent.mkdir(parents=True)
+    with open_session(with_precision(job, first), first, SilentReporter()):
+        pass
+    good = RunDirectory(first.outdir).run_json.read_text()
+    for name, text in (
+        ("a.fa", "torn"),
+        ("c.fa", good.replace('"fp16"', '"fp32"')),
+        ("d.fa", good.replace('"schema_version": ', '"schema_version": 1')),
+        ("f.fa", "[]"),
+    ):
+        (out / name).mkdir()
+        (out / name / "run.json").write_text(text)
+    (out / "e.fa" / "run.json").mkdir(parents=True)
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    for given, wanted in (("auto", "fp16"), ("bf16", "bf16")):
+        keywords = predict.Worker.prepare("cpu", out, {"precision": given})
+        assert keywords["job"].precision == wanted
+
+
+def test_memory_is_that_of_the_encoders_at_the_precision_of_the_job(tmp_path):
+    job = predict_job((), precision="fp32")
+    assert predict.Worker.memory_bytes({"job": job}) > PROCESS_BYTES
+    half = replace(job, precision="bf16")
+    assert predict.Worker.memory_bytes({"job": half}) < predict.Worker.memory_bytes({"job": job})
+
+
+@pytest.mark.timeout(100)
+def test_a_library_launch_with_precision_auto(folders):
+    """The job is resolved before the workers start; the library limits them by CPUs and memory."""
+    code = run_multi_gpu(
+        folders["input_dir"], folders["output_dir"], "cpu:1", "**/a.fa", precision="auto"
+    )
+    assert code == 0
+    run = RunDirectory(folders["output_dir"] / "sub" / "a.fa")
+    assert read_manifest(run).parameters["precision"] == "fp32"

@@ -1,25 +1,19 @@
-"""A bundle in one file, for machines without a network: a plain tar, manifest first."""
+"""A bundle in one file, for machines without a network: an uncompressed tar, manifest first."""
 
 import os
+import shutil
 import tarfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Final
 
-from virnucpro.bundles.assemble import check_free
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.bundles.claims import claimed_sources, refuse_other_content
 from virnucpro.bundles.data_folder import DataFolder, require_space
-from virnucpro.bundles.manifest import MANIFEST, parse_manifest, read_manifest
-from virnucpro.bundles.plain_tar import files_of, is_file
-from virnucpro.bundles.verify import FileDigest
+from virnucpro.bundles.install import check_free
+from virnucpro.bundles.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
+from virnucpro.bundles.provenance import claimed_sources, refuse_other_content
 from virnucpro.durable import write_file
 from virnucpro.errors import BundleError, UsageError
 
 __all__ = ["pack_bundle", "unpack_bundle"]
-
-_MOST_MANIFEST_BYTES: Final = 4_000_000
-_BLOCK_BYTES: Final = 1 << 20
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
@@ -28,10 +22,9 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
     Parameters
     ----------
     bundle
-        As `open_bundle` verified it.
+        A bundle that `open_bundle` returned.
     target
-        Where to write; it appears there whole or not at all. A symbolic link stays, and the file
-        that it leads to is written.
+        Output file, replaced atomically. Of a symbolic link, the file that it points to.
 
     Returns
     -------
@@ -40,11 +33,11 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
     Raises
     ------
     UsageError
-        When what stands there is no file, or `target` lies in a bundle's folder.
+        If `target` exists and is not a regular file, or lies in the folder of a bundle.
     OSError
-        When it cannot be written.
+        If the file cannot be written.
     """
-    target = _place(bundle, target)
+    target = _output_file(target)
     names = (MANIFEST, *sorted(read_manifest(bundle.path).files))
     with (
         write_file(target) as stream,
@@ -58,113 +51,95 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
     return target.stat().st_size
 
 
-def _place(bundle: Bundle, target: Path) -> Path:
-    """Find the place to write to, and refuse what a rename onto it would destroy.
-
-    Nothing but a file may stand there: a device or a pipe would be gone for everybody.
-    """
-    place = Path(os.path.realpath(target))
+def _output_file(target: Path) -> Path:
+    """Resolve symbolic links; refuse a target that a rename would destroy, such as a device."""
+    resolved = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target}: stands there already, and is no file. Name another file.")
-    if place.is_relative_to(os.path.realpath(bundle.path)) or (place.parent / MANIFEST).exists():
+        raise UsageError(f"{target}: exists and is not a regular file. Name another file.")
+    if (resolved.parent / MANIFEST).exists():
         raise UsageError(
-            f"{target}: lies in the folder of a bundle, which would be no whole bundle any more. "
+            f"{target}: lies in the folder of a bundle, which must keep its files as they are. "
             "Name a file elsewhere."
         )
-    return place
+    return resolved
 
 
 def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
-    """Install a packed bundle, every file of it verified against its manifest.
+    """Install a packed bundle atomically and verify every file of it.
 
-    Only plain files that the manifest lists are taken, each once, under plain names; the bundle is
-    installed whole or not at all.
+    Only regular files that the manifest lists are extracted.
 
     Raises
     ------
     BundleError
-        When the archive is damaged or is none, when a member is not one of the manifest's, when a
-        bundle of that name is installed, when it bears a published bundle's name and says itself
-        that it is something else, or the disk is too small.
+        If the file is damaged or not a packed bundle, a member is not in the manifest, a bundle of
+        that name is installed, the bundle has the name of a published one and other sources, or
+        the disk is too small.
     """
     if not archive.is_file():
-        problem = "is no regular file" if archive.exists() else "there is no such file"
+        problem = "is not a regular file" if archive.exists() else "no such file"
         raise BundleError(f"{archive}: {problem}. Check the name of the packed bundle.")
     with data.lock():
-        with archive.open("rb") as stream:
-            name = _unpack(archive, stream, data)
+        try:
+            with tarfile.open(archive, "r:") as tar:
+                name = _install(archive, tar, data)
+        except (BundleError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - tarfile raises many types for malformed headers
+            raise _damaged(archive, f"cannot be read as a tar archive ({error})") from None
         return open_bundle(str(data.bundle(name)))
 
 
-def _unpack(archive: Path, stream: IO[bytes], data: DataFolder) -> str:
-    members = _members(archive, stream)
-    text = _first_member(archive, stream, members)
+def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
+    text = _first_member(archive, tar)
     manifest = parse_manifest(text, archive / MANIFEST)
     check_free(data, manifest.name)
-    advice = f"{archive} holds it: do not use it, or have it packed under a name of its own."
+    advice = f"{archive} contains it: ask its author, or fetch the published one."
     refuse_other_content(manifest.name, claimed_sources(manifest), manifest.window, advice)
     size = sum(entry.bytes for entry in manifest.files.values())
     if size > archive.stat().st_size:
-        raise _damaged(archive, "is shorter than the files that it lists")
+        raise _damaged(archive, "is shorter than the files that its manifest lists")
     require_space(data.bundles, size)
     with data.staging(manifest.name) as folder:
         (folder / MANIFEST).write_bytes(text)
-        _extract(archive, stream, members, manifest.files, folder)
+        _extract(archive, tar, manifest, folder)
         open_bundle(str(folder))
     return manifest.name
 
 
-def _members(archive: Path, stream: IO[bytes]) -> Iterator[tarfile.TarInfo]:
-    try:
-        yield from files_of(stream)
-    except BundleError as error:
-        raise _damaged(archive, str(error)) from None
-
-
-def _first_member(archive: Path, stream: IO[bytes], members: Iterator[tarfile.TarInfo]) -> bytes:
-    """Read the manifest, which says what may follow."""
-    first = next(members, None)
-    if first is None or first.name != MANIFEST or not is_file(first):
+def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
+    """Return the manifest, the first file of the archive."""
+    first = tar.next()
+    if first is None or first.name != MANIFEST or not first.isreg():
         raise BundleError(
-            f"{archive}: is no packed bundle, which begins with {MANIFEST}. "
+            f"{archive}: is not a packed bundle: its first file is not {MANIFEST}. "
             "Give a file that `virnucpro bundle pack` wrote."
         )
-    if first.size > _MOST_MANIFEST_BYTES:
-        raise _damaged(archive, f"has a {MANIFEST} of {first.size:,} bytes")
-    return stream.read(first.size)
+    content = tar.extractfile(first)
+    return content.read() if content else b""
 
 
-def _extract(
-    archive: Path,
-    stream: IO[bytes],
-    members: Iterator[tarfile.TarInfo],
-    files: Mapping[str, FileDigest],
-    folder: Path,
-) -> None:
-    """Take what the manifest lists, and refuse anything else before it touches the disk."""
-    wanted = dict(files)
-    for member in members:
+def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
+    """Write the files that the manifest lists, under the plain names that it was checked for.
+
+    tarfile's own extraction is not used: its filter is missing in Python 3.11.0 to 3.11.3, and it
+    sets modes that ignore the umask.
+    """
+    wanted = dict(manifest.files)
+    while (member := tar.next()) is not None:
         listed = wanted.pop(member.name, None)
-        if listed is None or not is_file(member) or member.size != listed.bytes:
+        content = tar.extractfile(member) if listed and member.isreg() else None
+        if listed is None or content is None or member.size != listed.bytes:
             raise _damaged(
-                archive, f"holds {member.name!r}, which is not what its {MANIFEST} lists"
+                archive, f"contains {member.name!r}, which is not as its {MANIFEST} lists it"
             )
         with (folder / member.name).open("xb") as target:
-            _copy(archive, stream, target, member.size)
+            shutil.copyfileobj(content, target)
     if wanted:
         raise _damaged(archive, f"lacks {', '.join(sorted(wanted))}")
 
 
-def _copy(archive: Path, source: IO[bytes], target: IO[bytes], left: int) -> None:
-    while left:
-        block = source.read(min(left, _BLOCK_BYTES))
-        if not block:
-            raise _damaged(archive, "is cut off")
-        target.write(block)
-        left -= len(block)
-
-
 def _damaged(archive: Path, problem: str) -> BundleError:
     return BundleError(
-        f"{archive}: {problem}. Copy the file again, or pack the bundle again where it came from."
+        f"{archive}: {problem}. Copy the file again, or pack the bundle again on its machine."
     )

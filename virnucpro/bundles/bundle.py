@@ -1,25 +1,26 @@
-"""A bundle: encoders, head, window and thresholds, all that a prediction needs, in one folder."""
+"""A bundle: encoders, head, window and thresholds of a prediction, in one folder."""
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
+from virnucpro.bundles.checksums import file_digest, verify_file
 from virnucpro.bundles.data_folder import data_folder
-from virnucpro.bundles.made_here import parts_made_here
 from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, printable, read_manifest
-from virnucpro.bundles.permissions import who_opens
+from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
+from virnucpro.bundles.provenance import parts_made_here
 from virnucpro.bundles.published import published_names
-from virnucpro.bundles.verify import digest, verify_file
 from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import config_of
-from virnucpro.encoders.safetensors_header import read_shapes
+from virnucpro.encoders.weights.safetensors_header import read_shapes
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import Tiling
 
@@ -34,6 +35,8 @@ __all__ = [
     "write_manifest",
 ]
 
+_log: Final = logging.getLogger("virnucpro.bundles")
+
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -44,22 +47,21 @@ class Bundle:
     path
         Its folder.
     name, version, description
-        For people.
+        Text for users.
     encoders
         In the order in which their vectors are joined.
     head
-        The head's tensors, safetensors; None where the bundle is encoders alone.
+        Safetensors file of the head; None for a bundle of encoders only.
     window, tiling, genetic_code
-        How records are cut and translated unless a run asks for something else; bases, name,
-        NCBI's number.
+        Defaults of a run: window length in bases, name of the tiling, NCBI's number of the code.
     labels
-        Of the head's outputs: others, virus.
+        Names of the head's outputs: others, virus.
     thresholds
         ``viral`` and ``non_viral``, on a record's score.
     metrics, provenance
-        How good it is, and where it comes from.
+        Measured accuracy, and origin; see `Manifest`.
     fingerprint
-        SHA-256 over everything in it that changes a number or a call, and over nothing else.
+        SHA-256 over everything that changes a number or a call, and nothing else.
     """
 
     path: Path
@@ -77,24 +79,32 @@ class Bundle:
     provenance: Mapping[str, object]
     fingerprint: str
 
+    @property
+    def verified_precisions(self) -> tuple[str, ...]:
+        """Precisions that were compared with fp32 on these weights, as `metrics` lists them."""
+        listed = self.metrics.get("verified_precisions")
+        return tuple(map(str, listed)) if isinstance(listed, list) else ()
+
 
 def open_bundle(name_or_path: str) -> Bundle:
     """Open a bundle and verify every file of it.
 
+    A bundle that other users can change is logged as a warning of ``virnucpro.bundles``.
+
     Parameters
     ----------
     name_or_path
-        The name of an embedded or an installed bundle, or a bundle's folder. A name goes before a
+        Name of an embedded or installed bundle, or a bundle's folder. A name has priority over a
         folder of the same name: write ``./mini`` for the folder.
 
     Raises
     ------
     UsageError
-        When there is no such bundle.
+        If there is no such bundle.
     BundleError
-        When its manifest is malformed, of a newer schema or asks for what this version lacks, when
-        an encoder's settings make no sense or are not those of its weights, a file is missing or
-        damaged, or the head does not fit the encoders.
+        If the manifest is malformed, has a newer schema or needs something unknown; if an
+        encoder's settings are invalid or do not match its weights; if a file is missing or damaged;
+        if the head does not fit the encoders.
     """
     folder = find_bundle(name_or_path)
     manifest = read_manifest(folder)
@@ -106,55 +116,63 @@ def open_bundle(name_or_path: str) -> Bundle:
         config_of(spec).require_weights(read_shapes(weights), weights)
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
+    warning = writable_by_others(folder, (MANIFEST, *manifest.files))
+    if warning is not None and folder not in _embedded().values():
+        _log.warning("bundle %s: %s", manifest.name, warning)
     return _bundle(folder, manifest)
 
 
 def find_bundle(name_or_path: str) -> Path:
-    """Find a bundle's folder, as `open_bundle` takes it; nothing in it is read.
+    """Find a bundle's folder, as `open_bundle` takes it; no file in it is read.
 
     Raises
     ------
     UsageError
-        When there is no such bundle.
+        If there is no such bundle.
     BundleError
-        When it may be there, behind a folder that is closed to this process.
+        If a folder on the way cannot be read, so that the bundle may exist.
     """
-    if not name_or_path:  # as a path it would be the folder of now
-        raise UsageError("the name of a bundle is empty: give one, or a bundle's folder")
+    if not name_or_path:  # Path("") is the current folder
+        raise UsageError("the name of a bundle is empty: give a name, or a bundle's folder")
     known = _known()
-    folder = known.get(name_or_path, Path(name_or_path).absolute())
-    if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises where a folder is closed
+    if name_or_path in known:
+        return known[name_or_path]
+    folder = Path(name_or_path).absolute()
+    for candidate in (data_folder().bundle(Path(name_or_path).name), folder):
+        try:
+            (candidate / MANIFEST).stat()
+        except PermissionError as error:
+            advice = advice_on_reading(candidate, error, "")
+            raise BundleError(f"{candidate}: cannot be read ({error.strerror}). {advice}") from None
+        except OSError:
+            continue
+    if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises if the name is too long
         return folder
-    installed = data_folder().bundle(Path(name_or_path).name)
-    for place in (installed, folder):
-        if (advice := who_opens(place / MANIFEST, whole=place)) is not None:
-            raise BundleError(f"{name_or_path}: cannot be looked for. {advice}")
-    fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." * (
-        name_or_path in published_names()
-    )
+    published = name_or_path in published_names()
+    fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." if published else ""
     raise UsageError(
-        f"{name_or_path}: there is no such bundle.{fetch} Give one that is installed "
+        f"{name_or_path}: there is no such bundle.{fetch} Give an installed one "
         f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
     )
 
 
 def embedded_names() -> tuple[str, ...]:
-    """List the bundles that come with the package; no other can be installed under their names."""
+    """Return the names of the bundles in the package, which no installed bundle can have."""
     return tuple(sorted(_embedded()))
 
 
 def bundle_names() -> tuple[str, ...]:
-    """List the names of what is embedded and installed; no file is read for it."""
+    """Return the names of embedded and installed bundles without reading a file."""
     return tuple(sorted(_known()))
 
 
 def list_bundles() -> dict[str, Bundle | BundleError]:
-    """Read what is embedded and installed; files of gigabytes are not verified for it.
+    """Read the manifests of embedded and installed bundles; other files are not verified.
 
     Returns
     -------
     dict
-        By the name that opens it, in order; what is wrong where a manifest cannot be read.
+        The bundle by the name that opens it, sorted; the error if its manifest cannot be read.
     """
     return {name: _listed(folder) for name, folder in sorted(_known().items())}
 
@@ -167,31 +185,31 @@ def _listed(folder: Path) -> Bundle | BundleError:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
-    """Make a bundle of a folder: digest every file in it, write its bundle.json, open it.
+    """Make a folder a bundle: compute the digests of its files, write bundle.json, open it.
 
     Parameters
     ----------
     folder
-        Holds everything but the manifest.
+        Contains all files except the manifest.
     manifest
-        All that is to be said of the bundle; its `files` are replaced by what is there.
+        The content to write; its `files` are replaced by those of the folder.
 
     Raises
     ------
     BundleError
-        When what was written is no valid bundle.
+        If the result is not a valid bundle.
     """
     members = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
-    whole = replace(manifest, files={member: digest(folder / member) for member in members})
+    whole = replace(manifest, files={member: file_digest(folder / member) for member in members})
     with write_file(folder / MANIFEST) as stream:
         stream.write(json.dumps(asdict(whole), indent=2, ensure_ascii=False).encode() + b"\n")
     return open_bundle(str(folder.absolute()))
 
 
 def describe_bundle(bundle: Bundle) -> str:
-    """Say what is in a bundle, a few lines for people, its card behind them where it has one."""
+    """Return a description of a bundle for users: a few lines, then its card if there is one."""
     encoders = [
-        f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers)"
+        f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers a vector)"
         for spec in bundle.encoders
     ]
     lines = [
@@ -199,11 +217,12 @@ def describe_bundle(bundle: Bundle) -> str:
         f"folder {bundle.path}",
         f"fingerprint {bundle.fingerprint}",
         *_classification(bundle),
+        f"precisions compared with fp32: {', '.join(bundle.verified_precisions) or 'none'}",
         "encoders, in the order of the joined vector:",
         *encoders,
     ]
     if bundle.path not in _embedded().values() and not parts_made_here(data_folder(), bundle.path):
-        lines.append("not made here: what it says of itself is the word of whoever made it")
+        lines.append("not made by this installation: its statements are those of its author")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
@@ -213,7 +232,7 @@ def describe_bundle(bundle: Bundle) -> str:
 
 def _classification(bundle: Bundle) -> list[str]:
     if bundle.head is None:
-        return ["encoders alone: no classifier"]
+        return ["encoders only, no classifier"]
     viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
     return [
         f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
@@ -222,12 +241,12 @@ def _classification(bundle: Bundle) -> list[str]:
 
 
 def _known() -> dict[str, Path]:
-    """Find every bundle that has a name; what is embedded goes first."""
+    """Return the folder of every bundle that has a name; embedded bundles have priority."""
     return data_folder().installed() | _embedded()
 
 
 def _embedded() -> dict[str, Path]:
-    """Find the bundles in the package; it is always installed as plain files, never zipped."""
+    """Find the bundles in the package, which is always installed as plain files."""
     root = Path(str(files(__package__)))
     return {path.parent.name: path.parent for path in root.glob(f"*/{MANIFEST}")}
 
@@ -285,10 +304,10 @@ def _fingerprint(manifest: Manifest) -> str:
 
 
 def _check_head(path: Path, dim: int) -> None:
-    """Hold the head's input against the encoders' output, by the header of its file alone."""
+    """Compare the head's input with the encoders' output; only the file's header is read."""
     wanted, *_ = layer_sizes(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(
-            f"{path}: the head reads vectors of {wanted} numbers, and the bundle's encoders give "
-            f"{dim} together. Encoders and head are of different bundles: get the bundle again."
+            f"{path}: the head needs vectors of {wanted} numbers, and the bundle's encoders give "
+            f"{dim}. Encoders and head are of different bundles: get the bundle again."
         )

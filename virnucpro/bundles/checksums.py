@@ -1,88 +1,131 @@
-"""What identifies a published file's content, in the three forms that publishers give."""
+"""Checksums of files: those that publishers give, and those of a bundle's manifest."""
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from virnucpro.bundles.permissions import DENIED, advice_on_reading
 from virnucpro.errors import BundleError
 
-__all__ = ["Checksum", "Kind", "digest_of", "require_content"]
+__all__ = [
+    "Checksum",
+    "FileDigest",
+    "digest_of",
+    "file_digest",
+    "require_content",
+    "verify_file",
+]
 
 Kind: TypeAlias = Literal["sha256", "md5", "git-blob"]
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A digest in hexadecimal, and how it is made.
+    """A digest in hexadecimal, and its kind.
 
     ``git-blob`` is git's name of a file's content: SHA-1 of ``blob <size>``, a zero byte, and the
-    content. MD5 and SHA-1 tell damage and mix-ups apart; against a forger they are weak, which is
-    why nothing that is downloaded can run, whatever its digest.
+    content. MD5 and SHA-1 detect damage and wrong files, not forgery; so no code of a downloaded
+    file runs, whatever its digest.
     """
 
     kind: Kind
     value: str
 
     def __str__(self) -> str:
-        """Write it as a bundle's provenance holds it."""
+        """Return the text that a bundle's provenance contains."""
         return f"{self.kind} {self.value}"
 
 
+@dataclass(frozen=True, slots=True)
+class FileDigest:
+    """SHA-256 in hexadecimal and size in bytes of a file, as in a manifest."""
+
+    sha256: str
+    bytes: int
+
+
 def digest_of(kind: Kind, path: Path) -> Checksum:
-    """Read a file through.
+    """Compute the checksum of a file.
 
     Raises
     ------
     OSError
-        When it cannot be read.
+        If the file cannot be read.
     """
+    # usedforsecurity: systems in FIPS mode allow MD5 for checksums only
+    digest = hashlib.new("sha1" if kind == "git-blob" else kind, usedforsecurity=False)
+    if kind == "git-blob":
+        digest.update(b"blob %d\0" % path.stat().st_size)
     with path.open("rb") as stream:
-        match kind:
-            case "sha256":
-                digest = hashlib.file_digest(stream, "sha256")
-            case "md5":
-                digest = hashlib.file_digest(stream, _md5)
-            case "git-blob":
-                head = b"blob %d\0" % path.stat().st_size
-                digest = hashlib.file_digest(stream, lambda: _sha1(head))
-    return Checksum(kind, digest.hexdigest())
+        return Checksum(kind, hashlib.file_digest(stream, lambda: digest).hexdigest())
+
+
+def file_digest(path: Path) -> FileDigest:
+    """Compute the manifest's entry of a file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    return FileDigest(digest_of("sha256", path).value, path.stat().st_size)
 
 
 def require_content(path: Path, wanted: Checksum, origin: str) -> None:
-    """Hold a file against its publisher's digest.
+    """Compare a file with its publisher's checksum.
 
     Parameters
     ----------
     path
         The file.
     wanted
-        What it must hold.
+        The published checksum.
     origin
-        Where it came from, for the message.
+        Where the file came from, for the message.
 
     Raises
     ------
     BundleError
-        When it holds something else.
+        If the content differs.
     OSError
-        When it cannot be read.
+        If the file cannot be read.
     """
     found = digest_of(wanted.kind, path)
-    if found != wanted:
-        with path.open("rb") as stream:
-            page = stream.read(64).lstrip().startswith(b"<")
-        looks = " It begins like a web page, as a proxy or a login would send." if page else ""
-        raise BundleError(
-            f"{path}: is not the published file ({found}, published "
-            f"{wanted.value}, {path.stat().st_size:,} bytes, from {origin}).{looks} "
-            "Get the file again; when it differs again, its source serves another file."
+    if found == wanted:
+        return
+    with path.open("rb") as stream:
+        page = stream.read(64).lstrip().startswith(b"<")
+    hint = " It begins like a web page: a proxy or a login may have sent it." if page else ""
+    raise BundleError(
+        f"{path}: is not the published file ({found}, published {wanted.value}, "
+        f"{path.stat().st_size:,} bytes, from {origin}).{hint} Get the file again. If it differs "
+        "again, its source serves another file."
+    )
+
+
+def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
+    """Compare one file of a bundle with its manifest.
+
+    Raises
+    ------
+    BundleError
+        If the file is missing, cannot be read, or its content differs.
+    """
+    path = folder / name
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        advice = advice_on_reading(folder, error, "Get the bundle again.")
+        raise BundleError(f"{path}: cannot be read ({error.strerror}). {advice}") from (
+            None if error.errno in DENIED else error
         )
-
-
-def _md5() -> "hashlib._Hash":
-    return hashlib.md5(usedforsecurity=False)
-
-
-def _sha1(beginning: bytes) -> "hashlib._Hash":
-    return hashlib.sha1(beginning, usedforsecurity=False)
+    if found.bytes != wanted.bytes:
+        problem = f"has {found.bytes:,} bytes, and the bundle's manifest lists {wanted.bytes:,}"
+    elif found.sha256 != wanted.sha256:
+        problem = f"its SHA-256 is {found.sha256}, and the bundle's manifest lists {wanted.sha256}"
+    else:
+        return
+    raise BundleError(
+        f"{path}: {problem}. The file is damaged or of another bundle: get the bundle again."
+    )

@@ -1,26 +1,100 @@
-"""Published files into a bundle's own: safetensors, and the manifest's entry of each encoder.
+"""Published files converted to a bundle's files: safetensors, and the manifest's encoder entries.
 
-torch is imported by what converts: a command that has nothing to convert does without it.
+The files may come from strangers. `Isolate` lets a caller read them in a process of its own.
 """
 
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from virnucpro.bundles.manifest import EncoderEntry
+from virnucpro.classify.head_tensors import head_shapes, layer_sizes
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.dnabert_s_config import DnabertSFiles, read_settings
+from virnucpro.encoders.dnabert_s.config import DnabertSFiles, read_settings
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.encoders.shapes import require_layers
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, WorkerError
 
-__all__ = ["HEAD", "TOKENIZER", "convert_dnabert_s", "convert_esm2", "convert_head"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "HEAD",
+    "Isolate",
+    "call_directly",
+    "convert_dnabert_s",
+    "convert_esm2",
+    "convert_head",
+    "convert_isolated",
+    "write_tensors",
+]
+
+T = TypeVar("T")
 
 HEAD: Final = "head.safetensors"
-TOKENIZER: Final = "tokenizer.json"
 _NUCLEOTIDE: Final = "nucleotide.safetensors"
 _PROTEIN: Final = "protein.safetensors"
+_TOKENIZER: Final = "tokenizer.json"
+
+_START_BYTES: Final = 4 << 30
+_START_SECONDS: Final = 300.0
+"""Limits of the process that converts a small file."""
+_BYTES_PER_SECOND: Final = 1_000_000
+"""Slowest throughput that is not an error: a busy network file system is faster."""
+
+
+class Isolate(Protocol):
+    """Call a function in a process with limits, as `virnucpro.runtime.isolation.run_isolated`.
+
+    A VirnucproError of the function is raised as it is; a crash or an exceeded limit is a
+    WorkerError.
+    """
+
+    def __call__(
+        self, function: Callable[..., T], *arguments: object, n_bytes: int, seconds: float
+    ) -> T:
+        """Return ``function(*arguments)``."""
+
+
+def call_directly(function: Callable[..., T], *arguments: object, **_limits: float) -> T:
+    """Return ``function(*arguments)``, called in this process without limits."""
+    return function(*arguments)
+
+
+def convert_isolated(
+    isolate: Isolate, source: Path, convert: Callable[..., T], *arguments: object
+) -> T:
+    """Call one of the conversions below through `isolate`, with limits that fit the file's size.
+
+    Parameters
+    ----------
+    isolate
+        Calls the conversion.
+    source
+        The file that is converted.
+    convert, arguments
+        The conversion and its arguments.
+
+    Raises
+    ------
+    BundleError
+        As `convert`, and if its process crashes or exceeds a limit.
+    """
+    size = source.stat().st_size if source.exists() else 0
+    try:
+        return isolate(
+            convert,
+            *arguments,
+            n_bytes=_START_BYTES + 3 * size,
+            seconds=_START_SECONDS + size // _BYTES_PER_SECOND,
+        )
+    except WorkerError as error:
+        raise BundleError(
+            f"{source}: the process that reads it failed: {error}. The file is damaged or "
+            "malicious, or memory or disk space ran out. Get the file again from its publisher."
+        ) from None
 
 
 def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
@@ -29,43 +103,42 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     Raises
     ------
     BundleError
-        When it is no such checkpoint, lacks a tensor or has one too many; nothing of it has run.
+        If the file is not such a checkpoint, or a tensor is missing or unknown. No code of the
+        file runs.
     """
-    from virnucpro.bundles.tensor_files import write_tensors
-    from virnucpro.encoders.esm2 import needed_tensors
+    from virnucpro.encoders.esm2.encoder import needed_tensors
 
     spec = open_spec(checkpoint)
     if spec.architecture != "esm2":
-        raise BundleError(f"{checkpoint}: is no ESM-2 checkpoint. Give an esm2_*.pt file.")
+        raise BundleError(f"{checkpoint}: is not an ESM-2 checkpoint. Give an esm2_*.pt file.")
     write_tensors(folder / _PROTEIN, needed_tensors(checkpoint))
     return _entry(replace(spec, name=name, folder=folder, files={"weights": _PROTEIN}))
 
 
 def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> EncoderEntry:
-    """Convert DNABERT-S's three published files into `folder`.
+    """Convert the three published files of DNABERT-S into `folder`.
 
     Parameters
     ----------
     name
-        What to call it.
+        Name of the encoder.
     published
-        Where they lie; their names make no difference, but for the ending of the weights'.
+        The files. Only the suffix of the weights' name matters.
     folder
-        Where to write.
+        Output folder.
 
     Raises
     ------
     BundleError
-        When one of them cannot be read, or they do not fit together; nothing of them has run.
+        If a file cannot be read, or the files do not fit together. No code of the files runs.
     """
-    from virnucpro.bundles.tensor_files import write_tensors
-    from virnucpro.encoders.dnabert_s import needed_tensors
+    from virnucpro.encoders.dnabert_s.encoder import needed_tensors
 
     config, tensors = read_settings(published.settings), needed_tensors(published.weights)
     require_layers(config.n_layers, len(tensors), published.settings)
     write_tensors(folder / _NUCLEOTIDE, tensors)
-    shutil.copyfile(published.tokenizer, folder / TOKENIZER)
-    files = {"weights": _NUCLEOTIDE, "tokenizer": TOKENIZER}
+    shutil.copyfile(published.tokenizer, folder / _TOKENIZER)
+    files = {"weights": _NUCLEOTIDE, "tokenizer": _TOKENIZER}
     return _entry(
         EncoderSpec(
             name, config.architecture, config.view, config.dim, folder, files, asdict(config)
@@ -79,23 +152,47 @@ def convert_head(classifier: Path, folder: Path) -> None:
     Raises
     ------
     BundleError
-        When it is no published classifier, or a number of it is infinite or none; nothing of it
-        has run.
+        If the file is not a published classifier, its layers do not fit together, or a number in
+        it is infinite or NaN. No code of the file runs.
     """
     import torch
 
     from virnucpro.bundles.pickled_head import read_pickled_head
-    from virnucpro.bundles.tensor_files import write_tensors
-    from virnucpro.encoders.weights import check
+    from virnucpro.encoders.weights.fill import check
 
     tensors = read_pickled_head(classifier)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    check(shapes, tensors, classifier, (), torch.float32)
+    wanted = head_shapes(layer_sizes(shapes, classifier))
+    check(wanted, tensors, classifier, (), torch.float32)
     write_tensors(folder / HEAD, tensors)
 
 
+def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
+    """Write a safetensors file; each tensor keeps its type.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be written, for example on a full disk.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    try:
+        # save_file renames a file of mode 0600 to `path`; the mode is to be that of the umask
+        path.touch()
+        mode = path.stat().st_mode
+        save_file(contiguous, path)
+        path.chmod(mode)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(
+            f"{path}: cannot be written ({error}). Check the disk and rerun the command."
+        ) from None
+
+
 def _entry(spec: EncoderSpec) -> EncoderEntry:
-    """Describe an encoder once all of its tensors have found their place, names and shapes."""
+    """Describe a converted encoder after a check of its tensors' names and shapes."""
     load_encoder(spec, "meta")
     return EncoderEntry(
         spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), dict(spec.config)

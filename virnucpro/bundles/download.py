@@ -1,331 +1,267 @@
-"""One file over HTTP: whole or resumable, in spite of whatever the network does.
+"""One published file over HTTP, resumed after an interruption and verified by its checksum.
 
-What has arrived stays in ``<name>.part`` and is gone on with by a range request, on the condition
-that the file is still the same (If-Range with the server's own validator, and its length).
+An interrupted download stays in ``<name>.part``, and a range request fetches the rest. Checksums
+are pinned, so nothing that the server says about the content needs a check.
 """
 
 import http.client
-import json
 import os
+import ssl
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, TypeVar
 
-from virnucpro.bundles.connection import NothingBeyondError, open_address
-from virnucpro.bundles.http_answers import (
-    ChangedError,
-    Placement,
-    RefusedError,
-    TransientError,
-    placement_of,
-    size_of,
-    validator_of,
-)
-from virnucpro.durable import sync_folder, write_file
+from virnucpro import __version__
+from virnucpro.bundles.checksums import require_content
+from virnucpro.bundles.published import PublishedFile
+from virnucpro.durable import sync_folder
 from virnucpro.errors import BundleError
 
-__all__ = ["Patience", "Progress", "download", "remote_size", "require"]
+__all__ = ["Listener", "Patience", "download", "remote_size"]
 
 T = TypeVar("T")
 
-Progress = Callable[[str, int, int | None], None]
-"""Hears the file's name, the bytes that have arrived, and those that are expected, if known."""
-
-_BLOCK: Final = 1 << 18
+_HEADERS: Final = {"User-Agent": f"virnucpro/{__version__}", "Accept-Encoding": "identity"}
+_BLOCK_BYTES: Final = 1 << 18
 _PROGRESS_BYTES: Final = 1 << 20
-"""An attempt that brought as much as this was worth it: patience starts anew."""
+"""An attempt that fetches as many new bytes resets the count of failed attempts."""
+_RETRIED: Final = (408, 425, 429)
+"""HTTP codes below 500 that may pass: request timeout, too early, too many requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to put up with a network.
+    """Limits of retries.
 
     Attributes
     ----------
     attempts
-        In a row that bring less than a megabyte each.
+        Maximum consecutive attempts that fetch less than a megabyte each.
     first_wait, longest_wait
-        Seconds between attempts; each wait is twice the one before, up to the longest.
+        Seconds between attempts: each wait is twice the one before, up to the longest.
     silence
-        Seconds without a byte after which a connection is given up.
-    window
-        Seconds of waiting in which a connection has to bring a least number of bytes.
+        Timeout in seconds of a connection that sends no byte.
     """
 
     attempts: int = 5
     first_wait: float = 1.0
     longest_wait: float = 60.0
     silence: float = 30.0
-    window: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrived:
-    """What is known of a file of which a part has arrived; kept beside the part."""
+class Listener:
+    """Receive the progress of a fetch.
 
-    url: str
-    validator: str | None
-    size: int | None
+    Attributes
+    ----------
+    stage
+        Called with a line of text for each step.
+    progress
+        Called with a file's name, the bytes that are here, and the expected bytes if known.
+    """
+
+    stage: Callable[[str], None]
+    progress: Callable[[str, int, int | None], None]
 
 
-def remote_size(url: str, hint: str, patience: Patience, most: int) -> int | None:
-    """Ask how many bytes a file has; None where the server does not say.
+class _RefusedError(Exception):
+    """A retry would not help."""
 
-    A server that fails to answer HEAD, in whatever way, may give the file all the same: it is asked
-    by a GET then, whose content is not read. See `download` for the parameters.
+
+class _TransientError(Exception):
+    """A retry may help."""
+
+
+def remote_size(file: PublishedFile, url: str, patience: Patience) -> int | None:
+    """Return the size in bytes that the server announces for a file; None if it announces none.
 
     Raises
     ------
     BundleError
-        When it cannot be had at all; as `download`.
+        As `download`.
     """
-
-    def ask(method: str) -> int | None:
-        with _open(url, {}, patience, method) as response:
-            size = size_of(response.headers)
-            _refuse_more_than(most, size)
-            return size
-
-    try:
-        return ask("HEAD")
-    except (RefusedError, TransientError):
-        return _patiently(lambda: ask("GET"), lambda: 0, url, hint, patience)
+    source = _Source(file, url, patience)
+    return source.retry(source.size)
 
 
 def download(
-    url: str,
-    target: Path,
-    hint: str,
-    patience: Patience,
-    most: int,
-    check: Callable[[Path], None],
-    progress: Progress | None = None,
+    file: PublishedFile, url: str, target: Path, patience: Patience, listener: Listener
 ) -> None:
-    """Bring a file here; it appears under `target` when all of it has arrived.
+    """Download a file; `target` appears when its content is complete and verified.
 
-    A server that says neither the length nor where the content ends may have broken off: what does
-    not pass the check then is gone on with. Of a content that is whole nothing is kept.
+    A resumed file with a wrong checksum is downloaded once more from its first byte. A complete
+    `target` of an earlier call is verified and kept.
 
     Parameters
     ----------
+    file
+        The published file.
     url
-        Its address, http or https.
+        Its address, http or https. Proxies are those of the environment.
     target
-        Where to put it. ``<name>.part`` beside it holds what has arrived, for the next attempt.
-    hint
-        What a user may do when the server does not serve: ends the message of every error.
+        Path of the complete file.
     patience
-        When to give up.
-    most
-        Bytes that the file does not exceed: what is longer is refused as soon as that is known.
-    check
-        Raises BundleError where a file is not the one that was wanted.
-    progress
-        Hears how it goes.
+        Limits of retries.
+    listener
+        Receives the progress.
 
     Raises
     ------
     BundleError
-        When the server refuses, when the network fails too often in a row, or when what arrived is
-        another file; the message names the address, what has arrived and what to do.
+        If the server refuses the request, too many attempts fail, or the content is not the
+        published one; the message has the address and what to do.
     OSError
-        When it cannot be written here.
+        If the file cannot be written.
     """
-    part = target.with_name(f"{target.name}.part")
-    tell = progress or _nobody
 
-    def bring() -> None:
-        whole = _attempt(
-            url, part, patience, most, lambda have, size: tell(target.name, have, size)
-        )
-        if whole:
-            require(part, check, hint)
+    def verify(path: Path) -> None:
+        listener.stage(f"verifying {file.name}")
+        require_content(path, file.checksum, url)
+
+    if target.exists():
+        try:
+            verify(target)
+        except BundleError:
+            target.unlink()
         else:
-            _require_or_ask_for_more(part, check)
-
-    _patiently(bring, lambda: _size(part), url, hint, patience)
+            return
+    source, part = _Source(file, url, patience), target.with_name(f"{target.name}.part")
+    listener.stage(f"fetching {url}")
+    for last in (False, True):
+        resumed = source.retry(lambda: source.receive(part, listener), part)
+        try:
+            verify(part)
+            break
+        except BundleError as error:
+            part.unlink()
+            if last or not resumed:
+                error.add_note(f"The file was removed. {file.advice}")
+                raise
     part.replace(target)
     sync_folder(target.parent)
-    _notes(part).unlink(missing_ok=True)
 
 
-def _patiently(
-    act: Callable[[], T], arrived: Callable[[], int], url: str, hint: str, patience: Patience
-) -> T:
-    """Repeat what fails in passing, ever more slowly, and give up in the end.
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file on a server."""
 
-    Only what goes beyond all that ever arrived is progress: what a server makes us throw away and
-    fetch again is none.
-    """
-    failures, wait, furthest = 0, patience.first_wait, arrived()
-    while True:
+    file: PublishedFile
+    url: str
+    patience: Patience
+
+    def retry(self, act: Callable[[], T], part: Path | None = None) -> T:
+        """Repeat a request after transient failures, with doubled waits.
+
+        Only bytes beyond the largest `part` so far count as progress: a server may ignore ranges
+        and send the same first bytes for ever.
+        """
+        failures, wait, largest = 0, self.patience.first_wait, _size(part)
+        while True:
+            try:
+                return act()
+            except _RefusedError as error:
+                raise BundleError(f"{self.url}: {error}. {self.file.advice}") from None
+            except _TransientError as error:
+                here = _size(part)
+                if here - largest >= _PROGRESS_BYTES:
+                    failures, wait = 0, self.patience.first_wait
+                largest = max(largest, here)
+                failures += 1
+                if failures >= self.patience.attempts:
+                    kept = f" {here:,} bytes are kept." if here else ""
+                    raise BundleError(
+                        f"{self.url}: {error}; {failures} attempts failed.{kept} "
+                        f"Rerun the command later to resume. {self.file.advice}"
+                    ) from None
+            time.sleep(wait)
+            wait = min(2 * wait, self.patience.longest_wait)
+
+    def size(self) -> int | None:
+        """Return the announced size of the file."""
+        response = self._open(0)
+        if response is None:
+            return None
+        with response:
+            return self._announced_size(response, 0)
+
+    def receive(self, part: Path, listener: Listener) -> bool:
+        """Fetch the missing bytes of a file; return whether an earlier part was continued."""
+        here = _size(part)
+        response = self._open(here)
+        if response is None:
+            return True
+        with response:
+            if response.status != HTTPStatus.PARTIAL_CONTENT:
+                here = 0
+            resumed, size = here > 0, self._announced_size(response, here)
+            with part.open("ab" if resumed else "wb") as stream:
+                while block := _read(response):
+                    stream.write(block)
+                    here += len(block)
+                    if here > self.file.max_bytes:
+                        part.unlink()
+                        raise self._too_large(here)
+                    listener.progress(self.file.name, here, size)
+                stream.flush()
+                os.fsync(stream.fileno())
+        if size is not None and here < size:
+            raise _TransientError(f"the connection ended after {here:,} of {size:,} bytes")
+        return resumed
+
+    def _open(self, start: int) -> http.client.HTTPResponse | None:
+        """Request the file from byte `start` on; None if the server has no byte after it."""
+        headers = {**_HEADERS, "Range": f"bytes={start}-"} if start else _HEADERS
         try:
-            return act()
-        except RefusedError as error:
-            raise BundleError(f"{url}: {error}. {hint}") from None
-        except TransientError as error:
-            if arrived() - furthest >= _PROGRESS_BYTES:
-                failures, wait = 0, patience.first_wait
-            furthest = max(furthest, arrived())
-            failures += 1
-            if failures >= patience.attempts:
-                have = arrived()
-                kept = f" {have:,} bytes have arrived and are kept." if have else ""
-                raise BundleError(
-                    f"{url}: {error}, {failures} times in a row.{kept} "
-                    f"Repeat the command later: it goes on where it stopped. {hint}"
-                ) from None
-            time.sleep(min(max(wait, error.wait), patience.longest_wait))
-            wait *= 2
+            request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - http(s), see published.py
+            response: http.client.HTTPResponse = urllib.request.build_opener().open(
+                request, timeout=self.patience.silence
+            )
+        except urllib.error.HTTPError as error:
+            with error:
+                if start and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    return None
+                reason = " ".join(str(error.reason).split())
+                transient = error.code in _RETRIED or error.code >= 500
+                kind = _TransientError if transient else _RefusedError
+                raise kind(f"the server answered {error.code} {reason}") from None
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise _RefusedError(f"its certificate is not trusted ({error.reason})") from None
+            raise _TransientError(f"no connection ({error.reason})") from None
+        except (ValueError, http.client.InvalidURL) as error:
+            raise _RefusedError(f"the address is malformed ({error})") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise _TransientError(f"the connection failed ({error!r})") from None
+        return response
 
+    def _announced_size(self, response: http.client.HTTPResponse, start: int) -> int | None:
+        if response.length is None:
+            return None
+        size = start + response.length
+        if size > self.file.max_bytes:
+            raise self._too_large(size)
+        return size
 
-def require(path: Path, check: Callable[[Path], None], hint: str) -> None:
-    """Hold a whole file against `check`, as `download` takes it; remove what is another file.
-
-    Raises
-    ------
-    BundleError
-        As `check`, with a note that it has been removed.
-    """
-    try:
-        check(path)
-    except BundleError as error:
-        path.unlink()
-        error.add_note(f"It has been removed: the same command fetches it anew. {hint}")
-        raise
-
-
-def _require_or_ask_for_more(part: Path, check: Callable[[Path], None]) -> None:
-    try:
-        check(part)
-    except BundleError:
-        raise TransientError(
-            f"the connection ended after {_size(part):,} bytes, the server had not said how many "
-            "there are, and what arrived is not the published file"
-        ) from None
-
-
-def _attempt(
-    url: str, part: Path, patience: Patience, most: int, tell: Callable[[int, int | None], None]
-) -> bool:
-    """Bring all that is missing, or raise with whatever has arrived on the disk.
-
-    Returns
-    -------
-    Whether it is certain that nothing is missing.
-    """
-    known, have = _read_notes(part, url), _size(part)
-    if have and have == known.size:
-        return True
-    headers = {}
-    if have and known.validator:
-        headers = {"Range": f"bytes={have}-", "If-Range": known.validator}
-    try:
-        with _open(url, headers, patience) as response:
-            placement = placement_of(response.status, response.headers, have, known.size)
-            _refuse_more_than(most, placement.size)
-            fresh = _Arrived(url, validator_of(response.headers), placement.size)
-            _write_notes(part, replace(known, size=fresh.size) if placement.start else fresh)
-            return _receive(response, part, placement, most, tell)
-    except NothingBeyondError as whole:
-        if whole.size != have:
-            part.unlink(missing_ok=True)
-            raise ChangedError("the server's file has changed since the last attempt") from None
-        return True
-    except (ChangedError, _TooLongError):
-        part.unlink(missing_ok=True)
-        raise
-
-
-class _TooLongError(RefusedError):
-    """The server's file is another one, and nothing of it is worth keeping."""
-
-
-def _refuse_more_than(most: int, size: int | None) -> None:
-    if size is not None and size > most:
-        raise _TooLongError(
-            f"is not the published file: it has {size:,} bytes or more, and the published one "
-            f"less than {most:,}"
+    def _too_large(self, size: int) -> _RefusedError:
+        return _RefusedError(
+            f"the server sends {size:,} bytes or more, and the published file has less than "
+            f"{self.file.max_bytes:,}"
         )
-
-
-def _open(
-    url: str, headers: Mapping[str, str], patience: Patience, method: str = "GET"
-) -> http.client.HTTPResponse:
-    return open_address(
-        url, headers, silence=patience.silence, window=patience.window, method=method
-    )
-
-
-def _receive(
-    response: http.client.HTTPResponse,
-    part: Path,
-    placement: Placement,
-    most: int,
-    tell: Callable[[int, int | None], None],
-) -> bool:
-    """Write what arrives behind what there is; say whether its end was the content's."""
-    have = placement.start
-    # the end of a range need not be the file's
-    framed = not have and (response.length is not None or response.chunked)
-    with part.open("r+b" if have else "wb") as stream:
-        stream.seek(have)
-        stream.truncate()
-        tell(have, placement.size)
-        while block := _read(response):
-            stream.write(block)
-            stream.flush()
-            have += len(block)
-            _refuse_more_than(most, have)
-            tell(have, placement.size)
-        os.fsync(stream.fileno())
-    if placement.size is not None and have != placement.size:
-        raise TransientError(f"the connection ended after {have:,} of {placement.size:,} bytes")
-    return framed or placement.size is not None
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Read what there is, apart from the writing: only errors of the network are the network's."""
+    """Read a block. Errors of the network are retried, errors of the disk are not."""
     try:
-        return response.read1(_BLOCK)
+        return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise TransientError(f"the connection broke off ({error!r})") from None
+        raise _TransientError(f"the connection broke ({error!r})") from None
 
 
-def _nobody(_name: str, _have: int, _size: int | None) -> None:
-    """Hear nothing."""
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _notes(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _write_notes(part: Path, known: _Arrived) -> None:
-    with write_file(_notes(part), lasting=False) as stream:
-        stream.write(json.dumps(asdict(known)).encode())
-
-
-def _read_notes(part: Path, url: str) -> _Arrived:
-    """Recall what a part belongs to; without a note of this very address it belongs to nothing."""
-    try:
-        content = json.loads(_notes(part).read_bytes())
-    except (FileNotFoundError, ValueError):
-        content = None
-    match content:
-        case {
-            "url": str(known),
-            "validator": str() | None as validator,
-            "size": int() | None as size,
-        }:
-            if known == url:
-                return _Arrived(url, validator, size)
-    return _Arrived(url, None, None)
+def _size(path: Path | None) -> int:
+    return path.stat().st_size if path is not None and path.exists() else 0

@@ -1,32 +1,32 @@
-"""A published bundle, from its homes on the net or from a folder of its files, installed."""
+"""Fetch a published bundle from the network, or from a folder of its files, and install it."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.bundles.assemble import Parts, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import require_content
-from virnucpro.bundles.claims import claimed_sources, refuse_other_content, told_of_trust
-from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
-from virnucpro.bundles.data_folder import DataFolder, require_space, require_text
-from virnucpro.bundles.download import Patience, Progress, download, remote_size, require
+from virnucpro.bundles.convert import (
+    HEAD,
+    Isolate,
+    call_directly,
+    convert_dnabert_s,
+    convert_esm2,
+    convert_head,
+    convert_isolated,
+)
+from virnucpro.bundles.data_folder import DataFolder, require_space, require_utf8
+from virnucpro.bundles.download import Listener, Patience, download, remote_size
+from virnucpro.bundles.install import Parts, install
 from virnucpro.bundles.manifest import EncoderEntry, read_manifest
-from virnucpro.bundles.published import HEAD_PART, EncoderSource, PublishedFile, Recipe, sources_of
-from virnucpro.bundles.shared_files import InstalledEncoder, find_encoder
-from virnucpro.encoders.dnabert_s_config import DnabertSFiles
+from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
+from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
+from virnucpro.bundles.shared_encoders import InstalledEncoder, find_encoder
+from virnucpro.encoders.dnabert_s.config import DnabertSFiles
 from virnucpro.errors import BundleError
 
 __all__ = ["Listener", "fetch_bundle"]
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Hears how a fetch goes: a line for each stage, and the bytes of each file."""
-
-    stage: Callable[[str], None]
-    progress: Progress
 
 
 def fetch_bundle(
@@ -37,13 +37,13 @@ def fetch_bundle(
     source: Path | None = None,
     patience: Patience | None = None,
     environ: Mapping[str, str] = os.environ,
+    isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Get a published bundle's files, verify, convert and install them.
+    """Get the files of a published bundle, verify, convert and install them.
 
-    What is installed and whole stays as it is, and what it says that it was made from is held
-    against the recipe; what is damaged is replaced. Nothing of what is fetched is run. What has
-    arrived stays in the data folder until the bundle is installed, so that a repeated fetch goes on
-    where the last one stopped.
+    An undamaged installed bundle is kept after a comparison of its sources with the recipe; a
+    damaged one is replaced. No code of a file runs. Downloads are kept until the bundle is
+    installed, so a repeated fetch resumes.
 
     Parameters
     ----------
@@ -52,178 +52,140 @@ def fetch_bundle(
     data
         Where to install.
     listener
-        Hears how it goes.
+        Receives the progress.
     source
-        A folder with the published files under their own names, instead of the net.
+        A folder with the published files under their own names, instead of the network.
     patience
-        When to give up on the network.
+        Limits of retries.
     environ
-        Names mirrors; proxies are those of the process's own environment.
+        Environment with the addresses of mirrors. Proxies are those of the process.
+    isolate
+        How to call the functions that read the files.
 
     Raises
     ------
     BundleError
-        When another process is at work in the data folder, the disk is too small, a file cannot be
-        had, or is not the published one; when something else is installed under that name.
+        If another process is installing, the disk is too small, a file is missing or not the
+        published one, or another bundle is installed under that name.
     """
+    fetch = _Fetch(recipe, data, listener, environ)
     with data.lock():
-        installed = _installed(recipe, data, listener)
-        if installed is not None:
+        if (installed := fetch.installed()) is not None:
             return installed
         shared: dict[str, InstalledEncoder] = {
             encoder.view: found
             for encoder in recipe.encoders
             if (found := find_encoder(data, encoder)) is not None
         }
-        wanted = _files(recipe, shared)
+        encoders = [one for one in recipe.encoders if one.view not in shared]
+        files = [file for encoder in encoders for file in encoder.files]
+        files += [] if recipe.head is None else [recipe.head]
         if source is None:
-            paths = _downloaded(wanted, data, listener, patience or Patience(), environ)
+            paths = fetch.download(files, patience or Patience())
         else:
-            paths = _given(wanted, data, source, listener, environ)
-        _assemble(recipe, data, shared, paths, listener)
+            paths = fetch.verified(files, source)
+        fetch.install(shared, paths, isolate)
         if source is None:
             for path in paths.values():
                 path.unlink()
         return open_bundle(str(data.bundle(recipe.name)))
 
 
-def _installed(recipe: Recipe, data: DataFolder, listener: Listener) -> Bundle | None:
-    folder = data.bundle(recipe.name)
-    if not folder.exists():
-        return None
-    listener.stage(f"verifying {folder}, which is installed")
-    try:
-        bundle = open_bundle(str(folder))
-    except BundleError as error:
-        listener.stage(f"what is installed is damaged, and is replaced: {error}")
-        return None
-    advice = f"It is installed in {folder}: remove that folder, or rename it, and fetch again."
-    refuse_other_content(recipe.name, claimed_sources(read_manifest(folder)), bundle.window, advice)
-    told = told_of_trust(data, recipe.name)
-    if told is not None:
-        listener.stage(told)
-    return bundle
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """The steps of one fetch."""
 
+    recipe: Recipe
+    data: DataFolder
+    listener: Listener
+    environ: Mapping[str, str]
 
-def _files(recipe: Recipe, shared: Mapping[str, InstalledEncoder]) -> list[PublishedFile]:
-    encoders = (one for one in recipe.encoders if one.view not in shared)
-    files = [file for encoder in encoders for file in encoder.files]
-    return files if recipe.head is None else [*files, recipe.head]
-
-
-def _downloaded(
-    files: Sequence[PublishedFile],
-    data: DataFolder,
-    listener: Listener,
-    patience: Patience,
-    environ: Mapping[str, str],
-) -> dict[str, Path]:
-    """Bring what is not there yet; a file that is not the published one is removed."""
-    urls = {file.name: file.url(environ) for file in files}
-    paths = {file.name: data.downloads / file.name for file in files}
-    missing = [file for file in files if not paths[file.name].exists()]
-    listener.stage(f"asking for {len(missing)} files")
-    sizes = {
-        file.name: remote_size(urls[file.name], _hint(file), patience, file.most_bytes) or 0
-        for file in missing
-    }
-    require_space(data.downloads, _bytes_to_write(files, paths, sizes))
-    for file in files:
-        path, check = paths[file.name], _check(file, urls[file.name], listener)
-        if file in missing:
-            listener.stage(f"fetching {urls[file.name]}")
-            download(
-                urls[file.name],
-                path,
-                _hint(file),
-                patience,
-                file.most_bytes,
-                check,
-                listener.progress,
-            )
-        else:
-            require(path, check, _hint(file))
-    return paths
-
-
-def _check(file: PublishedFile, url: str, listener: Listener) -> Callable[[Path], None]:
-    def check(path: Path) -> None:
-        listener.stage(f"verifying {file.name}")
-        require_content(path, file.checksum, url)
-
-    return check
-
-
-def _bytes_to_write(
-    files: Sequence[PublishedFile], paths: Mapping[str, Path], sizes: Mapping[str, int]
-) -> int:
-    """Count what has yet to arrive, and the converted copy of everything."""
-    total = 0
-    for file in files:
-        path = paths[file.name]
-        part = path.with_name(f"{path.name}.part")
-        whole = path.stat().st_size if path.exists() else sizes[file.name]
-        have = whole if path.exists() else part.stat().st_size if part.exists() else 0
-        total += whole + max(0, whole - have)
-    return total
-
-
-def _given(
-    files: Sequence[PublishedFile],
-    data: DataFolder,
-    source: Path,
-    listener: Listener,
-    environ: Mapping[str, str],
-) -> dict[str, Path]:
-    """Use the files of a folder where they lie."""
-    require_text(source)
-    if not source.is_dir():
-        raise BundleError(f"{source}: is no folder. Give one that holds the published files.")
-    paths = {file.name: source / file.name for file in files}
-    absent = [file for file in files if not paths[file.name].is_file()]
-    if absent:
-        wanted = "".join(f"\n  {file.name} from {file.url(environ)}" for file in absent)
-        raise BundleError(
-            f"{source}: lacks {len(absent)} of the {len(files)} files. Where there is a network, "
-            f"get them, and put them into that folder under these names:{wanted}"
+    def installed(self) -> Bundle | None:
+        """Return the installed bundle if it is undamaged."""
+        folder = self.data.bundle(self.recipe.name)
+        if not folder.exists():
+            return None
+        self.listener.stage(f"verifying {folder}, which is installed")
+        try:
+            bundle = open_bundle(str(folder))
+        except BundleError as error:
+            self.listener.stage(f"the installed bundle is damaged and will be replaced: {error}")
+            return None
+        refuse_other_content(
+            self.recipe.name,
+            claimed_sources(read_manifest(folder)),
+            bundle.window,
+            f"It is installed in {folder}: remove or rename that folder, and fetch again.",
         )
-    require_space(data.bundles, sum(path.stat().st_size for path in paths.values()))
-    for file in files:
-        listener.stage(f"verifying {paths[file.name]}")
-        require_content(paths[file.name], file.checksum, str(source))
-    return paths
+        if (warning := trust_warning(self.data, self.recipe.name)) is not None:
+            self.listener.stage(f"warning: {warning}")
+        return bundle
+
+    def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
+        """Download missing files; a file missing on a server or a full disk is an error first."""
+        urls = {file.name: file.url(self.environ) for file in files}
+        paths = {file.name: self.data.downloads / file.name for file in files}
+        self.listener.stage(f"requesting the sizes of {len(files)} files")
+        needed = 0
+        for file in files:
+            path = paths[file.name]
+            if path.exists():
+                needed += path.stat().st_size
+                continue
+            size = remote_size(file, urls[file.name], patience) or 0
+            part = path.with_name(f"{path.name}.part")
+            here = part.stat().st_size if part.exists() else 0
+            needed += size + max(0, size - here)  # the converted copy, the rest of the download
+        require_space(self.data.downloads, needed)
+        for file in files:
+            download(file, urls[file.name], paths[file.name], patience, self.listener)
+        return paths
+
+    def verified(self, files: Sequence[PublishedFile], source: Path) -> dict[str, Path]:
+        """Verify the files of a folder, which stay where they are."""
+        require_utf8(source)
+        if not source.is_dir():
+            raise BundleError(f"{source}: is not a folder. Give a folder with the published files.")
+        paths = {file.name: source / file.name for file in files}
+        missing = [file for file in files if not paths[file.name].is_file()]
+        if missing:
+            wanted = "".join(f"\n  {file.name} from {file.url(self.environ)}" for file in missing)
+            raise BundleError(
+                f"{source}: {len(missing)} of the {len(files)} files are missing. Download them on "
+                f"a machine with a network and copy them here under these names:{wanted}"
+            )
+        require_space(self.data.bundles, sum(path.stat().st_size for path in paths.values()))
+        for file in files:
+            self.listener.stage(f"verifying {paths[file.name]}")
+            require_content(paths[file.name], file.checksum, str(source))
+        return paths
+
+    def install(
+        self, shared: Mapping[str, InstalledEncoder], paths: Mapping[str, Path], isolate: Isolate
+    ) -> None:
+        """Convert or link the parts and install the bundle."""
+        recipe = self.recipe
+        parts = Parts(
+            recipe.name, recipe.description, window=recipe.window, sources=dict(recipe.sources)
+        )
+        with install(self.data, parts) as folder:
+            for encoder in recipe.encoders:
+                self.listener.stage(f"converting {encoder.name}")
+                if (found := shared.get(encoder.view)) is not None:
+                    parts.encoders.append(found.link_into(folder))
+                else:
+                    own = [paths[file.name] for file in encoder.files]
+                    parts.encoders.append(_convert(encoder, own, folder, isolate))
+            if recipe.head is not None:
+                head, parts.head = paths[recipe.head.name], HEAD
+                convert_isolated(isolate, head, convert_head, head, folder)
 
 
-def _hint(file: PublishedFile) -> str:
-    return (
-        f"A mirror may have it (set {file.mirror_variable}), a proxy may be needed (https_proxy), "
-        "or bring the files from elsewhere (--from DIR)."
-    )
-
-
-def _assemble(
-    recipe: Recipe,
-    data: DataFolder,
-    shared: Mapping[str, InstalledEncoder],
-    paths: Mapping[str, Path],
-    listener: Listener,
-) -> None:
-    parts = Parts(recipe.name, recipe.description, window=recipe.window)
-    with install(data, parts) as folder:
-        for encoder in recipe.encoders:
-            listener.stage(f"converting {encoder.name}")
-            found = shared.get(encoder.view)
-            entry = _convert(encoder, paths, folder) if found is None else found.link_into(folder)
-            parts.encoders.append(entry)
-            parts.sources[encoder.view] = sources_of(encoder.files)
-        if recipe.head is not None:
-            convert_head(paths[recipe.head.name], folder)
-            parts.head = HEAD
-            parts.sources[HEAD_PART] = sources_of((recipe.head,))
-
-
-def _convert(encoder: EncoderSource, paths: Mapping[str, Path], folder: Path) -> EncoderEntry:
-    own = [paths[file.name] for file in encoder.files]
+def _convert(
+    encoder: EncoderSource, paths: Sequence[Path], folder: Path, isolate: Isolate
+) -> EncoderEntry:
     if encoder.architecture == "esm2":
-        return convert_esm2(encoder.name, own[0], folder)
-    return convert_dnabert_s(encoder.name, DnabertSFiles(*own), folder)
+        (weights,) = paths
+        return convert_isolated(isolate, weights, convert_esm2, encoder.name, weights, folder)
+    files = DnabertSFiles(*paths)
+    return convert_isolated(isolate, files.weights, convert_dnabert_s, encoder.name, files, folder)

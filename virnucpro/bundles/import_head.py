@@ -1,4 +1,4 @@
-"""A classifier from a file of one's own, with encoders that are installed or lie beside it."""
+"""Import a classifier from a file, with encoders that are installed or in files beside it."""
 
 import re
 from collections.abc import Mapping
@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from virnucpro.bundles.assemble import Parts, check_free, install
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.bundles.checksums import digest_of
-from virnucpro.bundles.claims import refuse_other_content
-from virnucpro.bundles.convert import HEAD, convert_dnabert_s, convert_esm2, convert_head
-from virnucpro.bundles.data_folder import DataFolder, require_text
+from virnucpro.bundles.convert import (
+    HEAD,
+    Isolate,
+    call_directly,
+    convert_dnabert_s,
+    convert_esm2,
+    convert_head,
+    convert_isolated,
+)
+from virnucpro.bundles.data_folder import DataFolder, require_utf8
+from virnucpro.bundles.install import Parts, check_free, install
 from virnucpro.bundles.manifest import EncoderEntry, printable
+from virnucpro.bundles.provenance import refuse_other_content
 from virnucpro.bundles.published import HEAD_PART, published_digest, published_names, recipe_of
-from virnucpro.bundles.shared_files import InstalledEncoder, installed_encoders
-from virnucpro.encoders.dnabert_s_config import FILES, DnabertSFiles, find_published, missing_files
+from virnucpro.bundles.shared_encoders import InstalledEncoder, installed_encoders
+from virnucpro.encoders.dnabert_s.config import FILES, DnabertSFiles, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import WINDOWS, is_window
 
@@ -26,7 +33,7 @@ _WINDOW: Final = re.compile(r"([0-9]{1,30})_model")
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Published encoders that lie in files: a DNABERT-S folder, a fair-esm checkpoint."""
+    """Files of published encoders: a DNABERT-S folder and a fair-esm checkpoint."""
 
     nucleotide: Path
     protein: Path
@@ -39,8 +46,9 @@ def import_classifier(
     name: str | None = None,
     window: int | None = None,
     encoders: str | OwnFiles | None = None,
+    isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Install a published classifier's file as a bundle. Nothing of it is run.
+    """Install a published classifier's file as a bundle. No code of the file runs.
 
     Parameters
     ----------
@@ -49,24 +57,27 @@ def import_classifier(
     data
         Where to install.
     name
-        What to call it; default: as it is published where it is a published one, else the file's
-        name.
+        Name of the bundle; default: the published name, or for other classifiers the file's stem.
     window
-        Bases of a window that it was trained on; default: as published, or as the file's name
-        begins (500_model.pth).
+        Window length of the training in bases; default: as published, or the number at the start
+        of the file's name (500_model.pth).
     encoders
-        An installed bundle that has them, or their files; default: an installed bundle of the
-        published classifiers.
+        Name of an installed bundle with the encoders, or their files; default: an installed bundle
+        of a published classifier.
+    isolate
+        How to call the functions that read the files.
 
     Raises
     ------
     BundleError
-        When the classifier is none, does not fit the encoders, or the name is taken, or is that of
-        a published bundle of other files.
+        If the file is not a classifier or does not fit the encoders; if the name is taken, or is
+        that of a published bundle of other files.
     UsageError
-        When the window cannot be told or is none, or there are no encoders.
+        If the window is unknown or out of range, or no encoders are found.
     """
-    published = _published_name(classifier)
+    require_utf8(classifier)
+    sources = _sources(classifier)
+    published = _published_name(sources)
     chosen = name if name is not None else published or classifier.stem
     kind = "classifier of VirNucPro's layers" if published is None else "VirNucPro classifier"
     parts = Parts(
@@ -74,39 +85,30 @@ def import_classifier(
         f"a {kind}, imported from {printable(classifier.name)}",
         head=HEAD,
         window=_window(classifier, published, window),
+        sources={HEAD_PART: sources},
     )
     with data.lock():
         check_free(data, chosen)
-        found = _encoders(data, encoders)
-        parts.sources = {HEAD_PART: _sources(classifier), **_sources_of_encoders(found)}
+        own = _OwnEncoders.find(encoders) if isinstance(encoders, OwnFiles) else None
+        installed = _installed(data, encoders) if not isinstance(encoders, OwnFiles) else []
+        parts.sources |= own.sources() if own else {}
+        parts.sources |= {one.entry.view: one.sources for one in installed}
+        parts.unverified |= {one.entry.view for one in installed if not one.made_here}
         refuse_other_content(
             chosen, parts.sources, parts.window, "Choose another name for it (--name)."
         )
         with install(data, parts) as folder:
-            convert_head(classifier, folder)
-            if isinstance(found, _OwnEncoders):
-                parts.encoders += found.convert(folder)
-            else:
-                parts.encoders += [encoder.link_into(folder) for encoder in found]
-                parts.word_of |= {
-                    encoder.entry.view: encoder.folder.name
-                    for encoder in found
-                    if not encoder.made_here
-                }
+            convert_isolated(isolate, classifier, convert_head, classifier, folder)
+            parts.encoders += own.convert(folder, isolate) if own else []
+            parts.encoders += [one.link_into(folder) for one in installed]
         return open_bundle(str(data.bundle(chosen)))
 
 
-def _published_name(classifier: Path) -> str | None:
-    """Recognise a published classifier by its content."""
-    try:
-        content = digest_of("git-blob", classifier)
-    except OSError as error:
-        raise BundleError(
-            f"{classifier}: cannot be read ({error.strerror}). Check the classifier's path."
-        ) from None
+def _published_name(sources: Mapping[str, str]) -> str | None:
+    """Return the name of the published bundle whose classifier has these sources, if any."""
     for name in published_names():
         head = recipe_of(name).head
-        if head is not None and head.checksum == content:
+        if head is not None and str(head.checksum) in sources.values():
             return name
     return None
 
@@ -119,42 +121,39 @@ def _window(classifier: Path, published: str | None, wanted: int | None) -> int:
         wanted = int(match[1])
     if wanted is None:
         raise UsageError(
-            f"{classifier}: its name does not say which windows it was trained on: give --window."
+            f"{classifier}: the file's name does not start with a window length: give --window."
         )
     if not is_window(wanted):
         raise UsageError(
-            f"{classifier}: no window can have {wanted!r} bases: give --window, from {WINDOWS[0]} "
-            f"to {WINDOWS[-1]:,}."
+            f"{classifier}: a window cannot have {wanted!r} bases: give --window, from "
+            f"{WINDOWS[0]} to {WINDOWS[-1]:,}."
         )
     return wanted
 
 
-def _encoders(
-    data: DataFolder, encoders: str | OwnFiles | None
-) -> "_OwnEncoders | list[InstalledEncoder]":
-    if isinstance(encoders, OwnFiles):
-        return _OwnEncoders.find(encoders)
+def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
+    """Return the encoders of a named bundle, or of the first published classifier's bundle."""
     installed = data.installed()
-    if encoders is not None:
-        if encoders not in installed:
+    if bundle is not None:
+        if bundle not in installed:
             raise UsageError(
-                f"no bundle {encoders!r} is installed; there are "
-                f"{', '.join(installed) or 'none'}. Choose one that has the encoders."
+                f"no bundle {bundle!r} is installed. Choose one with the encoders; installed are: "
+                f"{', '.join(installed) or 'none'}."
             )
-        return installed_encoders(data, installed[encoders])
+        return installed_encoders(data, installed[bundle])
     for name in published_names():
         if name in installed and recipe_of(name).head is not None:
             return installed_encoders(data, installed[name])
     raise UsageError(
-        "a classifier needs its encoders, and no bundle is installed that has the published ones: "
-        "fetch one (virnucpro bundle fetch virnucpro-500), name one (--encoders), or give their "
-        "files (--nucleotide and --protein)."
+        "a classifier needs its encoders, and no installed bundle has the published ones: fetch "
+        "one (virnucpro bundle fetch virnucpro-500), name one (--encoders), or give their files "
+        "(--nucleotide and --protein)."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnEncoders:
-    """Encoders of one's own, found and named; each is called as its folder or its file is."""
+    """The user's encoder files; an encoder's name is that of its folder or file."""
 
     nucleotide: DnabertSFiles
     protein: Path
@@ -163,18 +162,18 @@ class _OwnEncoders:
     @classmethod
     def find(cls, files: OwnFiles) -> "_OwnEncoders":
         for path in (files.nucleotide, files.protein):
-            require_text(path)
+            require_utf8(path)
         found = find_published(files.nucleotide)
         if found is None:
-            lacking = ", ".join(missing_files(files.nucleotide))
+            missing = ", ".join(missing_files(files.nucleotide))
             raise BundleError(
-                f"{files.nucleotide}: is no DNABERT-S folder: it lacks {lacking}. Give one that "
-                f"holds {FILES}."
+                f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. Give one "
+                f"with {FILES}."
             )
         names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)
         if len(set(names)) == 1:
             raise BundleError(
-                f"{files.nucleotide} and {files.protein}: both encoders would be called "
+                f"{files.nucleotide} and {files.protein}: both encoders would have the name "
                 f"{names[0]!r}. Rename the folder or the file."
             )
         return cls(found, files.protein, names)
@@ -186,20 +185,12 @@ class _OwnEncoders:
             "protein": _sources(self.protein),
         }
 
-    def convert(self, folder: Path) -> list[EncoderEntry]:
-        nucleotide, protein = self.names
+    def convert(self, folder: Path, isolate: Isolate) -> list[EncoderEntry]:
+        own, (nucleotide, protein) = self.nucleotide, self.names
         return [
-            convert_dnabert_s(nucleotide, self.nucleotide, folder),
-            convert_esm2(protein, self.protein, folder),
+            convert_isolated(isolate, own.weights, convert_dnabert_s, nucleotide, own, folder),
+            convert_isolated(isolate, self.protein, convert_esm2, protein, self.protein, folder),
         ]
-
-
-def _sources_of_encoders(
-    found: _OwnEncoders | list[InstalledEncoder],
-) -> Mapping[str, Mapping[str, str]]:
-    if isinstance(found, _OwnEncoders):
-        return found.sources()
-    return {encoder.entry.view: encoder.sources for encoder in found}
 
 
 def _sources(*paths: Path) -> dict[str, str]:

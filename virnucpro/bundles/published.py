@@ -1,17 +1,17 @@
-"""What has been published, where, and what identifies it.
+"""Published files: address, checksum, and the bundles that they make up.
 
-Sources of the digests: MD5 of the ESM-2 checkpoints as TorchDrug and others pin them; SHA-256 of
+Sources of the checksums: MD5 of the ESM-2 checkpoints as TorchDrug and others pin them; SHA-256 of
 DNABERT-S's files at the pinned revision of its hub; git blob ids of the classifiers.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import urlsplit
 
-from virnucpro.bundles.checksums import Checksum, Kind, digest_of, require_content
+from virnucpro.bundles.checksums import Checksum, digest_of, require_content
 from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
@@ -34,12 +34,15 @@ __all__ = [
 
 
 HEAD_PART: Final = "head"
-"""What the head is called among the parts of a bundle; an encoder goes by its view."""
+"""Name of the head among the parts of a bundle; the name of an encoder is its view."""
+
+
+_ADDRESS: Final = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A server, the environment variable that names a mirror of it, and whose work it serves."""
+    """A server, the environment variable for a mirror's address, and the publication it serves."""
 
     url: str
     mirror_variable: str
@@ -48,43 +51,49 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file: its home, its path there, its name here, what identifies its content.
+    """One file: its server, its path there, its local name, its checksum, an upper bound in bytes.
 
-    `most_bytes` is what it does not exceed: a server that sends more sends something else.
+    A server that sends more than `max_bytes` sends another file.
     """
 
     home: str
     path: str
     name: str
     checksum: Checksum
-    most_bytes: int
+    max_bytes: int
 
     def url(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Say where to get it, a mirror's address where the environment names one."""
+        """Return the address, on a mirror if the environment names one.
+
+        Raises
+        ------
+        BundleError
+            If the mirror's address is not one of http or https, or contains a login.
+        """
         home = HOMES[self.home]
         base = environ.get(home.mirror_variable) or home.url
-        shown = f"{home.mirror_variable}={_without_login(base)}"
-        if not _is_address(base):
+        if not _ADDRESS.fullmatch(base):
+            # a login may be a secret: it is not printed
+            shown = f"...@{base.rpartition('@')[2]}" if "@" in base else base
             raise BundleError(
-                f"{shown}: is no address of a mirror. Give one that begins "
-                "with https:// or http://, or use --from for a folder of files."
-            )
-        if "@" in urlsplit(base).netloc:
-            raise BundleError(
-                f"{shown}: has a user or a password in it, which is not supported. Give an address "
-                "that asks for none, or use --from for a folder of files."
+                f"{home.mirror_variable}={shown}: is not the address of a mirror. Give one that "
+                "begins with https:// or http:// and contains no user and password, or give the "
+                "files in a folder (--from DIR)."
             )
         return f"{base.rstrip('/')}/{self.path}"
 
     @property
-    def mirror_variable(self) -> str:
-        """The environment variable that names a mirror of its home."""
-        return HOMES[self.home].mirror_variable
+    def advice(self) -> str:
+        """What a user can do if the server does not give the file."""
+        return (
+            f"Set {HOMES[self.home].mirror_variable} to the address of a mirror, set a proxy "
+            "(https_proxy), or give the files in a folder (--from DIR)."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderSource:
-    """A published encoder, and the files that it is made of."""
+    """A published encoder and its files."""
 
     name: str
     architecture: Literal["dnabert_s", "esm2"]
@@ -92,13 +101,13 @@ class EncoderSource:
 
     @property
     def view(self) -> "View":
-        """What it reads."""
+        """The view that the encoder reads."""
         return "protein" if self.architecture == "esm2" else "nucleotide"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A bundle that can be fetched: its encoders in the order of the joined vector, its head."""
+    """A bundle that can be fetched; its encoders are in the order of the joined vector."""
 
     name: str
     description: str
@@ -108,13 +117,13 @@ class Recipe:
 
     @property
     def files(self) -> tuple[PublishedFile, ...]:
-        """All files that it is made of."""
+        """All files of the bundle."""
         own = tuple(file for encoder in self.encoders for file in encoder.files)
         return own if self.head is None else (*own, self.head)
 
     @property
     def sources(self) -> dict[str, dict[str, str]]:
-        """Name and digest of the files of each part, as a bundle's provenance holds them."""
+        """Name and digest of the files of each part, as in a bundle's provenance."""
         sources: dict[str, dict[str, str]] = {
             encoder.view: sources_of(encoder.files) for encoder in self.encoders
         }
@@ -133,7 +142,7 @@ HOMES: Final[Mapping[str, Home]] = {
     ),
 }
 
-# Digest, and more bytes than the file has: a quarter more than its weights take at fp32.
+# MD5, and an upper bound in bytes: a quarter more than the weights at fp32.
 _ESM2: Final = {
     "esm2_t6_8M_UR50D": ("8039fc9cee7f71cd2633b13b5a38ff50", 40_000_000),
     "esm2_t12_35M_UR50D": ("a894ddb31522e511e1273abb23b5f974", 170_000_000),
@@ -158,41 +167,20 @@ _HEADS: Final = {
     300: "a0b5b85e7c1e44f00cde146d091beb82b2c8e855",
     500: "fc35d5ef9f1f4564eea7036f34f4f8ec6000d33d",
 }
-_MOST_HEAD_BYTES: Final = 64_000_000
-
-_FASTEST_FIRST: Final[tuple[Kind, ...]] = ("sha256", "git-blob", "md5")
-"""SHA-256 and SHA-1 have instructions of their own on most processors."""
-
-
-def _without_login(address: str) -> str:
-    """Leave out what stands before the host, which no message may show."""
-    _, login, rest = address.rpartition("@")
-    return f"...@{rest}" if login else address
-
-
-def _is_address(text: str) -> bool:
-    """Say whether this is an address of the web with a server's name in it."""
-    try:
-        parts = urlsplit(text)
-        host = (parts.hostname or "").encode("idna")
-        _ = parts.port  # raises where it is no number
-    except ValueError:
-        return False
-    plain = text.isprintable() and " " not in text
-    return plain and bool(host) and parts.scheme in ("https", "http")
+_MAX_HEAD_BYTES: Final = 64_000_000
 
 
 def _esm2(name: str) -> EncoderSource:
-    md5, most_bytes = _ESM2[name]
-    file = PublishedFile("esm2", f"{name}.pt", f"{name}.pt", Checksum("md5", md5), most_bytes)
+    md5, max_bytes = _ESM2[name]
+    file = PublishedFile("esm2", f"{name}.pt", f"{name}.pt", Checksum("md5", md5), max_bytes)
     return EncoderSource(name, "esm2", (file,))
 
 
 def _dnabert_s() -> EncoderSource:
     folder = f"zhihan1996/DNABERT-S/resolve/{_DNABERT_S_REVISION}"
     files = (
-        PublishedFile("hub", f"{folder}/{name}", name, Checksum("sha256", value), most_bytes)
-        for name, (value, most_bytes) in _DNABERT_S.items()
+        PublishedFile("hub", f"{folder}/{name}", name, Checksum("sha256", value), max_bytes)
+        for name, (value, max_bytes) in _DNABERT_S.items()
     )
     return EncoderSource("DNABERT-S", "dnabert_s", tuple(files))
 
@@ -204,7 +192,7 @@ def _classifier(window: int) -> Recipe:
         f"Li-Jing-1997/VirNucPro/main/{name}",
         name,
         Checksum("git-blob", _HEADS[window]),
-        _MOST_HEAD_BYTES,
+        _MAX_HEAD_BYTES,
     )
     return Recipe(
         f"virnucpro-{window}",
@@ -216,9 +204,7 @@ def _classifier(window: int) -> Recipe:
 
 
 def _encoder_alone(name: str) -> Recipe:
-    return Recipe(
-        name, "a published ESM-2 encoder, without a classifier", (_esm2(name),), None, 500
-    )
+    return Recipe(name, "a published ESM-2 encoder without a classifier", (_esm2(name),), None, 500)
 
 
 _RECIPES: Final[dict[str, Recipe]] = {
@@ -228,65 +214,56 @@ _RECIPES: Final[dict[str, Recipe]] = {
 
 
 def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
-    """Write down what files something was made from, as a bundle's provenance holds it."""
+    """Return name and digest of files, as in a bundle's provenance."""
     return {file.name: str(file.checksum) for file in files}
 
 
 def published_names() -> tuple[str, ...]:
-    """List the bundles that can be fetched."""
+    """Return the names of the bundles that can be fetched."""
     return tuple(_RECIPES)
 
 
-def published_digest(path: Path) -> str:
-    """Identify a file as its publisher does where it is a published one, else by its SHA-256.
+def _all_files() -> Iterator[PublishedFile]:
+    return (file for recipe in _RECIPES.values() for file in recipe.files)
 
-    It is read once for each kind of digest that a file of its size is published with, and no more
-    once one is known.
+
+def published_digest(path: Path) -> str:
+    """Return a file's published digest if it is a published file, else its SHA-256.
 
     Returns
     -------
     str
-        Kind and value, as a bundle's provenance holds them.
+        Kind and value, as in a bundle's provenance.
 
     Raises
     ------
     OSError
-        When it cannot be read.
+        If the file cannot be read.
     """
     size = path.stat().st_size
-    known = {
-        file.checksum
-        for recipe in _RECIPES.values()
-        for file in recipe.files
-        if size <= file.most_bytes
-    }
-    own: dict[Kind, Checksum] = {}
-    for kind in _FASTEST_FIRST:
-        if any(one.kind == kind for one in known):
-            own[kind] = digest_of(kind, path)
-            if own[kind] in known:
-                return str(own[kind])
-    return str(own.get("sha256") or digest_of("sha256", path))
+    known = {file.checksum for file in _all_files() if size <= file.max_bytes}
+    for kind in sorted({checksum.kind for checksum in known}):
+        found = digest_of(kind, path)
+        if found in known:
+            return str(found)
+    return str(digest_of("sha256", path))
 
 
 def origin_of(digest: str) -> str | None:
-    """Say whose work a file is, by its digest as `published_digest` gives it; None: unknown."""
-    for recipe in _RECIPES.values():
-        for file in recipe.files:
-            if digest == str(file.checksum):
-                return HOMES[file.home].work
-    return None
+    """Return the publication of a file by its digest (see `published_digest`); None if unknown."""
+    works = (HOMES[file.home].work for file in _all_files() if digest == str(file.checksum))
+    return next(works, None)
 
 
 def require_published(spec: "EncoderSpec") -> None:
-    """Hold a file that bears a published encoder's name against what was published.
+    """Compare a file that has the name of a published encoder with the published one.
 
     Raises
     ------
     BundleError
-        When it holds something else.
+        If the content differs.
     OSError
-        When it cannot be read.
+        If the file cannot be read.
     """
     if spec.name not in _RECIPES:
         return
@@ -298,12 +275,12 @@ def require_published(spec: "EncoderSpec") -> None:
 
 
 def recipe_of(name: str) -> Recipe:
-    """Say what a published bundle is made of.
+    """Return the recipe of a published bundle.
 
     Raises
     ------
     UsageError
-        When nothing of that name has been published.
+        If there is no published bundle of that name.
     """
     if name not in _RECIPES:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""From vectors to scores, and from scores to calls."""
+"""Scores of vectors, and calls of windows and records."""

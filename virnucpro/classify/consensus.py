@@ -1,12 +1,11 @@
-"""From the scores of items to calls of windows and of records.
+"""Calls of windows and records from the scores of items.
 
-Window: over its items, ``others = max(score1)`` and ``virus = max(score2)``; viral where
-``virus >= others`` (the published tool's rule), score ``virus / (others + virus)``.
-Record: the mean of its scored windows' scores, held against the bundle's two thresholds.
+Window: ``others = max(score1)`` and ``virus = max(score2)`` over its items; viral if
+``virus >= others`` (the published tool's rule); score ``virus / (others + virus)``.
+Record: the mean score of its scored windows, compared with the bundle's two thresholds.
 
-A call is made on complete evidence only. An item that no segment holds (`MISSING`) can still be
-computed, so it leaves its window unscored and its record without a call; an item that was
-quarantined never can be, so the call rests on the others.
+A call needs complete evidence. A missing item can still be computed, so its window is not scored
+and its record has no call. A quarantined item has no score for good, so the call ignores it.
 """
 
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ CodeArray = NDArray[np.uint8]
 
 
 class Call(IntEnum):
-    """What a window or a record is said to be."""
+    """The call of a window or a record."""
 
     NOT_SCORED = 0
     VIRAL = 1
@@ -43,7 +42,7 @@ class Call(IntEnum):
 
 
 class Status(IntEnum):
-    """How a window or a record was answered."""
+    """Why a window or a record has a score or has none."""
 
     SCORED = 0
     NO_OPEN_FRAME = 1
@@ -55,7 +54,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A record is viral from `viral` on, non-viral below `non_viral`, ambiguous between."""
+    """Scores: viral from `viral` on, non-viral below `non_viral`, ambiguous between."""
 
     viral: float = 0.5
     non_viral: float = 0.5
@@ -63,18 +62,18 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class WindowCalls:
-    """One entry a window, in input order.
+    """Arrays with one entry for each window, in input order.
 
     Attributes
     ----------
     others, virus
-        (n_windows,) float32, the highest score of each class over the scored items; NaN without.
+        (n_windows,) float32, highest score of each class over the scored items; NaN if not scored.
     score
-        (n_windows,) float32, ``virus / (others + virus)``; NaN where not scored.
+        (n_windows,) float32, ``virus / (others + virus)``; NaN if not scored.
     n_items, n_scored
-        (n_windows,) int64, items that the window has, and those with a score.
+        (n_windows,) int64, number of items, and of items with a score.
     best_item
-        (n_windows,) int64, the item with the highest virus score (the first of equals), or -1.
+        (n_windows,) int64, first item with the highest virus score, or -1.
     call, status
         (n_windows,) uint8, codes of `Call` and `Status`.
     """
@@ -91,19 +90,19 @@ class WindowCalls:
 
 @dataclass(frozen=True, slots=True)
 class RecordCalls:
-    """One entry a record, in input order.
+    """Arrays with one entry for each record, in input order.
 
     Attributes
     ----------
     score
-        (n_records,) float32, mean score of the scored windows; NaN without any.
+        (n_records,) float32, mean score of the scored windows; NaN if none is scored.
     n_windows, n_scored
         (n_records,) int64.
     n_missing
-        (n_records,) int64, windows with an item that no segment holds.
+        (n_records,) int64, windows with a missing item.
     best_window
-        (n_records,) int64, number of the scored window with the highest score (the first of
-        equals) over the whole index, or -1.
+        (n_records,) int64, first scored window with the highest score, counted over the whole
+        index, or -1.
     call, status
         (n_records,) uint8, codes of `Call` and `Status`.
     """
@@ -120,14 +119,14 @@ class RecordCalls:
 def call_windows(
     window_first_item: IntArray, item_row: IntArray, scores: FloatArray, state: CodeArray
 ) -> WindowCalls:
-    """Reduce the items' scores to one call a window.
+    """Compute the call of each window from the scores of its items.
 
     Parameters
     ----------
     window_first_item
         (n_windows + 1,) int64; window w has the items ``[w]:[w + 1]``.
     item_row
-        (n_items,) int64, the row that holds each item's numbers.
+        (n_items,) int64, row of each item in `scores` and `state`.
     scores
         (n_rows, 2) float32, `others` and `virus`.
     state
@@ -170,18 +169,18 @@ def call_records(
     windows: WindowCalls,
     thresholds: Thresholds,
 ) -> RecordCalls:
-    """Reduce the windows' calls to one call a record.
+    """Compute the call of each record from its windows.
 
     Parameters
     ----------
     record_first_window
         (n_records + 1,) int64; record r has the windows ``[r]:[r + 1]``.
     record_status
-        (n_records,) uint8, codes of `RecordStatus`: what the index knows before any scoring.
+        (n_records,) uint8, codes of `RecordStatus` in the index.
     windows
-        As `call_windows` gave them.
+        From `call_windows`.
     thresholds
-        The bundle's.
+        Thresholds of the bundle.
     """
     scored = windows.status == Status.SCORED
     n_windows = np.diff(record_first_window)
@@ -218,7 +217,7 @@ def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresho
 
 
 def _structural_status(record_status: CodeArray) -> CodeArray:
-    """Translate what the index knows of a record; a scorable one has windows to speak for it."""
+    """Translate codes of `RecordStatus`; windows decide the status of scorable records."""
     table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
     table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
@@ -254,7 +253,7 @@ def _group_max(first: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _group_argmax(first: IntArray, values: FloatArray) -> IntArray:
-    """Find the position of each group's first highest value; -1 for an empty group."""
+    """Return the position of the first highest value of each group; -1 for an empty group."""
     best = np.repeat(_group_max(first, values), np.diff(first))
     hits = np.flatnonzero(values == best)
     result = np.full(len(first) - 1, -1, np.int64)

@@ -1,4 +1,4 @@
-"""The head: from the joined vector of an item to the scores of the two classes."""
+"""The head: scores of the two classes from the joined vector of an item."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,15 +9,15 @@ from torch import nn
 from torch.nn.functional import batch_norm
 
 from virnucpro.classify.head_tensors import layer_sizes
-from virnucpro.encoders.placement import open_device
-from virnucpro.encoders.unfilled import unfilled
-from virnucpro.encoders.weights import fill, read_safetensors
+from virnucpro.encoders.memory.placement import open_device
+from virnucpro.encoders.weights.fill import fill, read_safetensors
+from virnucpro.encoders.weights.unfilled import unfilled
 
 __all__ = ["Head", "load_head"]
 
 
 class _BatchNorm(nn.Module):
-    """nn.BatchNorm1d without its counter of batches, an integer among the weights."""
+    """nn.BatchNorm1d without its integer counter of batches."""
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
@@ -58,9 +58,9 @@ class Head(nn.Module):
     Parameters
     ----------
     sizes
-        Numbers of a vector, of each hidden layer, and of classes: others, virus.
+        Lengths of the input vector and of each hidden layer, and 2 classes: others, virus.
     dropout
-        Share of hidden numbers that training sets to 0; without effect in evaluation.
+        Share of hidden numbers that training sets to 0; no effect in evaluation.
     """
 
     def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
@@ -70,7 +70,7 @@ class Head(nn.Module):
         self.output = nn.Linear(sizes[-2], sizes[-1])
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Give the logits, ``(n, 2)``, of joined vectors ``(n, dim)``."""
+        """Return the logits, ``(n, 2)``, of joined vectors, ``(n, dim)``."""
         for layer in self.hidden:
             vectors = layer(vectors)
         logits: torch.Tensor = self.output(vectors)
@@ -92,7 +92,7 @@ class Head(nn.Module):
         Raises
         ------
         RuntimeError
-            In training mode, where batch norm would mix the rows.
+            In training mode, in which batch norm mixes the rows.
         """
         if self.training:
             raise RuntimeError("the head is in training mode: call eval() before scores()")
@@ -100,21 +100,21 @@ class Head(nn.Module):
 
 
 def load_head(path: Path, device: str = "cpu") -> Head:
-    """Read a head, of whatever layer sizes its tensors have.
+    """Read a head; its layer sizes are those of its tensors.
 
     Parameters
     ----------
     path
-        A safetensors file with the names of `Head`.
+        Safetensors file with the names of `Head`.
     device
-        torch's name of it.
+        torch's name of the device.
 
     Raises
     ------
     BundleError
-        When the file cannot be read or holds no such head.
+        If the file cannot be read or does not contain such a head.
     DeviceError
-        When there is no such device.
+        If there is no such device.
     """
     tensors = read_safetensors(path)
     sizes = layer_sizes({name: tuple(one.shape) for name, one in tensors.items()}, path)

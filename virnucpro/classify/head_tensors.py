@@ -1,4 +1,4 @@
-"""Names and shapes of a head's tensors; free of torch."""
+"""Names and shapes of a head's tensors, without torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,31 +12,31 @@ from virnucpro.errors import BundleError
 __all__ = ["CLASSES", "OUTPUT", "head_shapes", "layer_sizes", "linear_of", "norm_of"]
 
 CLASSES: Final = 2
-"""Others, virus."""
+"""Others and virus."""
 
 OUTPUT: Final = "output"
-"""The last layer."""
+"""Name of the last layer."""
 
 _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
 def linear_of(number: int) -> str:
-    """Name the linear layer of a hidden layer."""
+    """Return the name of the linear part of a hidden layer."""
     return f"hidden.{number}.linear"
 
 
 def norm_of(number: int) -> str:
-    """Name the batch norm of a hidden layer."""
+    """Return the name of the batch norm of a hidden layer."""
     return f"hidden.{number}.norm"
 
 
 def head_shapes(sizes: Sequence[int]) -> Shapes:
-    """Give name and shape of all tensors of a head.
+    """Return name and shape of all tensors of a head.
 
     Parameters
     ----------
     sizes
-        Numbers of a vector, of each hidden layer, and of classes.
+        Lengths of the input vector and of each hidden layer, and the number of classes.
     """
     shapes: Shapes = {}
     for number, (wide, narrow) in enumerate(pairwise(sizes[:-1])):
@@ -47,12 +47,12 @@ def head_shapes(sizes: Sequence[int]) -> Shapes:
 
 
 def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int, ...]:
-    """Read the layer sizes off a head's tensors: numbers of a vector, hidden layers, classes.
+    """Return the layer sizes of a head by its tensors: input vector, hidden layers, classes.
 
     Raises
     ------
     BundleError
-        When the tensors are not those of a head, or the classes are not two.
+        If the tensors are not those of a head, or the number of classes is not 2.
     """
     found = (match for name in shapes if (match := _HIDDEN_WEIGHT.fullmatch(name)))
     numbers = sorted(int(match[1]) for match in found)
@@ -60,13 +60,13 @@ def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[in
     weights = [shapes[name] for name in names if name in shapes]
     if len(weights) != len(names) or any(len(shape) != 2 for shape in weights):
         raise BundleError(
-            f"{source}: holds no head; a head has matrices hidden.N.linear.weight and "
+            f"{source}: is not a head, which has matrices hidden.N.linear.weight and "
             f"{OUTPUT}.weight. Get the bundle again."
         )
     classes = weights[-1][0]
     if classes != CLASSES:
         raise BundleError(
-            f"{source}: the head tells {classes} classes apart, not {CLASSES} "
-            "(others, virus). Use a bundle that was made for this job."
+            f"{source}: the head has {classes} classes, not {CLASSES} (others, virus). "
+            "Use another bundle."
         )
     return (weights[0][1], *(shape[0] for shape in weights))

@@ -1,59 +1,59 @@
-"""What to do when the machine, and not the input, is what fails."""
+"""Next steps after an error of the operating system."""
 
 import errno
 import os
-from pathlib import Path
+import shlex
 
-from virnucpro.bundles.permissions import DENIED, who_opens
+from virnucpro.bundles.permissions import DENIED
 
 __all__ = ["advice_for"]
 
-_WRITABLE = "make the folder writable, or choose another one"
-_IN_THE_WAY = "a file stands where a folder is needed: choose another output folder"
-_ELSEWHERE = {
-    errno.EROFS: _WRITABLE,
-    errno.EACCES: _WRITABLE,
-    errno.EPERM: _WRITABLE,
-    errno.ENOTDIR: _IN_THE_WAY,
-    errno.EEXIST: _IN_THE_WAY,
+_NOT_WRITABLE = "make the folder writable, or choose another one"
+_NOT_A_FOLDER = "a file has the name of a folder that is needed: choose another output folder"
+_ALTERNATIVES = {
+    errno.EROFS: _NOT_WRITABLE,
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
+    errno.ENOTDIR: _NOT_A_FOLDER,
+    errno.EEXIST: _NOT_A_FOLDER,
 }
-_MEND = {
-    errno.ENOSPC: "free space there",
-    errno.EDQUOT: "your quota there is used up: free space",
-    errno.EFBIG: "files may not grow that large here: raise the limit (ulimit -f)",
-    errno.ENOENT: "see whether the folder is still there and its disk mounted",
-    errno.ESTALE: "the network file system lost it: see that it is mounted",
-    errno.EIO: "the disk or its connection fails: ask whoever looks after it",
+_REPAIRS = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "your disk quota is used up: free disk space",
+    errno.EFBIG: "the file exceeds the size limit: raise it (ulimit -f)",
+    errno.ENOENT: "check that the folder exists and its disk is mounted",
+    errno.ESTALE: "the network file system lost the file: check that it is mounted",
+    errno.EIO: "the disk or its connection fails: ask the administrator of the machine",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "the machine has no open file left to give: free some",
-    errno.ENOMEM: "free memory or raise its limit (ulimit -v)",
-    errno.EAGAIN: "no process or thread is left to give: raise the limit (ulimit -u)",
+    errno.ENFILE: "the machine has too many open files: close some programs",
+    errno.ENOMEM: "free memory, or raise its limit (ulimit -v)",
+    errno.EAGAIN: "no more processes or threads are allowed: raise the limit (ulimit -u)",
 }
-"""What to do before the same command can succeed."""
+"""Steps after which the same command can succeed."""
 
 
 def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
-    """Say what to do next; None where the system's own words are all there is to say.
+    """Return the next step after `error`; None if the system's own message says everything.
 
     Parameters
     ----------
-    error
-        What the system refused.
     resumable
-        Whether the command knows ``--resume``.
+        Whether the command has an option ``--resume``.
     """
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
-    if code in _MEND:
-        return f"{_MEND[code]}, then repeat the command{' with --resume' if resumable else ''}"
-    if code in DENIED and (closed := _closed_file(error)) is not None:
-        return closed
-    return None if code is None else _ELSEWHERE.get(code)
+    if code in _REPAIRS:
+        return f"{_REPAIRS[code]}, then rerun the command{' with --resume' if resumable else ''}"
+    if code in DENIED and (unreadable := _unreadable_file(error)) is not None:
+        return unreadable
+    return None if code is None else _ALTERNATIVES.get(code)
 
 
-def _closed_file(error: OSError | MemoryError) -> str | None:
-    """Say whose permission is lacking where it was a file that could not be read."""
+def _unreadable_file(error: OSError | MemoryError) -> str | None:
+    """Return the command that makes an input file readable; None if it is not a file."""
     name = getattr(error, "filename", None)
     if not isinstance(name, str | bytes | os.PathLike):
         return None
-    path = Path(os.fsdecode(name))
-    return who_opens(path) if path.is_file() else None
+    path = os.fsdecode(name)
+    if not os.path.isfile(path) or os.access(path, os.R_OK):  # noqa: PTH113 - as Path
+        return None
+    return f"its owner can give you permission to read it: chmod a+r {shlex.quote(path)}"

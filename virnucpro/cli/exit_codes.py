@@ -1,4 +1,4 @@
-"""The exit codes of the contract; they live in the command line alone."""
+"""Exit codes of the command line."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """What the process says to its caller when it ends."""
+    """Exit code of a command."""
 
     OK = 0
     FAILED = 1
@@ -15,5 +15,5 @@ class ExitCode(IntEnum):
 
     @staticmethod
     def signalled(signum: int) -> int:
-        """Say that a signal ended the work: 130 for SIGINT, 143 for SIGTERM."""
+        """Return the exit code after a signal: 130 for SIGINT, 143 for SIGTERM."""
         return 128 + signum

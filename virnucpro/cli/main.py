@@ -1,47 +1,50 @@
 """Entry point: picks the command, turns errors into messages and exit codes."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from virnucpro import __version__
-from virnucpro.cli import (
-    aggregate,
-    bench,
-    bundle,
-    embed,
-    frames,
-    launch,
-    parity,
-    predict,
-    status,
-    verify,
-)
 from virnucpro.cli.advice import advice_for
+from virnucpro.cli.commands import (
+    aggregate_command,
+    bench_command,
+    bundle_command,
+    embed_command,
+    frames_command,
+    launch_command,
+    parity_command,
+    predict_command,
+    status_command,
+    verify_command,
+)
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.parser import Parser
+from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
 __all__ = ["main"]
 
-_COMMANDS = (predict, embed, launch, frames, status, verify, aggregate, bundle, parity, bench)
+_COMMANDS = (
+    predict_command,
+    embed_command,
+    launch_command,
+    frames_command,
+    status_command,
+    verify_command,
+    aggregate_command,
+    bundle_command,
+    parity_command,
+    bench_command,
+)
 
 _EPILOG = """\
+Run virnucpro COMMAND --help for the options of one command.
+
 exit codes: 0 all sequences answered | 1 failed | 2 partial, see missing.tsv and quarantine.tsv |
-64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: go on with --resume
-
-virnucpro COMMAND --help tells of one command
+64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: rerun with --resume
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """Wrong usage exits with the code that the contract gives it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
+            sys.stdout.flush()  # results that cannot be printed are an error of the command
             return code
     except StopRequested as stop:
         return ExitCode.signalled(stop.signum)
@@ -64,14 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     except VirnucproError as error:
         cause = error.__cause__
-        # what is not there to be read is named already; the system's advice is on folders of output
+        # Advice on system errors is about output folders; a missing input is named already.
         if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
         _complain(error, _advice(cause, arguments) if isinstance(cause, OSError) else None)
-        return ExitCode.FAILED
-    except BrokenPipeError:
-        # The reader of standard output went away (head): say nothing, and flush nothing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     except (OSError, MemoryError) as error:
         _complain(error, _advice(error, arguments))
@@ -79,9 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="virnucpro",
-        description="Tell viral from non-viral sequences.",
+        description="Identify viral sequences.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -97,14 +97,6 @@ def _advice(error: OSError | MemoryError, arguments: argparse.Namespace) -> str 
 
 
 def _complain(error: Exception, advice: str | None = None) -> None:
-    lines = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
-    if advice is not None:
-        lines.append(advice)
-    lines = [_visible(line) for line in lines]
+    texts = [str(error) or "out of memory", *getattr(error, "__notes__", []), advice or ""]
+    lines = [printable(line) for text in texts if text for line in text.split("\n")]
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)
-
-
-def _visible(text: str) -> str:
-    """Show control characters, which servers and files may have put into a message, as such."""
-    shown = "\n\t"
-    return "".join(one if one.isprintable() or one in shown else ascii(one)[1:-1] for one in text)

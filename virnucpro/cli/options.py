@@ -1,57 +1,81 @@
 """Options that several commands share."""
 
 import argparse
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
 
 __all__ = [
     "a_name",
     "a_path",
+    "add_bundle_option",
     "add_device_options",
     "add_execution_options",
     "add_input_argument",
     "add_numeric_options",
+    "add_quiet_option",
+    "add_threads_option",
     "add_tiling_options",
-    "cpu_threads",
+    "add_timeout_option",
     "execution_of",
+    "job_options",
     "positive",
     "seconds",
 ]
 
 _PRECISIONS = ("auto", "fp32", "fp16", "bf16")
+_DEFAULT = Execution(Path())
+_JOB_OPTIONS = ("bundle", "window", "tiling", "genetic_code", "precision", "embeddings")
 
 
 def a_name(text: str) -> str:
-    """Refuse a variable of a script that is not set; an empty path would be the folder of now."""
+    """Refuse an empty name, as from an unset variable of a script."""
     if not text:
         raise argparse.ArgumentTypeError("is empty")
     return text
 
 
 def a_path(text: str) -> Path:
-    """Parse a path, as `a_name`."""
+    """Parse a path; refuse an empty one, which would be the current folder."""
     return Path(a_name(text))
 
 
-def positive(text: str) -> int:
-    """Parse a whole number above zero."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
+def _integer_from(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+        return number
+
+    return parse
+
+
+positive = _integer_from(1)
+
+
+def seconds(text: str) -> float:
+    """Parse a duration above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
 
 
-def cpu_threads(text: str) -> int:
-    """Parse a number of threads: more than the process has CPUs for are of no use, or fatal.
-
-    torch ends the process where the system refuses to start a thread.
-    """
-    number, most = positive(text), len(os.sched_getaffinity(0))
-    if number > most:
-        raise argparse.ArgumentTypeError(f"{text} are more than the {most} CPUs of this process")
+def _cpu_threads(text: str) -> int:
+    """Parse a number of threads; refuse more than CPUs, since torch may abort the process."""
+    number, cpus = positive(text), usable_cpus()
+    if number > cpus:
+        raise argparse.ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
     return number
 
 
@@ -62,179 +86,188 @@ def add_input_argument(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=a_name,
         metavar="FASTA",
-        help="FASTA or FASTQ; plain, gz, bz2, xz or zst; - for standard input",
+        help="FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst); - for standard input",
+    )
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    """Add the CPU threads of all workers."""
+    parser.add_argument(
+        "-t",
+        "--threads",
+        type=_cpu_threads,
+        metavar="N",
+        help="CPU threads of all workers together; default: all CPUs of this process",
+    )
+
+
+def add_quiet_option(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of no progress messages."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def add_bundle_option(parser: "argparse._ActionsContainer") -> None:
+    """Add the model."""
+    parser.add_argument(
+        "-b",
+        "--bundle",
+        type=a_name,
+        default="mini",
+        metavar="NAME",
+        help="encoders and classifier: a name (see virnucpro bundle list) or a folder; "
+        "default: mini",
     )
 
 
 def add_execution_options(parser: argparse.ArgumentParser) -> None:
-    """Add where to write and what to run on."""
+    """Add the output folder, the devices and the treatment of an earlier run."""
     parser.add_argument(
-        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="folder of the run"
+        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="output folder of the run"
     )
     parser.add_argument(
         "--devices",
         default="auto",
         metavar="LIST",
-        help="what to compute on, one process (a rank) each: auto (all GPUs that this process "
-        "sees, else a CPU rank for each thread, as far as memory goes), 0,1 (those GPUs), cpu:2 "
-        "(two CPU ranks); default: %(default)s",
+        help="devices, one worker process each: auto (all visible GPUs; without a GPU, one CPU "
+        "worker per thread as far as memory allows), 0,1 (these GPUs), cpu:2 (two CPU workers); "
+        "default: %(default)s",
     )
-    parser.add_argument(
-        "-t",
-        "--threads",
-        type=cpu_threads,
-        metavar="N",
-        help="CPU threads for all ranks together; default: all that this process may use",
-    )
+    add_threads_option(parser)
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in DIR where there is one (same inputs and parameters)",
+        help="resume the run in DIR if there is one; requires the same inputs and parameters",
     )
     existing.add_argument(
-        "--force", action="store_true", help="remove the run in DIR and start anew"
+        "--force", action="store_true", help="delete the run in DIR and start a new one"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    add_quiet_option(parser)
     parser.add_argument(
         "--log-format",
         choices=("text", "json"),
-        default=Execution(Path()).log_format,
-        help="what ranks and coordinator did: in DIR/logs/*.log for people, or *.jsonl for "
-        "programs; default: %(default)s",
+        default=_DEFAULT.log_format,
+        help="format of the event logs: DIR/logs/*.log (text) or *.jsonl (json); "
+        "default: %(default)s",
     )
-    _add_supervision_options(parser)
+    _add_failure_options(parser)
 
 
-def _add_supervision_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is done about ranks that fail."""
-    default = Execution(Path())
-    group = parser.add_argument_group("when a rank fails")
+def _add_failure_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("failed workers")
     group.add_argument(
         "--max-restarts",
-        type=_not_negative,
-        default=default.restarts.max_restarts,
+        type=_integer_from(0),
+        default=_DEFAULT.restarts.max_restarts,
         metavar="N",
-        help="how often a rank that gets no further is started again before it is given up; "
-        "default: %(default)s",
+        help="maximum restarts without progress per worker; default: %(default)s",
     )
     group.add_argument(
         "--no-redeal",
         action="store_true",
-        help="leave what a rank that is given up has not done to --resume, not to the other ranks",
+        help="do not reassign a failed worker's remaining work; compute it later with --resume",
     )
-    for name, limit, what in (
-        ("start", default.deadlines.start, "from its start to its first batch"),
-        ("progress", default.deadlines.progress, "from one batch to the next"),
+    for name, default, period in (
+        ("start", _DEFAULT.deadlines.start, "between the start of a worker and its first batch"),
+        ("progress", _DEFAULT.deadlines.progress, "between two batches of a worker"),
     ):
-        group.add_argument(
-            f"--{name}-timeout",
-            type=seconds,
-            default=limit,
-            metavar="SECONDS",
-            help=f"longest time of a rank {what}: one that takes longer counts as hanging and is "
-            "started again; default: %(default)g",
-        )
+        text = f"maximum time {period}; a worker that exceeds it is killed and restarted"
+        add_timeout_option(group, name, text, default)
 
 
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+def add_timeout_option(
+    group: "argparse._ActionsContainer", name: str, text: str, default: float | None = None
+) -> None:
+    """Add the option ``--NAME-timeout`` in seconds; `text` without default is its help."""
+    shown = "" if default is None else f"; default: {default:g} s"
+    group.add_argument(
+        f"--{name}-timeout", type=seconds, default=default, metavar="SECONDS", help=text + shown
+    )
 
 
-def seconds(text: str) -> float:
-    """Parse a length of time above zero."""
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-def add_numeric_options(parser: argparse.ArgumentParser, *, embeddings: tuple[str, ...]) -> None:
-    """Add what is computed with and stored as which kind of number."""
+def add_numeric_options(
+    parser: "argparse._ActionsContainer", *, embeddings: tuple[str, ...]
+) -> None:
+    """Add the precision of the encoders and of the stored embeddings."""
     parser.add_argument(
         "--precision",
         choices=_PRECISIONS,
         default="auto",
-        help="numbers that the encoders compute with; auto: with --resume those of the run, else "
-        "fp32 for small encoders, and for large ones fp16 on a GPU, bf16 on a CPU that multiplies "
-        "matrices of it (AMX) if 16 made-up sequences agree with fp32 there (for which a new run "
-        "reads the weights twice more), fp32 on other CPUs. Any other choice is taken as it is. "
-        "Default: %(default)s",
+        help="floating-point precision of the encoders; auto: a resumed run keeps its precision; "
+        "a new run takes fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
+        "the bundle's card lists it as verified, else fp32; default: auto",
     )
-    none = "; none: there is no such file" * ("none" in embeddings)
+    none = " (none: do not write the file)" * ("none" in embeddings)
     parser.add_argument(
         "--embeddings",
         choices=embeddings,
         default="fp16",
-        help=f"numbers that embeddings.h5 stores{none}; default: %(default)s",
+        help=f"floating-point precision of embeddings.h5{none}; default: fp16",
     )
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Add one device to compute on, and the kind of number to compute with there."""
+    """Add one device, its precision and its CPU threads."""
     parser.add_argument(
         "--device",
         default="auto",
         metavar="NAME",
-        help="torch's name of a device: cpu, cuda, cuda:1; auto: the first GPU where there is one, "
-        "else the CPU; default: %(default)s",
+        help="device: cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; "
+        "default: %(default)s",
     )
     parser.add_argument(
         "--precision",
         choices=_PRECISIONS,
         default="auto",
-        help="numbers to compute with; auto: what a run takes on this device, on a CPU with AMX "
-        "bf16 without a trial; default: %(default)s",
+        help="floating-point precision; auto: as a new run on this device; default: %(default)s",
     )
     parser.add_argument(
         "-t",
         "--threads",
-        type=cpu_threads,
+        type=_cpu_threads,
         default=1,
         metavar="N",
-        help="CPU threads; more than one pays off with large encoders alone; default: %(default)s",
+        help="CPU threads; more than 1 is faster with large encoders only; default: %(default)s",
     )
 
 
 def add_tiling_options(parser: "argparse._ActionsContainer", default: str = "the bundle's") -> None:
-    """Add how records are cut into windows and translated; `default` is for people."""
+    """Add the options of windows and translation; `default` is shown in their help."""
     parser.add_argument(
-        "--window",
-        type=positive,
-        metavar="BASES",
-        help=f"length of a window; default: {default}",
+        "--window", type=positive, metavar="BASES", help=f"window length; default: {default}"
     )
     parser.add_argument(
         "--tiling",
         choices=("published", "even"),
-        help=f"how windows are laid: as the published tool does, or evenly; default: {default}",
+        help="placement of windows: published (as in the published tool) or even (evenly "
+        f"spread); default: {default}",
     )
     parser.add_argument(
         "--genetic-code",
         type=positive,
         metavar="N",
-        help=f"NCBI's number of the genetic code; default: {default}",
+        help=f"NCBI number of the genetic code; default: {default}",
     )
 
 
 def execution_of(arguments: argparse.Namespace) -> Execution:
-    """Collect what `add_execution_options` added."""
-    default = Execution(arguments.outdir)
+    """Collect the options of `add_execution_options`."""
     return Execution(
         outdir=arguments.outdir,
         devices=arguments.devices,
         threads=arguments.threads,
         resume=arguments.resume,
         force=arguments.force,
-        restarts=replace(default.restarts, max_restarts=arguments.max_restarts),
+        restarts=replace(_DEFAULT.restarts, max_restarts=arguments.max_restarts),
         redeal=not arguments.no_redeal,
         deadlines=replace(
-            default.deadlines,
-            start=arguments.start_timeout,
-            progress=arguments.progress_timeout,
+            _DEFAULT.deadlines, start=arguments.start_timeout, progress=arguments.progress_timeout
         ),
         log_format=arguments.log_format,
     )
+
+
+def job_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Collect the options of `predict_job` that have a value."""
+    given = {name: getattr(arguments, name) for name in _JOB_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}

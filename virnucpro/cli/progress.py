@@ -1,109 +1,109 @@
-"""What a person sees of a run: bars on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of a run on standard error: bars on a terminal, a line every 10 s elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from virnucpro.cli.saying import say
+from virnucpro.console import output_failure, say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.outputs import Outcome
+    from virnucpro.pipeline.run.outputs import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
 __all__ = ["Advice", "CommandReporter", "open_reporter"]
 
-_LINE_EVERY = 10.0
-"""Seconds between two progress lines where there is no terminal."""
+_INTERVAL_S: Final = 10.0
 
-_SAFE = "What was computed is safe: repeat with --resume."
+_RESUMABLE: Final = "Finished units are kept. Rerun the command with --resume."
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a command tells to do, each a sentence; as it stands, for those that make a run.
+    """Next steps that a command recommends; the defaults are for commands that make a run.
 
     Attributes
     ----------
     stopped
-        Where it was stopped before ranks were at work.
+        For a command that was stopped before its workers started.
     partial
-        Where sequences are not answered yet.
+        For a run in which some sequences have no result yet.
     """
 
     stopped: str = (
-        "Nothing new was computed: repeat the command as it was, --resume or --force included."
+        "Nothing new was computed. Rerun the same command, with --resume or --force if it had them."
     )
-    partial: str = "Repeat the command with --resume."
+    partial: str = "Rerun the command with --resume."
 
 
-_OF_A_RUN = Advice()
-
-
-class RankView(Protocol):
-    """Shows the ranks' progress."""
-
-    def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
-        """Show where the ranks are."""
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
+_RUN_ADVICE: Final = Advice()
 
 
 class CommandReporter:
-    """Tells a run's story on standard error, in the words of the command line."""
+    """Report the progress of a run on standard error."""
 
     def __init__(
-        self, root: Path, view: RankView | None, *, quiet: bool, advice: Advice = _OF_A_RUN
+        self,
+        root: Path,
+        view: "_ProgressLines | _RichBars | None",
+        *,
+        quiet: bool,
+        advice: Advice = _RUN_ADVICE,
     ) -> None:
         self._root = root
         self._advice = advice
         self._view = view
         self._quiet = quiet
         self._computing = False
-        self._warned: set[str] = set()
+        self._warnings: set[str] = set()
+
+    @property
+    def failure(self) -> str:
+        """Reason why standard error cannot be written; "" while it works."""
+        return output_failure()
 
     def stage(self, text: str) -> None:
-        """Say that a stage of the work begins."""
+        """Print the next stage of the work."""
         raise_if_asked_to_stop()
         if not self._quiet:
             say(text)
 
     def warn(self, text: str) -> None:
-        """Say what a person should know, quiet or not; once, however often it is found."""
-        if text not in self._warned:
-            self._warned.add(text)
+        """Print a warning, also if quiet; each text once."""
+        if text not in self._warnings:
+            self._warnings.add(text)
             say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
-        """Show progress."""
+        """Update the display of the workers."""
         raise_if_asked_to_stop()
         self._computing = True
         if self._view is not None:
             self._view.show(statuses)
 
     def finish(self, outcome: "Outcome") -> None:
-        """Sum up what was answered, and say what to do about what was not."""
+        """Print a summary, and the next step for sequences without a result."""
         self.close()
         if not self._quiet:
             for line in _summary(outcome):
                 say(line)
         if outcome.rows_missing:
             self.warn(
-                f"partial: {outcome.records.get('missing', 0):,} sequences are not answered yet, "
+                f"partial: {outcome.records.get('missing', 0):,} sequences have no result yet, "
                 f"listed in {outcome.root / 'missing.tsv'}. {self._advice.partial}"
             )
         if outcome.rows_quarantined:
-            self.warn(_given_up(outcome))
+            self.warn(_quarantined(outcome))
         if outcome.again:
-            self.warn(_again(outcome))
+            self.warn(_recomputed(outcome))
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._view is not None:
             self._view.close()
             self._view = None
@@ -119,53 +119,45 @@ class CommandReporter:
     ) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            say(f"stopped ({error}). {_SAFE if self._computing else self._advice.stopped}")
+            say(f"stopped ({error}). {_RESUMABLE if self._computing else self._advice.stopped}")
 
 
-def open_reporter(root: Path, *, quiet: bool, advice: Advice = _OF_A_RUN) -> CommandReporter:
-    """Choose how to show a run in the folder `root`."""
-    view: RankView | None = None
+def open_reporter(root: Path, *, quiet: bool, advice: Advice = _RUN_ADVICE) -> CommandReporter:
+    """Return the reporter of a run in the folder `root` that suits standard error."""
+    view: _ProgressLines | _RichBars | None = None
     if not quiet:
-        view = _terminal_bars() if sys.stderr.isatty() else _ProgressLines(time.monotonic)
+        view = _RichBars() if sys.stderr.isatty() and find_spec("rich") else _ProgressLines()
     return CommandReporter(root, view, quiet=quiet, advice=advice)
 
 
 class _ProgressLines:
-    """A line every so often, for logs."""
+    """Print a line every 10 s, for logs."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._next = clock() + _LINE_EVERY
+        self._next = clock() + _INTERVAL_S
 
     def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         if self._clock() < self._next:
             return
-        self._next = self._clock() + _LINE_EVERY
+        self._next = self._clock() + _INTERVAL_S
         say(
-            "  ".join(
-                f"rank {rank}: {status.state} {status.done:,}/{status.total:,}"
+            ", ".join(
+                f"worker {rank}: {status.state} {status.done:,}/{status.total:,} rows"
                 for rank, status in sorted(statuses.items())
             )
         )
 
     def close(self) -> None:
-        """Leave nothing behind."""
-
-
-def _terminal_bars() -> RankView:
-    try:
-        import rich.progress  # noqa: F401 - an extra: lines do without it
-    except ImportError:
-        return _ProgressLines(time.monotonic)
-    return _RichBars()
+        pass
 
 
 class _RichBars:
-    """One bar a rank."""
+    """Show a bar for each worker."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # an extra
-        from rich.progress import (  # an extra
+        from rich.console import Console
+        from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
             Progress,
@@ -174,7 +166,7 @@ class _RichBars:
         )
 
         self._progress = Progress(
-            TextColumn("rank {task.fields[rank]}"),
+            TextColumn("worker {task.fields[rank]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
@@ -210,30 +202,28 @@ def _summary(outcome: "Outcome") -> Iterator[str]:
     yield f"written: {outcome.main_output}"
 
 
-def _given_up(outcome: "Outcome") -> str:
-    """Say how many rows have no numbers for good, and of how many another run would have some."""
+def _quarantined(outcome: "Outcome") -> str:
     text = (
-        f"{outcome.rows_quarantined:,} rows have no numbers, and a resume gives them none: "
-        f"{outcome.root / 'quarantine.tsv'} says why."
+        f"{outcome.rows_quarantined:,} rows have no result, and --resume does not compute them: "
+        f"see the reasons in {outcome.root / 'quarantine.tsv'}."
     )
     if not outcome.rows_overflowing:
         return text
     return (
-        f"{text} {outcome.rows_overflowing:,} of them are too large for fp16: a new run with "
-        "--embeddings fp32 keeps them."
+        f"{text} {outcome.rows_overflowing:,} of them exceed the range of fp16: start a new run "
+        "with --embeddings fp32 to keep them."
     )
 
 
-def _again(outcome: "Outcome") -> str:
-    """Say how many rows have numbers of another precision than the run's."""
+def _recomputed(outcome: "Outcome") -> str:
     rows = sum(outcome.again.values())
-    how = ", ".join(f"{count:,} at {name}" for name, count in outcome.again.items())
+    precisions = ", ".join(f"{count:,} at {name}" for name, count in outcome.again.items())
     advice = {
-        "fp16": "--precision bf16 or fp32 avoids it.",
-        "bf16": "--precision fp32 avoids it.",
-        "fp32": "Alone they are finite: is the device in order?",
+        "fp16": "Use --precision bf16 or fp32 to avoid this.",
+        "bf16": "Use --precision fp32 to avoid this.",
+        "fp32": "Single rows are finite at fp32: check the device for hardware errors.",
     }
     return (
-        f"{rows:,} rows were not finite at {outcome.precision} in their batch and were computed "
-        f"again alone ({how}). {advice[outcome.precision]}"
+        f"{rows:,} rows were not finite (NaN or infinity) at {outcome.precision} in their batch "
+        f"and were recomputed one by one: {precisions}. {advice[outcome.precision]}"
     )

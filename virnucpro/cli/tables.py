@@ -1,4 +1,4 @@
-"""Rows of words under each other, for people."""
+"""Text tables with aligned columns."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,14 +6,14 @@ __all__ = ["aligned"]
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
-    """Set rows of equally many words in columns.
+    """Return a line for each row, with aligned columns.
 
     Parameters
     ----------
     rows
         At least one.
     right
-        Columns that end under each other, such as numbers; counted from 0.
+        Indices of the right-aligned columns, such as numbers.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -21,11 +21,11 @@ from virnucpro.dispatch.protocol import (
     TaskTimeout,
     WorkerDied,
 )
-from virnucpro.dispatch.seat import Place
-from virnucpro.dispatch.serving import Assignment
+from virnucpro.dispatch.stats import DispatchStats
 from virnucpro.dispatch.stream import Stream
-from virnucpro.dispatch.tally import Tally
 from virnucpro.dispatch.worker import BaseWorker
+from virnucpro.dispatch.worker_handle import WorkerSlot
+from virnucpro.dispatch.worker_main import Assignment
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices
 
@@ -144,7 +144,7 @@ class Dispatcher:
         self._busy = threading.Lock()
         self._engine: Engine | None = None
         self._stream = Stream((), 0)
-        self._tally = Tally()
+        self._tally = DispatchStats()
         self._durations: dict[int, float] = {}
 
     def __enter__(self) -> Self:
@@ -336,7 +336,7 @@ class Dispatcher:
                 one_at_a_time=self._one_at_a_time,
             )
             self._stream = Stream(tasks, self.queue_size)
-            self._tally = Tally()
+            self._tally = DispatchStats()
             places = self._places(base_seed, task_timeout, keywords)
             for place in places:
                 self._tally.share(place.worker_id)
@@ -353,12 +353,12 @@ class Dispatcher:
 
     def _places(
         self, base_seed: int, task_timeout: float | None, keywords: dict[str, Any]
-    ) -> list[Place]:
+    ) -> list[WorkerSlot]:
         masks = self._masks or [{} for _ in self.gpu_ids]
         if self._log_folder is not None:
             self._log_folder.mkdir(parents=True, exist_ok=True)
         return [
-            Place(
+            WorkerSlot(
                 worker_id,
                 Assignment(self.worker_cls, gpu_id, base_seed + worker_id, task_timeout, keywords),
                 self._environment | mask,
@@ -415,7 +415,9 @@ def _refuse_what_no_child_finds(worker_cls: type) -> None:
         )
 
 
-def _deliver(events: Iterable[Event], callbacks: Callbacks, stream: Stream, tally: Tally) -> None:
+def _deliver(
+    events: Iterable[Event], callbacks: Callbacks, stream: Stream, tally: DispatchStats
+) -> None:
     """Call the callbacks, and count what was delivered."""
     on_success = callbacks.on_success
     for event in events:

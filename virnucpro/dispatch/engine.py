@@ -12,8 +12,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from virnucpro.dispatch.packing import unpack_answers
-from virnucpro.dispatch.post import Tag
+from virnucpro.dispatch.codec import unpack_answers
 from virnucpro.dispatch.protocol import (
     CleanupFailed,
     Event,
@@ -25,13 +24,14 @@ from virnucpro.dispatch.protocol import (
     WorkerDied,
     WorkerReady,
 )
-from virnucpro.dispatch.seat import Ending, Place, Seat, State, Work
+from virnucpro.dispatch.result_sender import Tag
 from virnucpro.dispatch.standstills import Standstills
 from virnucpro.dispatch.stream import Stream, Tasks
+from virnucpro.dispatch.worker_handle import Ending, State, Work, WorkerHandle, WorkerSlot
 from virnucpro.runtime.child import STACKS_SIGNAL
-from virnucpro.runtime.hangs import Measure
 from virnucpro.runtime.messages import Failure, Finished, Message, Report
 from virnucpro.runtime.status import exit_name
+from virnucpro.runtime.watchdog import Measure
 
 __all__ = [
     "ABANDON_S",
@@ -112,12 +112,14 @@ class Engine:
         Most tasks in a batch.
     """
 
-    def __init__(self, places: Sequence[Place], stream: Stream, rules: Rules, most: int) -> None:
+    def __init__(
+        self, places: Sequence[WorkerSlot], stream: Stream, rules: Rules, most: int
+    ) -> None:
         self._places = places
         self._stream = stream
         self._rules = rules
         self._most = most
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
         self._standstills = Standstills(rules.progress_timeout)
         self._attempts: dict[int, int] = {}
@@ -126,7 +128,7 @@ class Engine:
         self._over_since: float | None = None
         self._woke = time.monotonic()
         self._failures: list[str] = []
-        self._watched: dict[int, Seat] = {}
+        self._watched: dict[int, WorkerHandle] = {}
         self._lock = threading.RLock()
         self._wake = -1
         self._draining = False
@@ -280,25 +282,25 @@ class Engine:
         if self._broken_off and not self._stopping:
             raise RuntimeError("the run was broken off by terminate().")
 
-    def _listen(self, seat: Seat, descriptor: int) -> Iterator[Event]:
+    def _listen(self, seat: WorkerHandle, descriptor: int) -> Iterator[Event]:
         yield from self._read(seat, seat.child.messages())
         if seat.child.pipe is None:
             del self._watched[descriptor]  # closed, and so gone from the poll as well
 
-    def _read(self, seat: Seat, messages: Iterator[Message]) -> Iterator[Event]:
+    def _read(self, seat: WorkerHandle, messages: Iterator[Message]) -> Iterator[Event]:
         try:
             for message in messages:
                 yield from self._understand(seat, message)
         except Exception as error:  # noqa: BLE001 - bytes of two writers may be read as anything
             self._mistrust(seat, f"its messages cannot be read: {type(error).__name__}: {error}")
 
-    def _mistrust(self, seat: Seat, why: str) -> None:
+    def _mistrust(self, seat: WorkerHandle, why: str) -> None:
         """End a worker that cannot be understood any more."""
         seat.confused = True
         seat.words_of_end = why
         seat.child.kill()
 
-    def _understand(self, seat: Seat, message: Message) -> Iterator[Event]:
+    def _understand(self, seat: WorkerHandle, message: Message) -> Iterator[Event]:
         match message:
             case Report(payload):
                 tag, rest = payload[:1], memoryview(payload)[1:]
@@ -311,7 +313,7 @@ class Engine:
             case Finished():
                 seat.finished = True
 
-    def _answers(self, seat: Seat, rest: memoryview) -> Iterator[Event]:
+    def _answers(self, seat: WorkerHandle, rest: memoryview) -> Iterator[Event]:
         count, seconds, _ = unpack_answers(rest)
         if seat.confused or count > seat.outstanding:
             self._mistrust(seat, "It answered more tasks than it had: was it copied by a fork?")
@@ -325,7 +327,7 @@ class Engine:
                 self._forget(event)
             yield event
 
-    def _word(self, seat: Seat, tag: bytes, text: str) -> Iterator[Event]:
+    def _word(self, seat: WorkerHandle, tag: bytes, text: str) -> Iterator[Event]:
         if tag == Tag.READY:
             # There may be no work left by now: it then ends at once, and that is no death.
             seat.state = State.ENDING if seat.feed.finishing else State.READY
@@ -342,18 +344,18 @@ class Engine:
         elif tag == Tag.CLEANUP_FAILED:
             yield _cleanup_failed(seat, text)
 
-    def _give(self, seat: Seat, tasks: Tasks) -> Iterator[Event]:
+    def _give(self, seat: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
         refused = seat.give(tasks)
         self._watch_feed(seat)
         yield from refused
 
-    def _setup_failed(self, place: Place, text: str) -> SetupFailed:
+    def _setup_failed(self, place: WorkerSlot, text: str) -> SetupFailed:
         self._stream.put_back(zip(*self._stream.release(), strict=True))
         gpu_id = place.assignment.gpu_id
         self._failures.append(f"worker {place.worker_id} (gpu_id {gpu_id}):\n{text}")
         return SetupFailed(gpu_id, text, place.worker_id)
 
-    def _starts(self, seat: Seat, until: int) -> Iterator[Event]:
+    def _starts(self, seat: WorkerHandle, until: int) -> Iterator[Event]:
         """Tell of the starts of tasks up to the number `until`."""
         if until > seat.reported:
             ids = seat.ids_between(seat.reported, until)
@@ -418,11 +420,11 @@ class Engine:
             elif seat.place.log is not None:
                 seat.child.signal(STACKS_SIGNAL)
 
-    def _end_worker(self, seat: Seat, ending: Ending, now: float) -> None:
+    def _end_worker(self, seat: WorkerHandle, ending: Ending, now: float) -> None:
         seat.ended_for, seat.killed_at = ending, now
         seat.child.kill()
 
-    def _lateness(self, seat: Seat, serial: int | None, began: float, now: float) -> str:
+    def _lateness(self, seat: WorkerHandle, serial: int | None, began: float, now: float) -> str:
         """Say what a worker takes too long for, if it does."""
         rules, since = self._rules, now - seat.since
         if seat.state is State.STARTING:
@@ -444,7 +446,7 @@ class Engine:
 
     # --- deaths
 
-    def _bury(self, seat: Seat) -> Iterator[Event]:
+    def _bury(self, seat: WorkerHandle) -> Iterator[Event]:
         self._unwatch(seat)
         yield from self._read(seat, seat.child.last_messages())
         code = exit_name(seat.child.exit_code())
@@ -465,7 +467,7 @@ class Engine:
 
     def _blame(
         self,
-        seat: Seat,
+        seat: WorkerHandle,
         end: tuple[int | str | None, str],
         last: tuple[int | None, bool],
         unanswered: list[tuple[int, object]],
@@ -494,7 +496,7 @@ class Engine:
         yield from self._replace(seat, text, barren=not begun and not seat.answered)
 
     def _charge(
-        self, seat: Seat, serial: int | None, task: tuple[int, object], text: str
+        self, seat: WorkerHandle, serial: int | None, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
         """Answer for the task in which a worker died, or have it done again."""
         task_id = task[0]
@@ -518,11 +520,11 @@ class Engine:
                 task_id, f"{text} It was running this task, attempt {attempt}.", seat.worker_id
             )
 
-    def _starts_of(self, seat: Seat, serial: int | None) -> Iterator[Event]:
+    def _starts_of(self, seat: WorkerHandle, serial: int | None) -> Iterator[Event]:
         if self._rules.tell_starts and serial is not None:
             yield from self._starts(seat, serial)
 
-    def _replace(self, seat: Seat, how: str, *, barren: bool) -> Iterator[Event]:
+    def _replace(self, seat: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
         """Start a worker in place of a dead one, where there is work for it."""
         worker_id = seat.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
@@ -607,34 +609,34 @@ class Engine:
 
     # --- descriptors
 
-    def _open(self, place: Place) -> None:
+    def _open(self, place: WorkerSlot) -> None:
         most = 0 if self._rules.one_at_a_time else self._most
-        seat = Seat(place, len(self._places), most)
+        seat = WorkerHandle(place, len(self._places), most)
         self._seats[place.worker_id] = seat
         for descriptor in (seat.child.sentinel, seat.child.pipe):
             number = descriptor if isinstance(descriptor, int) else descriptor.fileno()  # type: ignore[union-attr]
             self._watched[number] = seat
             self._poll.register(number, select.EPOLLIN)
 
-    def _unwatch(self, seat: Seat) -> None:
+    def _unwatch(self, seat: WorkerHandle) -> None:
         for descriptor in [number for number, one in self._watched.items() if one is seat]:
             del self._watched[descriptor]
             self._poll.unregister(descriptor)
 
-    def _watch_feed(self, seat: Seat) -> None:
+    def _watch_feed(self, seat: WorkerHandle) -> None:
         descriptor = seat.feed.descriptor
         if seat.feed.waiting and descriptor not in self._watched:
             self._watched[descriptor] = seat
             self._poll.register(descriptor, select.EPOLLOUT)
 
-    def _go_on_feeding(self, seat: Seat) -> None:
+    def _go_on_feeding(self, seat: WorkerHandle) -> None:
         seat.feed.flush()
         if not seat.feed.waiting:
             self._leave_feed(seat)
             if seat.feed.finishing:
                 seat.feed.close()
 
-    def _leave_feed(self, seat: Seat) -> None:
+    def _leave_feed(self, seat: WorkerHandle) -> None:
         if self._watched.pop(seat.feed.descriptor, None) is not None:
             self._poll.unregister(seat.feed.descriptor)
 
@@ -649,11 +651,11 @@ class Engine:
             return
 
 
-def _cleanup_failed(seat: Seat, text: str) -> CleanupFailed:
+def _cleanup_failed(seat: WorkerHandle, text: str) -> CleanupFailed:
     return CleanupFailed(seat.place.assignment.gpu_id, text, seat.worker_id)
 
 
-def _how(seat: Seat, code: int | str | None) -> str:
+def _how(seat: WorkerHandle, code: int | str | None) -> str:
     """Say how a worker ended."""
     if seat.ended_for is not None:
         how = f"was ended: {seat.ended_for.why}"

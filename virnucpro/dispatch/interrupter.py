@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from virnucpro.dispatch.packing import TIMED_OUT
+from virnucpro.dispatch.codec import TIMED_OUT
 from virnucpro.runtime.signals import call_on_alarm, call_on_stop, set_alarm
 
 __all__ = ["Interrupter", "TaskInterrupted"]

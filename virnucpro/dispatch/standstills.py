@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from virnucpro.runtime.hangs import Measure, Step
+from virnucpro.runtime.watchdog import Measure, Step
 
 __all__ = ["STACKS_GRACE_S", "Pulse", "Standstills"]
 

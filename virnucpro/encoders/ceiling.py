@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from virnucpro.encoders import dense
+from virnucpro.encoders.kernels import dense
 from virnucpro.encoders.work import Product
 
 __all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling"]

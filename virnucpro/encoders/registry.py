@@ -1,8 +1,8 @@
-"""Which encoders there are. A new one is two files and one line here.
+"""Registry of encoders. A new one is a folder with two files, and one line here.
 
-One file has its settings, an `EncoderConfig` that is free of torch. The other has the name of the
-architecture, and in it are ``load(spec, device, precision) -> Encoder`` and ``recognise(path) ->
-EncoderSpec | None``; it is not imported before it is asked for.
+The folder has the name of the architecture. ``config.py`` holds its settings, an `EncoderConfig`
+free of torch. ``encoder.py`` holds ``load(spec, device, precision) -> Encoder`` and
+``recognise(path) -> EncoderSpec | None``; it is imported on first use.
 """
 
 from importlib import import_module
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.config import EncoderConfig
-from virnucpro.encoders.dnabert_s_config import FILES, DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.errors import BundleError
 
 __all__ = ["architectures", "config_of", "load_encoder", "open_spec"]
@@ -106,4 +106,4 @@ def open_spec(path: Path) -> EncoderSpec:
 
 
 def _module(architecture: str) -> Any:  # noqa: ANN401 - modules have no type that names their functions
-    return import_module(f"virnucpro.encoders.{architecture}")
+    return import_module(f"virnucpro.encoders.{architecture}.encoder")

@@ -10,8 +10,8 @@ from typing import Final
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.config import EncoderConfig
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import config_of
 from virnucpro.encoders.work import Work
 from virnucpro.errors import UsageError

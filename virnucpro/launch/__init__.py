@@ -1,4 +1,4 @@
-"""Many files over the devices of one machine, each done by a worker that stays on its device."""
+"""Many files on the devices of one machine, processed by workers that stay on their devices."""
 
 from virnucpro.launch.allocator import ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer
@@ -11,8 +11,10 @@ from virnucpro.launch.orchestrator import (
 )
 from virnucpro.launch.records import distribute_to_gpus, process_records
 from virnucpro.launch.spawner import ProcessSpawner
+from virnucpro.launch.worker_spec import FileWorker
 
 __all__ = [
+    "FileWorker",
     "GPUDetector",
     "LaunchOptions",
     "LaunchReport",

@@ -1,83 +1,114 @@
-"""Which files there are, and how they are divided."""
+"""Search for input files and their distribution."""
 
 import logging
 import math
+import os
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
-from virnucpro.launch.discovery import Found, find_files
 from virnucpro.launch.results import ResultQueue
 
-__all__ = ["ResourceAllocator", "TaskQueue", "contiguous"]
+__all__ = ["Found", "ResourceAllocator", "TaskQueue", "contiguous"]
 
 TaskQueue = queue.SimpleQueue["Path | None"]
 """Files, then None for each worker."""
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
+
+_ANY_DEPTH = "**"
 
 _log = logging.getLogger("virnucpro.launch")
 
 
-def contiguous(items: Sequence[Piece], n: int) -> list[Sequence[Piece]]:
-    """Cut into `n` runs of neighbours, of ``ceil(len(items) / n)`` each as far as there are any.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Paths below a folder that match a pattern.
+
+    Attributes
+    ----------
+    files
+        Regular files and links to such.
+    unusable
+        Other paths, each with the reason: broken links, devices, pipes, and folders that cannot be
+        listed.
+    """
+
+    files: set[Path] = field(default_factory=set)
+    unusable: dict[Path, str] = field(default_factory=dict)
+
+
+def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
+    """Cut a sequence into `n` parts of ``ceil(len(items) / n)`` items; the last ones may be empty.
 
     Raises
     ------
     ValueError
-        When `n` is below 1.
+        If `n` is below 1.
     """
     if n < 1:
-        raise ValueError(f"cannot divide work among {n}: at least 1 is needed.")
+        raise ValueError(f"cannot divide work into {n} parts: at least 1 is needed.")
     size = math.ceil(len(items) / n)
     return [items[start : start + size] for start in (size * part for part in range(n))]
 
 
 class ResourceAllocator:
-    """Finds files and divides them."""
+    """Find files and distribute them."""
 
     def validate_input_dir(self, input_dir: Path | str) -> tuple[bool, str]:
-        """Say whether it is a folder that can be looked into, and why not."""
+        """Return whether it is a folder, and an error message if not."""
         folder = Path(input_dir)
         if not folder.is_dir():
-            return False, f"{folder} is no folder: name one with the files in it."
+            return False, f"{folder} is not a folder: give the folder of the input files."
         return True, ""
 
     def discover_files(self, input_dir: Path | str, pattern: str = "*") -> list[Path]:
-        """Find the files below a folder, sorted; folders of that name do not count.
+        """Return the files below a folder that match a pattern, sorted.
 
-        What else the pattern names, such as a link that leads nowhere, is logged as a warning;
-        `look_through` gives it.
+        Matching paths that are unusable, such as broken links, are logged as warnings;
+        `look_through` returns them. Matching folders are ignored.
 
         Parameters
         ----------
         pattern
-            As a shell's, relative to the folder; ``**/`` stands for any folders in between.
+            Shell pattern relative to the folder; ``**/`` matches any folders in between.
 
         Raises
         ------
         UsageError
-            When the folder is none, or the pattern leads out of it.
+            If the folder does not exist, or the pattern leaves it.
         """
         found = self.look_through(input_dir, pattern)
-        for path, why in sorted(found.unusable.items()):
-            _log.warning("%s: %s", path, why)
+        for path, reason in sorted(found.unusable.items()):
+            _log.warning("%s: %s", path, reason)
         return sorted(found.files)
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Find files as `discover_files` does, and what the pattern names that is none.
+        """Return the files and the unusable paths that match a pattern.
 
-        Raises
-        ------
-        UsageError
-            As `discover_files` does.
+        See `discover_files` for parameters and errors. Hidden files match; links to folders are
+        not followed by ``**/``.
         """
         ok, error = self.validate_input_dir(input_dir)
         if not ok:
             raise UsageError(error)
-        return find_files(Path(input_dir), pattern)
+        parts = Path(pattern).parts
+        if not parts or Path(pattern).is_absolute() or ".." in parts:
+            raise UsageError(
+                f"pattern {pattern!r} does not name files below the folder: give one such as "
+                "'*.fa' or '**/*.fa.gz'."
+            )
+        if any(_ANY_DEPTH in part and part != _ANY_DEPTH for part in parts):
+            raise UsageError(
+                f"pattern {pattern!r}: '**' matches whole folder names only; write '**/*.fa'."
+            )
+        found = Found()
+        _search(Path(input_dir), (*parts, "*") if parts[-1] == _ANY_DEPTH else parts, found)
+        return found
 
     def distribute_workload(
         self,
@@ -85,22 +116,22 @@ class ResourceAllocator:
         num_gpus: int,
         strategy: Literal["size", "round_robin", "contiguous"] = "size",
     ) -> list[list[Path]]:
-        """Divide files among GPUs beforehand. A launch does without: who is free takes the next.
+        """Distribute files over GPUs in advance. A launch itself assigns them dynamically.
 
         Parameters
         ----------
         strategy
-            ``size``: largest first, each to whoever has least; ``round_robin``: by turns, largest
-            first; ``contiguous``: neighbours together, as many to each, rounded up.
+            ``size``: largest first, each to the GPU with the fewest bytes; ``round_robin``: in
+            turns, largest first; ``contiguous``: neighbours together, in equal numbers.
 
         Returns
         -------
-        A list for each GPU, maybe empty.
+        A list for each GPU, which may be empty.
 
         Raises
         ------
         ValueError
-            When `num_gpus` is below 1.
+            If `num_gpus` is below 1.
         """
         if strategy == "contiguous" or num_gpus < 1:
             return [list(part) for part in contiguous(files, num_gpus)]
@@ -116,16 +147,16 @@ class ResourceAllocator:
         return parts
 
     def largest_first(self, files: Sequence[Path]) -> list[Path]:
-        """Order files by size, then by name: what takes longest is not begun last."""
+        """Sort files by size, largest first, then by name: the longest task starts first."""
         return sorted(files, key=lambda file: (-_size(file), file))
 
     def create_task_queue(self, files: Sequence[Path], num_workers: int) -> TaskQueue:
-        """Put files into a queue, largest first, and behind them None for each worker.
+        """Return a queue of the files, largest first, then None for each worker.
 
         Raises
         ------
         ValueError
-            When `num_workers` is below 1.
+            If `num_workers` is below 1.
         """
         if num_workers < 1:
             raise ValueError("at least one worker is needed.")
@@ -135,15 +166,16 @@ class ResourceAllocator:
         return tasks
 
     def create_result_queue(self) -> ResultQueue:
-        """Make the queue that workers' results go to."""
+        """Return an empty queue for the workers' results."""
         return ResultQueue()
 
     def estimate_workload(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Say how much there is to do.
+        """Return the amount of work.
 
         Returns
         -------
-        file_count, total_size, average_size, largest_size (bytes), largest_file (None of none).
+        file_count, total_size, average_size, largest_size (bytes), largest_file (None without
+        files).
         """
         ordered = self.largest_first(files)
         total = sum(map(_size, ordered))
@@ -157,8 +189,42 @@ class ResourceAllocator:
 
 
 def _size(file: Path) -> int:
-    """Bytes; 0 for what is not there: whoever takes the file will say so."""
+    """Return the size in bytes; 0 for a missing file, which its worker reports."""
     try:
         return file.stat().st_size
     except OSError:
         return 0
+
+
+def _search(folder: Path, parts: Sequence[str], found: Found) -> None:
+    first, rest = parts[0], parts[1:]
+    if first == _ANY_DEPTH:
+        _search(folder, rest, found)
+    for entry in _entries(folder, found):
+        path = folder / entry.name
+        if first == _ANY_DEPTH:
+            if entry.is_dir(follow_symlinks=False):
+                _search(path, parts, found)
+        elif fnmatchcase(entry.name, first):
+            if not rest:
+                _add(path, found)
+            elif entry.is_dir():
+                _search(path, rest, found)
+
+
+def _entries(folder: Path, found: Found) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from list(entries)
+    except OSError as error:
+        found.unusable[folder] = f"the folder cannot be listed ({error.strerror})."
+
+
+def _add(path: Path, found: Found) -> None:
+    try:
+        if path.is_file():
+            found.files.add(path)
+        elif not path.is_dir():
+            found.unusable[path] = "neither a file nor a folder, or a broken link."
+    except OSError as error:
+        found.unusable[path] = f"the file cannot be examined ({error.strerror})."

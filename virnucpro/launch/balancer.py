@@ -1,54 +1,60 @@
-"""What has become of the files of a launch, counted while it goes on."""
+"""Results of a running launch: counts, lines for people, exit code."""
 
 import math
 import queue
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from virnucpro.launch.results import (
-    FileResult,
-    FileStatus,
-    ResultQueue,
-    RunOver,
-    WorkerTrouble,
-    shown,
-)
+from virnucpro.console import say
+from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
 
-__all__ = ["SILENCE_S", "LoadBalancer"]
+__all__ = ["SILENCE_S", "LoadBalancer", "ResultPrinter"]
 
 SILENCE_S = 2.0
-"""After so many seconds without a word, and so many more, whoever wants to know is told."""
+"""Interval in seconds at which a missing result is reported to the caller."""
+
+
+_FIRST_WAIT_S = 10.0
+"""Seconds without a result until the activity of the workers is printed."""
 
 
 class LoadBalancer:
-    """Takes results in, and counts. The balance itself is dynamic: who is free takes the next file.
+    """Collect results and count them. The balance itself is dynamic: idle workers take files.
 
-    A worker whose result has a number ``duration`` (seconds of input that a file holds, as a
-    recording does) has a real-time factor.
+    If workers return a number ``duration`` (seconds of a recording in the file), the launch has a
+    real-time factor.
 
     Parameters
     ----------
     gpu_ids
-        The workers' GPUs.
+        Numbers of the workers.
     stream
-        Gets what is printed; standard error by default.
+        Target of printed lines; standard error by default.
+    devices
+        Device of each worker, for printed lines.
 
     Attributes
     ----------
     results
-        Of all files so far, in the order of their ends.
+        Results so far, in order of arrival.
     troubles
-        What befell workers, a line each.
+        Failures of workers and retries of files, one line each.
     error
-        Why the run ended before all files were answered, or None.
+        Reason of an end before all files had a result, or None.
     """
 
-    def __init__(self, gpu_ids: Sequence[int], stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        gpu_ids: Sequence[int],
+        stream: TextIO | None = None,
+        devices: Mapping[int, str] | None = None,
+    ) -> None:
         self._gpu_ids = list(dict.fromkeys(gpu_ids))
         self._stream = stream
+        self._devices = devices or {}
         self._expected: int | None = None
         self._seconds = 0.0
         self.results: list[FileResult] = []
@@ -62,29 +68,29 @@ class LoadBalancer:
         progress_callback: Callable[[FileResult | WorkerTrouble], object] | None = None,
         silence_callback: Callable[[float], object] | None = None,
     ) -> None:
-        """Take results until the run is over: also how its workers put away.
+        """Collect results until the workers have shut down.
 
         Parameters
         ----------
         progress_callback
-            Told each result, and what befalls workers, as it comes.
+            Called with each result and each failure of a worker.
         silence_callback
-            Told every `SILENCE_S` for how many seconds nothing came.
+            Called every `SILENCE_S` with the seconds since the last result.
         """
         self._expected = total_files
-        began = heard = time.perf_counter()
+        started = last = time.perf_counter()
         while True:
             try:
                 item = result_queue.get(timeout=SILENCE_S)
             except queue.Empty:
                 if silence_callback is not None:
-                    silence_callback(time.perf_counter() - heard)
+                    silence_callback(time.perf_counter() - last)
                 continue
             if isinstance(item, RunOver):
                 self.error = item.error
                 return
-            heard = time.perf_counter()
-            self._seconds = heard - began
+            last = time.perf_counter()
+            self._seconds = last - started
             if isinstance(item, FileResult):
                 self.results.append(item)
             else:
@@ -93,15 +99,15 @@ class LoadBalancer:
                 progress_callback(item)
 
     def get_overall_rtf(self) -> float:
-        """Divide processing time by the duration of the input; 0.0 where it has none."""
+        """Return processing time divided by the input's duration; 0.0 if it has none."""
         duration = self._duration()
         return self._processing() / duration if duration else 0.0
 
     def get_speedup(self) -> float:
-        """Say how much faster the launch was; 0.0 at first.
+        """Return the speedup; 0.0 before the first result.
 
-        Than the input's duration, where it has one: the inverse of the real-time factor. Else than
-        one worker that does all files: processing time by the time that has passed.
+        If the input has a duration, this is the inverse of the real-time factor. Else it is
+        processing time divided by elapsed time: the speedup over a single worker.
         """
         processing, duration = self._processing(), self._duration()
         if duration:
@@ -109,7 +115,7 @@ class LoadBalancer:
         return processing / self._seconds if self._seconds else 0.0
 
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
-        """Count for each GPU: processed (files), time (seconds), failures."""
+        """Return for each worker: processed (files), time (seconds), failures."""
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
         }
@@ -121,55 +127,57 @@ class LoadBalancer:
         return stats
 
     def get_summary_stats(self) -> dict[str, Any]:
-        """Give all numbers: completed, successful, partial, failed, seconds, ... as plain data."""
+        """Return all counts (completed, successful, partial, failed, seconds, ...)."""
         successful = sum(one.complete for one in self.results)
         partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
+        failed = len(self.results) - successful - partial
         return {
             "completed": len(self.results),
             "successful": successful,
             "partial": partial,
-            "failed": len(self.results) - successful - partial,
+            "failed": failed,
             "seconds": self._seconds,
             "total_duration": self._duration(),
             "total_processing_time": self._processing(),
             "overall_rtf": self.get_overall_rtf(),
             "speedup": self.get_speedup(),
             "gpu_stats": self.get_per_gpu_stats(),
-            "error_count": len(self.results) - successful - partial + len(self.troubles),
+            "error_count": failed + len(self.troubles),
         }
 
     def get_exit_code(self) -> int:
-        """Give 0 where all files are done, 1 where none is, 2 where some are, or are in part."""
+        """Return 0 if all files are done, 1 if none is, 2 if some are or are partial."""
         over = self.results and len(self.results) == (self._expected or len(self.results))
         if over and all(one.complete for one in self.results):
             return 0
         return 2 if any(one.status.answered for one in self.results) else 1
 
     def print_progress(self, item: FileResult | WorkerTrouble) -> None:
-        """Print a line about a result, or about what befell a worker."""
+        """Print one line about a result or a failure of a worker."""
         if isinstance(item, WorkerTrouble):
-            self.say(f"warning: {_worker(item.gpu_id)}: {item.error}")
+            self.say(f"warning: {self.worker_name(item.gpu_id)}: {item.error}")
             return
-        count = f"{len(self.results):,}/{self._expected or len(self.results):,}"
-        took = "" if item.seconds is None else f", {item.seconds:.1f} s"
-        line = f"{count} {Path(item.file).name}: {item.status}{took} ({_worker(item.gpu_id)})"
+        line = f"{len(self.results):,}/{self._expected or len(self.results):,} "
+        line += f"{Path(item.file).name}: {item.status}"
+        if item.seconds is not None:
+            line += f", {item.seconds:.1f} s"
+        line += f", {self.worker_name(item.gpu_id)}"
         self.say(f"{line}: {item.error}" if item.error else line)
 
     def print_summary(self, total_files: int) -> None:
-        """Print how it went."""
+        """Print the counts of files in total and for each worker."""
         stats = self.get_summary_stats()
-        left = total_files - stats["completed"]
         line = f"{total_files:,} files: {stats['successful']:,} done"
-        for number, what in (
-            (stats["partial"], "in part"),
+        for count, name in (
+            (stats["partial"], "partial"),
             (stats["failed"], "failed"),
-            (left, "left"),
+            (total_files - stats["completed"], "left"),
         ):
-            line += f", {number:,} {what}" if number else ""
+            line += f", {count:,} {name}" if count else ""
         self.say(f"{line}; {stats['seconds']:.1f} s")
         for gpu, one in stats["gpu_stats"].items():
             self.say(
-                f"{_worker(gpu)}: {one['processed']:,} files in {one['time']:.1f} s, "
+                f"{self.worker_name(gpu)}: {one['processed']:,} files in {one['time']:.1f} s, "
                 f"{one['failures']:,} failed"
             )
         if stats["total_duration"]:
@@ -177,8 +185,15 @@ class LoadBalancer:
             self.say(f"real-time factor {rtf:.3f}, speedup {speedup:.2f}")
 
     def say(self, text: str) -> None:
-        """Print a line."""
-        (self._stream or sys.stderr).write(f"[virnucpro] {shown(text)}\n")
+        """Print a line; drop it if that is impossible."""
+        say(text, self._stream)
+
+    def worker_name(self, gpu_id: int | None) -> str:
+        """Return a worker's name for people, such as ``worker 0 (cpu)``."""
+        if gpu_id is None:
+            return "no worker"
+        device = self._devices.get(gpu_id)
+        return f"worker {gpu_id} ({device})" if device else f"worker {gpu_id}"
 
     def _processing(self) -> float:
         return sum(one.seconds or 0.0 for one in self.results)
@@ -190,5 +205,36 @@ class LoadBalancer:
         )
 
 
-def _worker(gpu_id: int | None) -> str:
-    return "no worker" if gpu_id is None else f"worker {gpu_id}"
+@dataclass(slots=True)
+class ResultPrinter:
+    """Print results, unless there is a live table; if quiet, failures only."""
+
+    balancer: LoadBalancer
+    status: Callable[[], Mapping[int, Mapping[str, Any]]]
+    quiet: bool
+    table: bool
+    next_wait: float = _FIRST_WAIT_S
+
+    def print(self, item: FileResult | WorkerTrouble) -> None:
+        """Print a result or a failure of a worker."""
+        self.next_wait = _FIRST_WAIT_S
+        succeeded = isinstance(item, FileResult) and item.complete
+        if not self.table and not (self.quiet and succeeded):
+            self.balancer.print_progress(item)
+
+    def print_activity(self, seconds: float) -> None:
+        """Print what the workers do, after silences that double."""
+        if seconds < self.next_wait or self.quiet or self.table:
+            return
+        self.next_wait = 2 * seconds
+        activities = [
+            f"{self.balancer.worker_name(worker)}: {_activity(one)}"
+            for worker, one in self.status().items()
+            if one["status"] not in {"finished", "error"}
+        ]
+        self.balancer.say(f"no result for {seconds:.0f} s; {', '.join(activities)}")
+
+
+def _activity(worker: Mapping[str, Any]) -> str:
+    task = worker["current_task"]
+    return str(worker["status"]) if task is None else f"processing {Path(task).name}"

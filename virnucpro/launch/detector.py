@@ -1,7 +1,8 @@
-"""Which GPUs there are for a launch."""
+"""Detection of the GPUs that a launch can use."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from virnucpro.errors import DeviceError, UsageError
@@ -12,17 +13,17 @@ __all__ = ["GPUDetector"]
 
 
 class GPUDetector:
-    """Asks the driver, never CUDA: a process that has asked CUDA has a context on every GPU.
+    """Detect GPUs through the driver: CUDA itself would take memory on every GPU.
 
-    GPUs are numbered as CUDA would in this process: an inherited CUDA_VISIBLE_DEVICES is respected,
-    and the instances of a partitioned GPU count in its place.
+    GPUs are numbered as CUDA numbers them in this process. An inherited CUDA_VISIBLE_DEVICES is
+    respected. The instances of a partitioned (MIG) GPU count instead of the GPU.
 
     Parameters
     ----------
     environ
         The environment; the process's own by default.
     gpus, describe
-        Answer for the driver; `virnucpro.runtime.devices.list_gpus` and
+        Replacements of the driver; `virnucpro.runtime.devices.list_gpus` and
         `virnucpro.runtime.gpu_facts.gpu_facts` by default.
     """
 
@@ -37,60 +38,54 @@ class GPUDetector:
         self._describe = describe
 
     def get_available_gpus(self) -> list[int]:
-        """List the numbers of the GPUs that this process may use; none where there is no driver.
+        """Return the numbers of the GPUs that this process can use; empty without a driver.
 
         Raises
         ------
         DeviceError
-            When the driver is there but fails.
+            If the driver fails.
         """
         return list(range(len(self._visible())))
 
     def is_cuda_available(self) -> bool:
-        """Say whether there is a GPU to use.
-
-        Raises
-        ------
-        DeviceError
-            When the driver is there but fails.
-        """
+        """Return whether there is a GPU to use; raise DeviceError if the driver fails."""
         return bool(self._visible())
 
     def parse_gpu_list(self, spec: str) -> list[int]:
-        """Read ``auto`` (all there are, maybe none) or ``0,1,2``.
+        """Parse ``auto`` (all GPUs, maybe none) or ``0,1,2``.
 
         Raises
         ------
         UsageError
-            When it is neither, or names a GPU twice.
+            If it is neither, or names a GPU twice.
         """
         if spec.strip() == "auto":
             return self.get_available_gpus()
         pieces = [piece.strip() for piece in spec.split(",")]
         if not all(piece.isdecimal() for piece in pieces):
-            raise UsageError(f"{spec!r} is no list of GPUs: write auto, or numbers such as 0,1,2.")
+            raise UsageError(f"{spec!r} is not a list of GPUs: give auto, or numbers as in 0,1,2.")
         gpu_ids = [int(piece) for piece in pieces]
         if len(set(gpu_ids)) < len(gpu_ids):
             raise UsageError(f"{spec!r} names a GPU twice: name each once.")
         return gpu_ids
 
     def validate_gpus(self, gpu_ids: Sequence[int]) -> tuple[bool, str]:
-        """Say whether all of these GPUs can be used, and why not."""
+        """Return whether all of these GPUs can be used, and an error message if not."""
         if not gpu_ids:
-            return False, "no GPU is named: name one, or use the CPU (cpu:N)."
+            return False, "the list of GPUs is empty: name one, or use CPUs (cpu:N)."
         if len(set(gpu_ids)) < len(gpu_ids):
             return False, f"a GPU is named twice in {list(gpu_ids)}: name each once."
         try:
-            there = self.get_available_gpus()
+            available = self.get_available_gpus()
         except DeviceError as error:
             return False, str(error)
-        lacking = [gpu_id for gpu_id in gpu_ids if gpu_id not in there]
-        if lacking:
-            return False, f"there is no GPU {lacking[0]}: those that can be used are {there}."
+        missing = [gpu_id for gpu_id in gpu_ids if gpu_id not in available]
+        if missing:
+            return False, f"there is no GPU {missing[0]}: available GPUs: {available}."
         return True, ""
 
     def get_gpu_info(self, gpu_id: int) -> dict[str, Any]:
-        """Say what the driver knows of a GPU.
+        """Return the driver's data of a GPU.
 
         Returns
         -------
@@ -100,20 +95,12 @@ class GPUDetector:
         Raises
         ------
         DeviceError
-            When there is no such GPU, or the driver does not answer for it.
+            If there is no such GPU, or the driver fails.
         """
         ok, error = self.validate_gpus([gpu_id])
         if not ok:
             raise DeviceError(error)
-        facts = self._describe(list(self._visible().values())[gpu_id])
-        return {
-            "id": gpu_id,
-            "name": facts.name,
-            "uuid": facts.uuid,
-            "total_memory": facts.total_memory,
-            "free_memory": facts.free_memory,
-            "mig": facts.mig,
-        }
+        return {"id": gpu_id, **asdict(self._describe(list(self._visible().values())[gpu_id]))}
 
     def _visible(self) -> dict[str, str]:
         return visible_gpus(self._environ, self._gpus)

@@ -1,4 +1,4 @@
-"""How far a launch is, read from its folder by anybody."""
+"""State of a launch, read from its output folder."""
 
 import json
 from collections import Counter
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virnucpro.console import printable
 from virnucpro.errors import UsageError
-from virnucpro.launch.results import FileStatus, shown
-from virnucpro.launch.summary import JSON_NAME, LOCK_NAME
-from virnucpro.runtime.folder_lock import is_held
+from virnucpro.folder_lock import is_held
+from virnucpro.launch.results import FileStatus
+from virnucpro.launch.table import JSON_NAME, LOCK_NAME
 
 __all__ = ["LaunchProgress", "is_launch", "read_launch"]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """How a launch stands.
+    """State of a launch.
 
     Attributes
     ----------
     state
-        ``running``; ``complete`` where all files are done; ``incomplete``; ``stopped`` before its
-        end.
+        ``running``; ``complete``: all files done; ``incomplete``; ``stopped`` before its end.
     files
-        How many have each status.
+        Number of files by status.
     failures
-        Names of files and what became of them, a line each.
+        Name, status and error of each file that failed or is partial.
     """
 
     state: str
@@ -34,7 +34,7 @@ class LaunchProgress:
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give it as plain data."""
+        """Return the state as plain data."""
         return {
             "command": "launch",
             "state": self.state,
@@ -44,28 +44,28 @@ class LaunchProgress:
         }
 
     def as_text(self) -> str:
-        """Give it to a person."""
+        """Return the state as lines for people."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
-        return "\n".join(map(shown, (*lines, *self.failures)))
+        return "\n".join(map(printable, (*lines, *self.failures)))
 
 
 def is_launch(folder: Path) -> bool:
-    """Say whether a launch has written its table here."""
+    """Return whether the folder holds the table of a launch."""
     return (folder / JSON_NAME).is_file()
 
 
 def read_launch(folder: Path) -> LaunchProgress:
-    """Read how far the launch of a folder is.
+    """Read the state of a launch.
 
     Raises
     ------
     UsageError
-        When its table is damaged.
+        If its table is damaged.
     OSError
-        When it cannot be read.
+        If its table cannot be read.
     """
-    # In this order: a launch that ends in between has written its end before it lets go.
+    # In this order: a launch that ends in between writes its exit code before it drops the lock.
     running = is_held(folder / LOCK_NAME)
     text = (folder / JSON_NAME).read_text("utf-8")
     try:
@@ -74,13 +74,13 @@ def read_launch(folder: Path) -> LaunchProgress:
         exit_code = content["exit_code"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{folder / JSON_NAME} is damaged ({error}): repeat the launch, which writes it anew."
+            f"{folder / JSON_NAME} is damaged ({error}): rerun the launch to rewrite it."
         ) from error
     ended = "stopped" if exit_code is None else "complete" if exit_code == 0 else "incomplete"
-    counted = Counter(status for _, status, _ in files)
+    counts = Counter(status for _, status, _ in files)
     return LaunchProgress(
         "running" if running else ended,
-        {status.value: counted[status] for status in FileStatus if counted[status]},
+        {status.value: counts[status] for status in FileStatus if counts[status]},
         tuple(
             f"{file}: {status}: {error}"
             for file, status, error in files

@@ -1,4 +1,4 @@
-"""Records in memory, over the devices."""
+"""Records in memory, processed by workers on several devices."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +18,16 @@ Record = TypeVar("Record")
 def distribute_to_gpus(
     records: Sequence[Record], n_gpus: int
 ) -> list[tuple[Sequence[Record], int, int]]:
-    """Cut records into runs of neighbours, one a GPU, each of ``ceil(len(records) / n_gpus)``.
+    """Cut records into contiguous parts of ``ceil(len(records) / n_gpus)``, one for each GPU.
 
     Returns
     -------
-    ``(records, gpu_id, position)`` for each GPU that has any; the position is that of its bar.
+    ``(records, gpu_id, position)`` for each GPU that has records; the position is that of its bar.
 
     Raises
     ------
     ValueError
-        When `n_gpus` is below 1.
+        If `n_gpus` is below 1.
     """
     parts = contiguous(records, n_gpus)
     return [(part, gpu, gpu) for gpu, part in enumerate(parts) if part]
@@ -45,100 +45,96 @@ def process_records(
     keywords: Mapping[str, Any] | None = None,
     **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
 ) -> list[dict[str, Any]]:
-    """Have records processed in batches; who is free takes the next. None is ever dropped.
+    """Process records in batches; idle workers take the next batch. No record is dropped.
 
     Parameters
     ----------
     records
-        Dicts, or what the worker understands; all are held in memory.
+        Dicts, or other objects that the worker accepts; all are held in memory.
     worker
-        Its ``process`` takes a list of up to `batch_size` records and returns a list of as many
-        dicts. A class, or what `load_worker` takes.
+        A class, or a name as for `load_worker`. Its ``process`` takes a list of up to
+        `batch_size` records and returns a list of as many dicts.
     n_gpus
-        How many workers.
+        Number of workers.
     devices
-        What they see; the first GPUs by default, CPUs where there is none.
+        Their devices; by default the first GPUs, without a GPU CPUs.
     max_attempts, batch_timeout
-        How often a batch may be begun whose workers die, and how many seconds it may take.
+        Maximum attempts of a batch whose workers die; maximum seconds of a batch.
     **setup_kwargs
-        For the worker's ``setup``.
+        Keywords of the worker's ``setup``.
     keywords
-        More of them, whatever they are called.
+        Further ones, which may have any name.
 
     Returns
     -------
-    What the worker made of each, in their order; of a batch that failed, or that no worker was left
-    for, the records themselves, with the reason in ``_error``. A record that is no mapping stands
-    under ``_record`` then.
+    The results in the order of the records. For a batch without a result, the records themselves
+    with the reason under ``_error``; a record that is not a mapping is under ``_record``.
 
     Raises
     ------
     ValueError
-        When `n_gpus` or `batch_size` is below 1.
+        If `n_gpus` or `batch_size` is below 1.
     DeviceError
-        When there are fewer devices than workers.
+        If there are fewer devices than workers.
     """
     if n_gpus < 1 or batch_size < 1:
         raise ValueError("n_gpus and batch_size must be at least 1.")
-    batches = _Batches(list(records), batch_size)
-    if not batches.tasks:
+    listed = list(records)
+    batches = [listed[at : at + batch_size] for at in range(0, len(listed), batch_size)]
+    if not batches:
         return []
     dispatcher = Dispatcher(
-        load_worker(worker) if isinstance(worker, str) else worker,
+        load_worker(worker),
         range(n_gpus),
         devices=_devices(n_gpus, devices),
         max_attempts=max_attempts,
     )
+    results: dict[int, list[dict[str, Any]]] = {}
+
+    def succeed(batch: int, returned: object, _worker: int) -> None:
+        results[batch] = _checked(batches[batch], returned)
+
+    def fail(batch: int, reason: str) -> None:
+        results[batch] = _failed(batches[batch], reason)
+
+    reason = "no worker answered"
     try:
         dispatcher.run(
-            batches.tasks,
-            batches.take,
-            on_error=lambda batch, text, _: batches.fail(batch, reason_of(text)),
-            on_timeout=lambda batch, limit, _: batches.fail(batch, f"took longer than {limit:g} s"),
+            batches,
+            succeed,
+            on_error=lambda batch, text, _: fail(batch, reason_of(text)),
+            on_timeout=lambda batch, limit, _: fail(batch, f"exceeded the limit of {limit:g} s"),
             task_timeout=batch_timeout,
             keywords=setup_kwargs | dict(keywords or {}),
         )
-    except RuntimeError as error:  # no worker is left: the records must not be lost with them
-        return batches.answered(str(error))
-    return batches.answered("no worker has answered")
+    except RuntimeError as error:  # all workers failed: the records are returned
+        reason = str(error)
+    return [
+        record
+        for number, batch in enumerate(batches)
+        for record in results.get(number) or _failed(batch, reason)
+    ]
 
 
-class _Batches:
-    """Records in runs of `size`, and what became of them."""
+def _checked(batch: Sequence[Any], returned: object) -> list[dict[str, Any]]:
+    if (
+        isinstance(returned, list | tuple)
+        and len(returned) == len(batch)
+        and all(isinstance(one, Mapping) for one in returned)
+    ):
+        return [dict(one) for one in returned]
+    return _failed(batch, f"the worker must return a list of {len(batch)} dicts, one per record")
 
-    def __init__(self, records: Sequence[Any], size: int) -> None:
-        self.tasks = [list(records[at : at + size]) for at in range(0, len(records), size)]
-        self._answers: dict[int, list[dict[str, Any]]] = {}
 
-    def take(self, batch: int, made: object, _worker: int) -> None:
-        """Take what a worker made of a batch."""
-        size = len(self.tasks[batch])
-        if (
-            isinstance(made, list | tuple)
-            and len(made) == size
-            and all(isinstance(one, Mapping) for one in made)
-        ):
-            self._answers[batch] = [dict(one) for one in made]
-        else:
-            self.fail(batch, f"the worker must return a list of {size} dicts, one a record")
-
-    def fail(self, batch: int, why: str) -> None:
-        """Give a batch back as it is, with the reason."""
-        self._answers[batch] = [
-            {**(record if isinstance(record, Mapping) else {"_record": record}), "_error": why}
-            for record in self.tasks[batch]
-        ]
-
-    def answered(self, otherwise: str) -> list[dict[str, Any]]:
-        """Give all records in order, `otherwise` being why some have no answer."""
-        for batch in range(len(self.tasks)):
-            if batch not in self._answers:
-                self.fail(batch, otherwise)
-        return [record for batch in sorted(self._answers) for record in self._answers[batch]]
+def _failed(batch: Sequence[Any], reason: str) -> list[dict[str, Any]]:
+    return [
+        {**(record if isinstance(record, Mapping) else {"_record": record}), "_error": reason}
+        for record in batch
+    ]
 
 
 def _devices(n_gpus: int, devices: str | Sequence[int | str | Device] | None) -> Sequence[Device]:
-    """Give each worker its own."""
+    """Return a device for each worker."""
     if devices is None:
         return devices_of_ranks(n_gpus, list(visible_gpus(os.environ)) or ["cpu"] * n_gpus, {})
     if isinstance(devices, str):

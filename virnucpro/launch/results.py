@@ -1,62 +1,72 @@
-"""What a launch hears of each file, and of its workers: plain data."""
+"""Results of files and events of workers in a launch, as plain data."""
 
+import math
+import numbers
 import queue
 import re
+from collections import Counter
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "MAX_DEPTH",
     "FileResult",
     "FileStatus",
     "ResultQueue",
     "RunOver",
     "WorkerTrouble",
+    "plain_result",
     "reason_of",
-    "shown",
 ]
+
+MAX_DEPTH = 32
+"""Maximum nesting of a worker's result."""
+
+_QUALIFIED_CLASS = re.compile(r"(?:[\w.]+\.)?(\w+): ")
 
 
 class FileStatus(StrEnum):
-    """What became of a file."""
+    """State of a file after a launch."""
 
     DONE = "done"
     SKIPPED = "skipped"
-    """It had been done before."""
+    """An earlier launch did it."""
     PARTIAL = "partial"
-    """Its worker says that something is missing in what it made."""
+    """Its worker returned an incomplete result."""
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     LEFT = "left"
-    """Nobody has begun it, or nobody could end it: the launch was over before."""
+    """The launch ended before the file was started or finished."""
 
     @property
     def answered(self) -> bool:
-        """Whether something was made of the file."""
+        """Whether the file has a result."""
         return self in {FileStatus.DONE, FileStatus.SKIPPED, FileStatus.PARTIAL}
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What became of one file.
+    """Result of one file.
 
     Attributes
     ----------
     file
-        The path, as the worker got it.
+        The path that the worker was given.
     gpu_id
-        Who did it; None where nobody did.
+        Number of the worker; None if no worker processed the file.
     seconds
-        That the last attempt took in its worker, None where nobody knows.
+        Duration of the last attempt; None if unknown.
     attempts
-        How often it was begun, as far as workers died of it or it was answered.
+        Number of attempts that ended in an answer or in the death of their worker.
     result
-        What the worker returned.
+        Values that the worker returned.
     error
-        Why there is no result, in a line.
+        Reason of a failure, in one line.
     details
-        The whole traceback behind `error`.
+        Traceback of a failure.
     """
 
     file: str
@@ -70,13 +80,13 @@ class FileResult:
 
     @property
     def complete(self) -> bool:
-        """Whether the file is done, now or before."""
+        """Whether the file is done, by this launch or an earlier one."""
         return self.status in {FileStatus.DONE, FileStatus.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrouble:
-    """A worker that could not be set up or put away, or died; others go on."""
+    """Failure of a worker outside of a file, or a retry of a file."""
 
     gpu_id: int | None
     error: str
@@ -84,32 +94,64 @@ class WorkerTrouble:
 
 @dataclass(frozen=True, slots=True)
 class RunOver:
-    """There will be no more results. `error` says why before all files were answered."""
+    """Last item of a queue of results; `error` is the reason of an early end."""
 
     error: BaseException | None = None
 
 
-def shown(text: str) -> str:
-    """Give a text for a terminal: what is no letter there, such as a colour code, is spelt out."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
-
-
 ResultQueue = queue.SimpleQueue[FileResult | WorkerTrouble | RunOver]
-
-_NAMED = re.compile(r"(?:[\w.]+\.)?(\w+): ")
 
 
 def reason_of(traceback: str) -> str:
-    """Give what a traceback says, without the way there: the error's class, its text and its notes.
+    """Return a traceback's last error in one line: class, message and notes.
 
-    Of a worker's death, how it ended comes first.
+    The exit of a worker, if it is in the first line, stays in front.
     """
     lines = [line for line in traceback.strip().splitlines() if line.strip()]
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
     if not frames:
         return "; ".join(line.strip() for line in lines)
-    said = "; ".join(line.strip() for line in lines[frames[-1] + 1 :])
-    reason = _NAMED.sub(r"\1: ", said, count=1)
+    error = "; ".join(line.strip() for line in lines[frames[-1] + 1 :])
+    reason = _QUALIFIED_CLASS.sub(r"\1: ", error, count=1)
     return f"{lines[0]} {reason}" if lines[0].startswith("worker ") else reason
+
+
+def plain_result(data: object) -> dict[str, Any]:
+    """Return a worker's result as a dict of JSON types.
+
+    Numbers of other types become Python's own, numbers that are not finite their names, other
+    objects their text. A result that is not a mapping gets the key ``result``.
+
+    Raises
+    ------
+    ValueError
+        If a key is neither text nor a number, two keys have the same text, or the nesting exceeds
+        `MAX_DEPTH`.
+    Exception
+        From an object's own ``__str__`` or iteration.
+    """
+    return _plain_mapping(data if isinstance(data, Mapping) else {"result": data}, MAX_DEPTH)
+
+
+def _plain(value: object, depth: int) -> object:
+    if isinstance(value, Mapping | list | tuple | AbstractSet):
+        if depth == 0:
+            raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object contains itself")
+        if isinstance(value, Mapping):
+            return _plain_mapping(value, depth - 1)
+        return [_plain(one, depth - 1) for one in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real) and math.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def _plain_mapping(mapping: Mapping[Any, object], depth: int) -> dict[str, Any]:
+    keys = Counter(map(str, mapping))
+    for key in mapping:
+        if not isinstance(key, str | numbers.Real) or keys[str(key)] > 1:
+            raise ValueError(f"the key {key!r} is neither text nor a number, or not unique")
+    return {str(key): _plain(value, depth) for key, value in mapping.items()}

@@ -1,52 +1,52 @@
-"""The workers of a launch: one process a device, fed by a dispatcher in a thread."""
+"""The workers of a launch: one process per device, fed by a dispatcher in a thread."""
 
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from virnucpro.console import printable
 from virnucpro.dispatch import BaseWorker, Dispatcher
 from virnucpro.dispatch.dispatcher import SETUP_S, worker_ids
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError
 from virnucpro.launch.allocator import TaskQueue
-from virnucpro.launch.plain import plain_result
 from virnucpro.launch.results import (
     FileResult,
     FileStatus,
     ResultQueue,
     RunOver,
     WorkerTrouble,
+    plain_result,
     reason_of,
-    shown,
 )
 from virnucpro.runtime.devices import Device
 
 __all__ = ["ProcessSpawner"]
 
-_AGAIN_S = 0.05
+_TERMINATE_INTERVAL_S = 0.05
 
 
 class ProcessSpawner:
-    """Starts workers on files, and ends them. The caller's thread stays free.
+    """Start workers, give them files, end them; the caller's thread is not blocked.
 
-    No worker outlives the program. A worker that dies is replaced, and its file begun again.
+    Workers end with the program. A worker that dies is replaced, and its file is retried.
 
     Parameters
     ----------
     max_attempts
-        How often a file may be begun whose workers die.
+        Maximum attempts of a file whose workers die.
     file_timeout
-        Seconds that a file may take, or None.
+        Maximum seconds of a file, or None.
     setup_timeout, cleanup_timeout
-        Seconds that a worker may take to set up and to put away, or None.
+        Maximum seconds of a worker's ``setup`` and ``cleanup``, or None.
     progress_timeout
-        Seconds that a worker may go on with a file without progress; None for what its class says.
+        Maximum seconds of a worker without progress within a file; None for the limit of its class.
     environment
-        Variables to set in the workers.
+        Environment variables of the workers.
     log_folder
-        Takes what the workers print; None throws it away.
+        Folder for the workers' output; None discards it.
     show_ui
         Whether to show a table on the terminal; needs the extra ``ui``.
     """
@@ -70,12 +70,16 @@ class ProcessSpawner:
             "progress_timeout": progress_timeout,
             "environment": environment,
             "log_folder": log_folder,
+            "one_at_a_time": True,
         }
         self._file_timeout = file_timeout
         self._show_ui = show_ui
         self._dispatcher: Dispatcher | None = None
         self._thread: threading.Thread | None = None
         self._files: list[str] = []
+        self._gpus: dict[int, int] = {}
+        self._retries: dict[int, int] = {}
+        self._results = ResultQueue()
 
     def spawn_workers(
         self,
@@ -89,64 +93,64 @@ class ProcessSpawner:
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> None:
-        """Start a worker for each GPU, and return at once.
+        """Start a worker for each GPU and return at once.
 
         Parameters
         ----------
         gpu_ids
-            What each worker is told that it is.
+            Numbers of the workers, passed to their ``setup``.
         task_queue
-            Files, then None. A worker takes one when it has done the last one.
+            Files, then None. A worker takes a file when it has finished the last one.
         result_queue
-            Gets a `FileResult` for each file that was begun, a `WorkerTrouble` for each worker that
-            fails, and a `RunOver` at the very end.
+            Receives a `FileResult` for each file, a `WorkerTrouble` for each failure of a worker,
+            and a `RunOver` at the end.
         devices
-            What each worker sees; the GPUs of these numbers by default.
+            The device of each worker; by default the GPUs of these numbers.
         total_files
-            How many files there are, for those who look.
+            Number of files, shown on the terminal.
         **setup_kwargs
-            For the worker's ``setup``.
+            Keywords of the worker's ``setup``.
         keywords
-            More of them, whatever they are called.
+            Further ones, which may have any name.
 
         Raises
         ------
         UsageError
-            When workers are at work already.
+            If workers of this spawner are running.
         TypeError, ValueError, DeviceError
-            As `Dispatcher` raises them.
+            As from `Dispatcher`.
         """
         if self._thread is not None and self._thread.is_alive():
-            raise UsageError("workers are at work already: wait for them, or use another spawner.")
-        self._files = []
-        dispatcher, runner = self._dispatch(worker, gpu_ids, devices or list(gpu_ids))
-        listener = _Listener(dispatcher, self._files, gpu_ids, result_queue)
-
-        self._dispatcher = dispatcher
-        # Daemonic: a program that ends without waiting ends, and takes the workers along.
+            raise UsageError("workers are running: wait for them, or use another spawner.")
+        self._files, self._retries = [], {}
+        self._gpus = dict(zip(worker_ids(gpu_ids), gpu_ids, strict=True))
+        self._results = result_queue
+        self._dispatcher, run = self._dispatch(worker, gpu_ids, devices or list(gpu_ids))
+        options = {
+            "task_timeout": self._file_timeout,
+            "total_tasks": total_files,
+            "keywords": setup_kwargs | dict(keywords or {}),
+        }
+        # A daemon thread: a program that exits early does not wait for it.
         self._thread = threading.Thread(
-            target=self._work,
-            args=(runner, task_queue, listener, total_files, setup_kwargs | dict(keywords or {})),
-            name="virnucpro-launch",
-            daemon=True,
+            target=self._run, args=(run, self._tasks(task_queue), options), daemon=True
         )
         self._thread.start()
 
     def wait_for_completion(self, timeout: float | None = None) -> bool:
-        """Wait until all workers have ended, or for `timeout` seconds; say whether they have."""
+        """Wait up to `timeout` seconds for the end of all workers; return whether they ended."""
         if self._thread is None:
             return True
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def terminate_all(self) -> None:
-        """End all workers, at last by force. None lives on return."""
-        while self._dispatcher is not None and not self.wait_for_completion(_AGAIN_S):
-            # Again and again: the thread may not have come to where it can be broken off.
-            self._dispatcher.terminate()
+        """End all workers, by SIGKILL if necessary, and wait for them."""
+        while self._dispatcher is not None and not self.wait_for_completion(_TERMINATE_INTERVAL_S):
+            self._dispatcher.terminate()  # repeated: has no effect before the thread's run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Say for each worker what it does: status, current_task (a file), completed, failed."""
+        """Return for each worker: status, current_task (a file), completed, failed, ..."""
         if self._dispatcher is None:
             return {}
         workers: dict[int, dict[str, Any]] = self._dispatcher.get_stats()["workers"]
@@ -154,28 +158,6 @@ class ProcessSpawner:
             task = one["current_task"]
             one["current_task"] = None if task is None else self._files[task]
         return workers
-
-    def _work(
-        self,
-        runner: Any,  # noqa: ANN401 - a dispatcher, with or without a table around it
-        task_queue: TaskQueue,
-        listener: "_Listener",
-        total_files: int | None,
-        keywords: Mapping[str, Any],
-    ) -> None:
-        """Run the dispatcher to its end, in the thread."""
-        error: BaseException | None = None
-        try:
-            runner.run(
-                self._tasks(task_queue),
-                **listener.callbacks,
-                task_timeout=self._file_timeout,
-                total_tasks=total_files,
-                keywords=keywords,
-            )
-        except BaseException as raised:  # noqa: BLE001 - told to whoever waits for results
-            error = raised
-        listener.over(error)
 
     def _tasks(self, task_queue: TaskQueue) -> Iterator[str]:
         for file in iter(task_queue.get, None):
@@ -187,108 +169,97 @@ class ProcessSpawner:
         worker: type[BaseWorker],
         gpu_ids: Sequence[int],
         devices: Sequence[int | str | Device],
-    ) -> tuple[Dispatcher, Any]:
-        """Make the dispatcher, and what runs it: itself, or a table around it."""
-        options = self._options | {"devices": devices, "one_at_a_time": True}
+    ) -> tuple[Dispatcher, Callable[..., object]]:
+        """Return the dispatcher and the function that runs it, with or without a table."""
+        options = self._options | {"devices": devices}
         if not self._show_ui:
             quiet = self._options["log_folder"] is None
             dispatcher = Dispatcher(worker, gpu_ids, len(gpu_ids), quiet, **options)
-            return dispatcher, dispatcher
+            return dispatcher, dispatcher.run
         from virnucpro.dispatch.ui import RichDispatcher  # noqa: PLC0415 - an extra
 
         table = RichDispatcher(
             worker,
             gpu_ids,
             len(gpu_ids),
-            describe=lambda task: shown(Path(self._files[task]).name),
+            describe=lambda task: printable(Path(self._files[task]).name),
             **options,
         )
-        return table.dispatcher, table
+        return table.dispatcher, table.run
 
-
-class _Listener:
-    """Puts what a dispatcher tells into the queue of results."""
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        files: Sequence[str],
-        gpu_ids: Sequence[int],
-        results: ResultQueue,
+    def _run(
+        self, run: Callable[..., object], tasks: Iterator[str], options: Mapping[str, Any]
     ) -> None:
-        self._dispatcher = dispatcher
-        self._files = files
-        self._results = results
-        self._gpus = dict(zip(worker_ids(gpu_ids), gpu_ids, strict=True))
-        self._retries: dict[int, int] = {}
-
-    def over(self, error: BaseException | None) -> None:
-        """Tell that there will be nothing more."""
+        error: BaseException | None = None
+        try:
+            run(
+                tasks,
+                self._on_success,
+                on_error=self._on_error,
+                on_timeout=self._on_timeout,
+                on_setup_fail=self._on_setup_fail,
+                on_retry=self._on_retry,
+                on_fault=self._on_fault,
+                **options,
+            )
+        except BaseException as raised:  # noqa: BLE001 - passed on through the queue
+            error = raised
         self._results.put(RunOver(error))
 
-    @property
-    def callbacks(self) -> dict[str, Any]:
-        """Give what `Dispatcher.run` calls."""
-        return {
-            "on_success": self._succeeded,
-            "on_error": self._failed,
-            "on_timeout": self._timed_out,
-            "on_setup_fail": lambda gpu, error: self._trouble(gpu, "set-up failed", error),
-            "on_retry": self._retried,
-            "on_fault": self._fault,
-        }
-
-    def _succeeded(self, task: int, data: object, worker: int) -> None:
+    def _on_success(self, task: int, data: object, worker: int) -> None:
         try:
             result = plain_result(data)
-        except Exception as error:  # noqa: BLE001 - the worker's own objects may raise anything
-            why = f"what the worker returned cannot be written down: {error}."
-            self._answer(task, worker, FileStatus.FAILED, error=why, details=traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - raised by methods of the worker's objects
+            reason = f"the worker's result cannot be saved as JSON: {error}."
+            details = traceback.format_exc()
+            self._put(task, worker, FileStatus.FAILED, error=reason, details=details)
             return
         complete, skipped = result.pop("complete", True), result.pop("skipped", False)
         status = FileStatus.SKIPPED if skipped else FileStatus.DONE
-        if not complete:
-            status = FileStatus.PARTIAL
-        self._answer(task, worker, status, result=result)
+        self._put(task, worker, status if complete else FileStatus.PARTIAL, result=result)
 
-    def _failed(self, task: int, text: str, worker: int) -> None:
+    def _on_error(self, task: int, text: str, worker: int) -> None:
         status = FileStatus.LEFT if worker < 0 else FileStatus.FAILED
-        self._answer(task, worker, status, error=reason_of(text), details=text)
+        self._put(task, worker, status, error=reason_of(text), details=text)
 
-    def _timed_out(self, task: int, timeout: float, worker: int) -> None:
-        error = f"took longer than {timeout:g} s."
-        self._answer(task, worker, FileStatus.TIMED_OUT, error=error)
+    def _on_timeout(self, task: int, timeout: float, worker: int) -> None:
+        error = f"exceeded the limit of {timeout:g} s."
+        self._put(task, worker, FileStatus.TIMED_OUT, error=error)
 
-    def _answer(self, task: int, worker: int, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
-        begun = status is not FileStatus.LEFT
+    def _on_setup_fail(self, gpu_id: int, error: str) -> None:
+        self._trouble(gpu_id, f"setup failed: {reason_of(error)}")
+
+    def _on_retry(self, task: int, attempt: int, error: str, worker: int) -> None:
+        self._retries[task] = attempt
+        name = Path(self._files[task]).name
+        self._trouble(self._gpus.get(worker), f"{name} is retried: {reason_of(error)}")
+
+    def _on_fault(self, fault: WorkerDied | CleanupFailed) -> None:
+        # A death within a task is reported with the task's retry or failure.
+        if isinstance(fault, CleanupFailed):
+            self._trouble(fault.gpu_id, f"cleanup failed: {reason_of(fault.error)}")
+        elif fault.task_id is None:
+            gpu_id = self._gpus.get(fault.worker_id)
+            self._trouble(gpu_id, f"died while idle: {reason_of(fault.how)}")
+
+    def _put(self, task: int, worker: int, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
+        started = status is not FileStatus.LEFT
         self._results.put(
             FileResult(
                 self._files[task],
                 status,
                 gpu_id=self._gpus.get(worker),
-                seconds=self._seconds(worker) if begun else None,
-                attempts=begun + self._retries.pop(task, 0),
+                seconds=self._seconds(worker) if started else None,
+                attempts=started + self._retries.pop(task, 0),
                 **content,
             )
         )
 
     def _seconds(self, worker: int) -> float | None:
-        """Say how long the worker's last task took, unless it died of it."""
-        stats = self._dispatcher.get_stats()["workers"].get(worker, {})
+        """Return the duration of the worker's last task; None if it died in it."""
+        stats = self.get_process_status().get(worker, {})
         seconds: float | None = stats.get("last_duration")
         return None if stats.get("status") == "restarting" else seconds
 
-    def _retried(self, task: int, attempt: int, error: str, worker: int) -> None:
-        self._retries[task] = attempt
-        again = f"{Path(self._files[task]).name} is begun again: {reason_of(error)}"
-        self._results.put(WorkerTrouble(self._gpus.get(worker), again))
-
-    def _fault(self, fault: WorkerDied | CleanupFailed) -> None:
-        # A death in a task is told by the task's retry or answer.
-        if isinstance(fault, CleanupFailed):
-            self._trouble(fault.gpu_id, "clean-up failed", fault.error)
-        elif fault.task_id is None:
-            self._trouble(self._gpus.get(fault.worker_id), "died while idle", fault.how)
-
-    def _trouble(self, gpu_id: int | None, what: str, error: str) -> None:
-        self._results.put(WorkerTrouble(gpu_id, f"{what}: {reason_of(error)}"))
+    def _trouble(self, gpu_id: int | None, text: str) -> None:
+        self._results.put(WorkerTrouble(gpu_id, text))

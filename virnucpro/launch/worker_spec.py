@@ -1,4 +1,4 @@
-"""From ``package.module:Class`` to a worker, and what a worker is told."""
+"""Worker classes of a launch: by name, with hooks for keywords and memory."""
 
 import importlib
 import inspect
@@ -9,48 +9,81 @@ from typing import Any
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.worker_file import import_file
 from virnucpro.errors import UsageError
+from virnucpro.runtime.devices import Kind
 
-__all__ = ["accepted", "load_worker"]
+__all__ = ["DEFAULT_WORKER", "FileWorker", "accepted", "load_worker"]
 
+DEFAULT_WORKER = "virnucpro.predict"
+"""Default worker of a launch: does the same as ``virnucpro predict``."""
+
+_MODULES = {DEFAULT_WORKER: "virnucpro.predict_worker"}
 _DEFAULT_CLASS = "Worker"
 
+_MEMORY_BYTES = 1 << 29
+"""Assumed memory of a worker that does not report it: torch and a small model."""
 
-def load_worker(spec: str) -> type[BaseWorker]:
-    """Import a worker class.
+
+class FileWorker(BaseWorker):
+    """Worker with hooks that a launch calls once in its own process, before workers start."""
+
+    @classmethod
+    def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
+        """Return the keywords of `setup` for all workers: work that is done once goes here."""
+        return dict(keywords)
+
+    @classmethod
+    def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:  # noqa: ARG003 - for subclasses
+        """Return the memory of one CPU worker in bytes, for the keywords that `prepare` returned.
+
+        A launch on ``auto`` starts no more workers than fit into half of the memory.
+        """
+        return _MEMORY_BYTES
+
+
+def load_worker(worker: str | type[BaseWorker]) -> type[BaseWorker]:
+    """Return a worker class.
 
     Parameters
     ----------
-    spec
-        ``package.module:Class``, or ``path/to/file.py:Class``. ``Worker`` where no class is named.
+    worker
+        A class, ``package.module:Class`` or ``path/to/file.py:Class``; the default class name is
+        ``Worker``.
 
     Raises
     ------
     UsageError
-        When there is no such module or class, it cannot be imported, or it is no `BaseWorker`.
+        If it is not a `BaseWorker`, or cannot be imported.
     """
-    module_name, _, class_name = spec.partition(":")
+    if not isinstance(worker, str):
+        return _checked(worker, f"{worker!r} is not a worker class")
+    module_name, _, class_name = worker.partition(":")
     class_name = class_name or _DEFAULT_CLASS
     file = Path(module_name) if module_name.endswith(".py") else None
     if file is not None and not file.is_file():
-        raise UsageError(f"worker {str(file)!r}: there is no such file.")
+        raise UsageError(f"worker {worker!r}: the file {str(file)!r} does not exist.")
     try:
-        module = importlib.import_module(module_name) if file is None else import_file(file)
+        module = (
+            importlib.import_module(_MODULES.get(module_name, module_name))
+            if file is None
+            else import_file(file)
+        )
     except Exception as error:
         raise UsageError(
-            f"worker {spec!r} cannot be imported ({type(error).__name__}: {error}). Give "
-            "package.module:Class, or path/to/file.py:Class."
+            f"worker {worker!r} cannot be imported ({type(error).__name__}: {error}). Give "
+            "package.module:Class or path/to/file.py:Class."
         ) from error
     found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, BaseWorker)):
-        raise UsageError(
-            f"worker {spec!r}: {module_name} has no class {class_name} that is a "
-            "virnucpro.dispatch.BaseWorker."
-        )
-    return found
+    return _checked(found, f"worker {worker!r}: {module_name} has no worker class {class_name}")
+
+
+def _checked(worker: object, message: str) -> type[BaseWorker]:
+    if isinstance(worker, type) and issubclass(worker, BaseWorker):
+        return worker
+    raise UsageError(f"{message}: give a subclass of virnucpro.dispatch.BaseWorker.")
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the keywords that a worker's `setup` takes."""
+    """Return the keywords that a worker's `setup` accepts."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return dict(offered)

@@ -1,99 +1,27 @@
-"""The whole job: sequences in, one answered row for each of them out."""
+"""Runs a job from its inputs to its tables."""
 
-import os
-
-from virnucpro.bundles.bundle import open_bundle
-from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.fitting import refuse_what_does_not_fit
-from virnucpro.pipeline.inputs import Inputs, inputs_of, require_inputs
-from virnucpro.pipeline.job import Job, PrecisionChoice, Reporter, SilentReporter
-from virnucpro.pipeline.launch import compute_missing
-from virnucpro.pipeline.outputs import Outcome, write_outputs
-from virnucpro.pipeline.precision import with_precision
-from virnucpro.pipeline.rank_task import EmbeddingsDtype
-from virnucpro.pipeline.ranks import devices_of
-from virnucpro.pipeline.session import open_session
-from virnucpro.runtime.standby import Standby
-from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import IndexSpec
-from virnucpro.sequences.windows import Tiling
+from virnucpro.pipeline.jobs.inputs import require_inputs
+from virnucpro.pipeline.jobs.job import Job, Reporter, SilentReporter
+from virnucpro.pipeline.jobs.predict_job import predict_job
+from virnucpro.pipeline.jobs.rank_count import devices_of
+from virnucpro.pipeline.run.outputs import Outcome, write_outputs
+from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.scheduling.compute import compute_missing
+from virnucpro.pipeline.scheduling.preflight import refuse_what_does_not_fit, with_precision
 
 __all__ = ["predict", "predict_job"]
 
 
-def predict_job(
-    inputs: Inputs,
-    *,
-    bundle: str | os.PathLike[str] = "mini",
-    window: int | None = None,
-    tiling: Tiling | None = None,
-    genetic_code: int | None = None,
-    precision: PrecisionChoice = "fp32",
-    embeddings: EmbeddingsDtype = "fp16",
-) -> Job:
-    """Say what to predict, with the bundle's own window, tiling and genetic code where none given.
+def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
+    """Compute what is missing in the run folder, then write its tables.
 
-    Parameters
-    ----------
-    inputs
-        FASTA or FASTQ files: one path or several, ``-`` for standard input.
-    bundle
-        As `open_bundle` takes it.
-    precision
-        ``auto`` is settled by the devices and the run, as the command does it, in `predict`.
-
-    Raises
-    ------
-    BundleError
-        When the bundle is missing or damaged: every file of it is verified.
-    UsageError
-        When there is no such bundle, it has no classifier, or an option makes no sense.
-    """
-    opened = open_bundle(os.fspath(bundle))
-    if opened.head is None:
-        raise UsageError(
-            f"{bundle}: holds encoders and no classifier. Take its vectors by virnucpro embed "
-            f"(-e {bundle}/{opened.encoders[0].view}), or give a bundle with a classifier."
-        )
-    return Job(
-        command="predict",
-        inputs=inputs_of(inputs),
-        index=IndexSpec(
-            kind="frames",
-            alphabet=Alphabet.NUCLEOTIDE,
-            window=opened.window if window is None else window,
-            tiling=opened.tiling if tiling is None else tiling,
-            genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
-        ),
-        encoders=opened.encoders,
-        model_name=opened.name,
-        model=opened.fingerprint,
-        head=opened.head,
-        labels=opened.labels,
-        thresholds=dict(opened.thresholds),
-        precision=precision,
-        embeddings=embeddings,
-    )
-
-
-def predict(
-    job: Job,
-    execution: Execution,
-    reporter: Reporter | None = None,
-    standby: Standby | None = None,
-) -> Outcome:
-    """Compute what is missing in the run folder, then write its tables from what is there.
-
-    Parameters
-    ----------
-    standby
-        What `virnucpro.pipeline.ahead.ranks_ahead` gave, where seconds count.
+    It runs the jobs of `predict_job` and of `virnucpro.pipeline.jobs.embed_job.embed_job`.
 
     Returns
     -------
-    What was answered. A rank that fails takes nothing with it: its rows are `missing` in the
-    tables, and a resume computes them.
+    What was answered. The rows of a worker that failed permanently are `missing` in the tables; a
+    resume computes them.
 
     Raises
     ------
@@ -104,9 +32,9 @@ def predict(
     """
     require_inputs(job.inputs)
     reporter = reporter or SilentReporter()
-    job = with_precision(job, execution, reporter)
+    job = with_precision(job, execution)
     devices = devices_of(job, execution)
     refuse_what_does_not_fit(job, devices)
     with open_session(job, execution, reporter, devices[0].kind) as session:
-        compute_missing(session, job, devices, execution, reporter, standby)
+        compute_missing(session, job, devices, execution, reporter)
         return write_outputs(session, reporter)

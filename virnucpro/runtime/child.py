@@ -23,10 +23,10 @@ from typing import TextIO, cast
 
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
-from virnucpro.runtime.outbox import Outbox
-from virnucpro.runtime.process import Connection, Delivery, receive, wait_for_parent
+from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
+from virnucpro.runtime.worker_channel import WorkerChannel
 
-__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child", "stand_by"]
+__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child"]
 
 WorkerFunction = Callable[..., object]
 
@@ -91,62 +91,15 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     SystemExit
         With the exit code, when the function did not return: that of its own SystemExit, else 1.
     """
-    _settle(connection, setup.parent, setup.environment)
-    _carry_out(connection, delivery, setup)
-
-
-def stand_by(
-    connection: Connection, delivery: Delivery, parent: int, environment: Mapping[str, str]
-) -> None:
-    """Set the process up, prepare it for its work, and wait for the order to do it.
-
-    The order is a `Setup` and, apart from it, ``(function, arguments)``: from there on it is as in
-    `run_child`. A parent that sends none ends this process. What is printed meanwhile goes where
-    the order says; an error is raised when there is somebody to hear it.
-
-    Parameters
-    ----------
-    delivery
-        Holds a function without arguments, which prepares.
-    environment
-        Variables to set before anything is imported; those of the order may add to them.
-    """
-    _settle(connection, parent, environment)
-    output = _HeldOutput()
-    failed: BaseException | None = None
-    try:
-        cast("Callable[[], object]", delivery.open())()
-    except BaseException as error:  # noqa: BLE001 - told as soon as there is an order
-        failed = error
-    orders = receive(connection), receive(connection)
-    if orders[0] is None or orders[1] is None:
-        os._exit(0)
-    setup = cast("Setup", orders[0].open())
     os.environ.update(setup.environment)
-    output.release(setup.log)
-    _carry_out(connection, orders[1], setup, failed)
-
-
-def _settle(connection: Connection, parent: int, environment: Mapping[str, str]) -> None:
-    """Tie the process to its parent, and to nobody else."""
-    os.environ.update(environment)
-    _follow_parent(parent)
+    _follow_parent(setup.parent)
     _choose_signals()
     keep_freed_memory()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
-
-
-def _carry_out(
-    connection: Connection,
-    delivery: Delivery,
-    setup: Setup,
-    failed: BaseException | None = None,
-) -> None:
-    """Do the work, or tell that its preparation has failed, and end the process."""
-    outbox = Outbox(connection.fileno())
+    outbox = WorkerChannel(connection.fileno())
     codes: list[int] = []
     atexit.register(_leave, codes)  # as the first one, so that all others run before it
-    codes.append(_run(outbox, delivery, setup, failed))
+    codes.append(_run(outbox, delivery, setup))
     if codes[0] != 0:
         sys.exit(codes[0])
 
@@ -164,7 +117,7 @@ def _leave(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
-def _run(outbox: Outbox, delivery: Delivery, setup: Setup, failed: BaseException | None) -> int:
+def _run(outbox: WorkerChannel, delivery: Delivery, setup: Setup) -> int:
     try:
         if setup.log is not None:
             _redirect(setup.log)
@@ -172,8 +125,6 @@ def _run(outbox: Outbox, delivery: Delivery, setup: Setup, failed: BaseException
         # Sent before a worker that hangs is ended: its log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
-        if failed is not None:
-            raise failed  # noqa: TRY301 - told as an error of the function is
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
         function(setup.rank, setup.world_size, outbox, *arguments)
     except SystemExit as error:
@@ -186,7 +137,7 @@ def _run(outbox: Outbox, delivery: Delivery, setup: Setup, failed: BaseException
     return 0
 
 
-def _tell_failure(outbox: Outbox, error: BaseException) -> int:
+def _tell_failure(outbox: WorkerChannel, error: BaseException) -> int:
     """Send what happened, print it where the rank's log is, and return the exit code."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
@@ -256,41 +207,6 @@ def _redirect(log: Path) -> None:
     os.dup2(descriptor, 2)
     os.close(descriptor)
     sys.stdout, sys.stderr = _line_writer(1), _line_writer(2)
-
-
-class _HeldOutput:
-    """Keeps standard output and error in memory until it is known where they go."""
-
-    def __init__(self) -> None:
-        self._descriptors: tuple[int, int] | None = None
-        if sys.stdout is None or sys.stderr is None:  # the parent was started with it closed
-            return
-        self._descriptors = os.dup(1), os.dup(2)
-        self._held = os.memfd_create("virnucpro-output")
-        os.dup2(self._held, 1)
-        os.dup2(self._held, 2)
-
-    def release(self, log: Path | None) -> None:
-        """Give the streams back, and write what was held to the log, or to standard error."""
-        if self._descriptors is None:
-            return
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in enumerate(self._descriptors, start=1):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        with os.fdopen(self._held, "rb") as held:
-            held.seek(0)
-            text = held.read()
-        if text:
-            with contextlib.suppress(OSError):  # a full disk, a closed terminal: it informs
-                _append(text, log)
-
-
-def _append(text: bytes, log: Path | None) -> None:
-    descriptor = os.dup(2) if log is None else os.open(log, _APPEND, 0o666)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(text)
 
 
 def _line_writer(descriptor: int) -> TextIO:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from virnucpro.runtime.status import Fault
 
-__all__ = ["Action", "Decision", "Findings", "Place", "RestartPolicy", "decide", "findings"]
+__all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decide", "findings"]
 
 
-class Place(NamedTuple):
+class TaskSpan(NamedTuple):
     """A piece of work: the things `first` to ``stop - 1`` of one stage of one task.
 
     One without things cannot be halved: nothing is found out about it.
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     first: int
     stop: int
 
-    def holds(self, other: "Place") -> bool:
+    def holds(self, other: "TaskSpan") -> bool:
         """Say whether `other` lies in this place."""
         same = self[:2] == other[:2]
         return same and self.first <= other.first and other.stop <= self.stop
@@ -93,10 +93,10 @@ class Findings:
         Places of one thing each that kill processes, with the last death: to be left out.
     """
 
-    seen: tuple[Place, ...] = ()
-    suspects: tuple[Place, ...] = ()
-    trials: tuple[tuple[Place, int], ...] = ()
-    convicted: tuple[tuple[Place, Fault], ...] = ()
+    seen: tuple[TaskSpan, ...] = ()
+    suspects: tuple[TaskSpan, ...] = ()
+    trials: tuple[tuple[TaskSpan, int], ...] = ()
+    convicted: tuple[tuple[TaskSpan, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
         """Keep what concerns one task."""
@@ -122,13 +122,13 @@ def findings(faults: Sequence[Fault]) -> Findings:
     """
     found = Findings()
     works: set[int] = set()
-    alone: dict[Place, set[int]] = {}
+    alone: dict[TaskSpan, set[int]] = {}
     for fault in faults:
         if fault.passed:
             works.add(fault.rank)
         if not fault.place or fault.permanent or fault.kind == MemoryError.__name__:
             continue
-        place = Place(*fault.place)
+        place = TaskSpan(*fault.place)
         ranks = alone.setdefault(place, set())
         ranks.add(fault.rank)
         found = _acquit(found, place, fault.rank)
@@ -136,7 +136,7 @@ def findings(faults: Sequence[Fault]) -> Findings:
     return found
 
 
-def _acquit(found: Findings, place: Place, rank: int) -> Findings:
+def _acquit(found: Findings, place: TaskSpan, rank: int) -> Findings:
     """Let go of what this worker tried first and did not die of."""
     passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
@@ -146,7 +146,7 @@ def _acquit(found: Findings, place: Place, rank: int) -> Findings:
     )
 
 
-def _learn(found: Findings, place: Place, fault: Fault, *, several: bool) -> Findings:
+def _learn(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
     """Add one death; `several`: workers that do work died of the very same."""
     size = place.stop - place.first
     if size == 0 or any(one == place for one, _ in found.convicted):
@@ -163,7 +163,9 @@ def _learn(found: Findings, place: Place, fault: Fault, *, several: bool) -> Fin
     return replace(found, suspects=(*found.suspects, place), trials=trials)
 
 
-def _without(found: Findings, place: Place, convicted: tuple[tuple[Place, Fault], ...]) -> Findings:
+def _without(
+    found: Findings, place: TaskSpan, convicted: tuple[tuple[TaskSpan, Fault], ...]
+) -> Findings:
     """Forget the places that hold this one: it stands for them."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
@@ -222,8 +224,8 @@ def _narrows(faults: Sequence[Fault]) -> bool:
     *earlier, last = faults
     if not (last.place and last.passed):
         return False
-    place = Place(*last.place)
-    around = [Place(*fault.place) for fault in earlier if fault.place]
+    place = TaskSpan(*last.place)
+    around = [TaskSpan(*fault.place) for fault in earlier if fault.place]
     return any(one.holds(place) and one != place for one in around)
 
 

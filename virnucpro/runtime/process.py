@@ -25,7 +25,6 @@ __all__ = [
     "SpawnProcess",
     "interrupts_held",
     "keep_interrupts_from_children",
-    "receive",
     "wait_for_any",
     "wait_for_parent",
 ]
@@ -78,13 +77,6 @@ class Sealed:
 
     def __reduce__(self) -> tuple[Callable[[object], Delivery], tuple[object]]:
         return _delivered, (reduction.DupFd(self._written()),)
-
-    def send(self, pipe: Connection) -> None:
-        """Send it to a child that runs already, where `receive` waits for it. Never blocks.
-
-        What multiprocessing shares only by inheritance cannot be part of the content here.
-        """
-        reduction.send_handle(pipe, self._written(), None)
 
     def close(self) -> None:
         """Free the parent's copy of the bytes."""
@@ -203,24 +195,6 @@ class Child:
         """Bytes of a message whose end has not come yet."""
         return self._decoder.unfinished
 
-    def give(self, *orders: Sealed) -> bool:
-        """Send what the child waits for by `receive`, one each; say whether it is alive to it.
-
-        Raises
-        ------
-        UsageError
-            When an order cannot be pickled; the child waits on.
-        """
-        try:
-            for order in orders:
-                order.send(self._pipe)
-        except OSError:  # dead, and its end of the pipe with it
-            return False
-        finally:
-            for order in orders:
-                order.close()
-        return not wait_for_any([self.sentinel], 0)
-
     def messages(self) -> Iterator[Message]:
         """Yield the messages that one look at the pipe brings. Never blocks.
 
@@ -311,14 +285,6 @@ def _pidfd(process: SpawnProcess) -> int | None:
 def wait_for_any(objects: Sequence[Connection | int], timeout: float | None) -> set[object]:
     """Block until one of the pipes or descriptors can be read, or for `timeout` seconds."""
     return set(connection.wait(objects, timeout))
-
-
-def receive(pipe: Connection) -> Delivery | None:
-    """In a child: block until the parent sends an order; None where it will never send one."""
-    try:
-        return Delivery(reduction.recv_handle(pipe))
-    except (EOFError, ConnectionResetError):
-        return None
 
 
 def wait_for_parent() -> None:

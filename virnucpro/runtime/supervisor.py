@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.child import STACKS_SIGNAL, Setup, WorkerFunction, run_child
 from virnucpro.runtime.deadlines import NEVER, Deadlines
-from virnucpro.runtime.hangs import Graces, HangWatch, Measure, Step
 from virnucpro.runtime.messages import Failure, Message, Report
 from virnucpro.runtime.process import (
     Child,
@@ -20,7 +19,6 @@ from virnucpro.runtime.process import (
     wait_for_any,
 )
 from virnucpro.runtime.results import ResultsQueue
-from virnucpro.runtime.standby import Standby
 from virnucpro.runtime.status import (
     WorkerState,
     WorkerStatus,
@@ -29,6 +27,7 @@ from virnucpro.runtime.status import (
     moved_on,
     waiting,
 )
+from virnucpro.runtime.watchdog import Graces, Measure, Step, Watchdog
 
 __all__ = ["KILL_GRACE_S", "TERMINATE_GRACE_S", "Order", "Supervisor"]
 
@@ -69,8 +68,6 @@ class Supervisor:
         Takes the reports.
     deadlines
         Longest times without progress; who exceeds one is ended, and failed.
-    standby
-        Has processes for some of the children.
     """
 
     def __init__(
@@ -78,12 +75,10 @@ class Supervisor:
         orders: Iterable[Order],
         results: ResultsQueue,
         deadlines: Deadlines = NEVER,
-        standby: Standby | None = None,
     ) -> None:
         self._orders = tuple(orders)
         self._results = results
-        self._standby = standby
-        self._hangs = HangWatch(deadlines, Graces(STACKS_GRACE_S, TERMINATE_GRACE_S, KILL_GRACE_S))
+        self._hangs = Watchdog(deadlines, Graces(STACKS_GRACE_S, TERMINATE_GRACE_S, KILL_GRACE_S))
         self._children: dict[int, Child] = {}
         self._statuses: dict[int, WorkerStatus] = {}
         self._processes: dict[int, SpawnProcess] = {}
@@ -304,11 +299,7 @@ class Supervisor:
 
     def _child(self, order: Order) -> Child:
         sealed = Sealed((order.function, order.arguments))
-        ready = None if self._standby is None else self._standby.take(order.setup, sealed)
-        if ready is not None:
-            return ready
-        name = f"virnucpro-rank-{order.setup.rank:04d}"
-        return Child(name, run_child, (sealed, order.setup))
+        return Child(f"virnucpro-rank-{order.setup.rank:04d}", run_child, (sealed, order.setup))
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()

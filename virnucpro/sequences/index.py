@@ -13,7 +13,7 @@ from virnucpro.sequences.columns import COLUMNS, Column
 from virnucpro.sequences.header import Header, changed_columns, read_header, verify_columns
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code
-from virnucpro.sequences.views import Places, frame_bases, frame_peptides, whole_sequences
+from virnucpro.sequences.views import FrameLocations, frame_bases, frame_peptides, whole_sequences
 from virnucpro.sequences.windows import IntArray
 
 __all__ = [
@@ -200,7 +200,7 @@ class SequenceIndex:
         UsageError
             When the index has no such view.
         """
-        places = Places(
+        places = FrameLocations(
             self._row_first_base[rows],
             self._row_span[rows],
             self._row_frame[rows],
@@ -216,7 +216,7 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
-    def _whole(self, places: Places, view: str) -> list[bytes]:
+    def _whole(self, places: FrameLocations, view: str) -> list[bytes]:
         kind = self.spec.alphabet.name.lower()
         if view != kind:
             raise UsageError(

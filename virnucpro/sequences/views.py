@@ -10,11 +10,11 @@ from virnucpro.sequences.genetic_codes import GeneticCode
 from virnucpro.sequences.translation import residues_by_codon, reverse_complement
 from virnucpro.sequences.windows import IntArray
 
-__all__ = ["Places", "frame_bases", "frame_peptides", "whole_sequences"]
+__all__ = ["FrameLocations", "frame_bases", "frame_peptides", "whole_sequences"]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class FrameLocations:
     """Where some rows stand in the bases of all records.
 
     Attributes
@@ -35,13 +35,13 @@ class Places:
     length: npt.NDArray[np.integer]
 
 
-def frame_bases(bases: Column, places: Places) -> list[bytes]:
+def frame_bases(bases: Column, places: FrameLocations) -> list[bytes]:
     """Cut out frames' bases: three a residue and one more where there is one, on their strand."""
     to_the_end = places.span - places.frame % 3
     return _cut_out(bases, places, np.minimum(3 * places.length + 1, to_the_end))
 
 
-def frame_peptides(bases: Column, places: Places, code: GeneticCode) -> list[bytes]:
+def frame_peptides(bases: Column, places: FrameLocations, code: GeneticCode) -> list[bytes]:
     """Translate frames to the end of their windows; codons of unknown letters are dropped."""
     codons = (places.span - places.frame % 3) // 3
     joined = residues_by_codon(b"".join(_cut_out(bases, places, 3 * codons)), code)
@@ -50,12 +50,14 @@ def frame_peptides(bases: Column, places: Places, code: GeneticCode) -> list[byt
     return [joined[low:high].replace(b"-", b"") for low, high in spans]
 
 
-def whole_sequences(bases: Column, places: Places) -> list[bytes]:
+def whole_sequences(bases: Column, places: FrameLocations) -> list[bytes]:
     """Cut out whole windows."""
     return _cut_out(bases, places, places.span)
 
 
-def _cut_out(bases: Column, places: Places, letters: npt.NDArray[np.integer]) -> list[bytes]:
+def _cut_out(
+    bases: Column, places: FrameLocations, letters: npt.NDArray[np.integer]
+) -> list[bytes]:
     """Cut so many letters out, from the frame's start on its own strand."""
     offset = (places.frame % 3).astype(np.int64)
     forward = places.frame < 3

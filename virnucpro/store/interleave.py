@@ -80,7 +80,7 @@ def write_interleaved(
         When the file cannot be written.
     """
     with write_file(path) as stream, ThreadPoolExecutor(1, "interleaver") as thread:
-        places = _Places(stream, index, n_rows, views, thread)
+        places = _FileInProgress(stream, index, n_rows, views, thread)
         coverage = survey_loose(segments, n_rows, places.take)
         accept(coverage)
         places.finish(coverage, path.parent)
@@ -105,7 +105,7 @@ class _Part:
         self.used = here.stop
 
 
-class _Places:
+class _FileInProgress:
     """The file that is being filled. It is laid out when the first segment says what it holds."""
 
     _fingerprint: str

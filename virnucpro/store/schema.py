@@ -27,6 +27,7 @@ __all__ = [
     "FINGERPRINT",
     "FORMAT",
     "MAGIC",
+    "OVERFLOW",
     "REASONS",
     "ROWS",
     "SCHEMA_VERSION",
@@ -43,6 +44,9 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Version of both formats. A change that an older reader would misread raises it."""
+
+OVERFLOW = "overflow"
+"""Quarantine reason of a row whose vector is finite at fp32 but not at fp16."""
 
 MAGIC = "virnucpro-segment"
 USER_BLOCK = 512

@@ -1,4 +1,4 @@
-"""A tiny whole bundle, and a way to change what its manifest says; a small published one."""
+"""A tiny bundle, a way to edit its manifest, and the files of a small published bundle."""
 
 import json
 
@@ -11,8 +11,8 @@ from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.classify.head import Head
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 
 NUCLEOTIDE_CONFIG = {
     "vocab_size": 9,
@@ -28,7 +28,7 @@ PROTEIN_CONFIG = {"num_layers": 1, "embed_dim": 4, "attention_heads": 2, "token_
 
 @pytest.fixture
 def bundle_folder(tmp_path):
-    """Weights of zeros, a tokeniser that nobody would read, and a real head of 12 numbers."""
+    """Weights of zeros, an empty tokeniser, and a head for vectors of 12 numbers."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     for name, config in (
@@ -73,7 +73,7 @@ def bundle_folder(tmp_path):
 
 @pytest.fixture
 def edit(bundle_folder):
-    """Change the tiny bundle's manifest in place, by a function of its content."""
+    """Change the tiny bundle's manifest by a function of its content."""
 
     def apply(change):
         path = bundle_folder / "bundle.json"
@@ -87,14 +87,14 @@ def edit(bundle_folder):
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """Where bundles are installed, in this test."""
+    """The data folder of this test."""
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
     return DataFolder(tmp_path / "data")
 
 
 @pytest.fixture(scope="module")
 def files(stand_ins, tmp_path_factory):
-    """All files of a published bundle, small ones."""
+    """The files of a small published bundle."""
     folder = tmp_path_factory.mktemp("DNABERT-S")
     stand_ins.publish(folder)
     return folder
@@ -102,7 +102,7 @@ def files(stand_ins, tmp_path_factory):
 
 @pytest.fixture
 def recipe(stand_ins, files, monkeypatch):
-    """How that bundle is fetched, under its name for this test."""
+    """The recipe of that bundle, registered under its name."""
     made = stand_ins.recipe_of_files(files)
     monkeypatch.setitem(published._RECIPES, made.name, made)
     return made

@@ -12,7 +12,7 @@ from virnucpro.errors import BundleError, UsageError
 
 
 def digest_anew(folder, name):
-    """Let the manifest agree with what a file holds now."""
+    """Update the digest of a file in the manifest."""
     data = (folder / name).read_bytes()
     path = folder / "bundle.json"
     content = json.loads(path.read_text())
@@ -20,7 +20,7 @@ def digest_anew(folder, name):
     path.write_text(json.dumps(content))
 
 
-def test_a_bundle_opens_with_all_that_was_written(bundle_folder):
+def test_a_bundle_opens_with_every_field_of_its_manifest(bundle_folder):
     bundle = open_bundle(str(bundle_folder))
     assert (bundle.name, bundle.version, bundle.description) == ("tiny", "1.0", "for tests")
     assert [(e.view, e.architecture, e.dim) for e in bundle.encoders] == [
@@ -36,7 +36,7 @@ def test_a_bundle_opens_with_all_that_was_written(bundle_folder):
     assert (bundle.metrics, bundle.provenance) == ({"auroc": 0.5}, {"seed": 1})
 
 
-def test_a_relative_path_gives_paths_that_outlive_a_change_of_folder(bundle_folder, monkeypatch):
+def test_paths_of_a_bundle_are_absolute(bundle_folder, monkeypatch):
     monkeypatch.chdir(bundle_folder.parent)
     bundle = open_bundle("tiny")
     assert bundle.head.is_absolute()
@@ -47,7 +47,7 @@ def test_a_relative_path_gives_paths_that_outlive_a_change_of_folder(bundle_fold
     "name",
     ["nucleotide.safetensors", "protein.safetensors", "tokenizer.json", "head.safetensors"],
 )
-def test_one_flipped_byte_in_any_file_is_found(bundle_folder, name):
+def test_one_flipped_byte_in_any_file_is_refused(bundle_folder, name):
     path = bundle_folder / name
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -56,16 +56,18 @@ def test_one_flipped_byte_in_any_file_is_found(bundle_folder, name):
         open_bundle(str(bundle_folder))
 
 
-def test_a_file_of_another_size_is_found(bundle_folder):
+def test_a_file_of_another_size_is_refused(bundle_folder):
     path = bundle_folder / "protein.safetensors"
     path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(BundleError, match=r"protein\.safetensors: has .* bytes where"):
+    with pytest.raises(
+        BundleError, match=r"protein\.safetensors: has .* bytes, and the bundle.s manifest lists"
+    ):
         open_bundle(str(bundle_folder))
 
 
 def test_a_missing_file_is_named(bundle_folder):
     (bundle_folder / "tokenizer.json").unlink()
-    with pytest.raises(BundleError, match=r"tokenizer\.json: .* cannot be read"):
+    with pytest.raises(BundleError, match=r"tokenizer\.json: cannot be read"):
         open_bundle(str(bundle_folder))
 
 
@@ -74,26 +76,26 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path):
         open_bundle(str(tmp_path))
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are():
+def test_an_unknown_name_is_refused_with_the_known_names():
     with pytest.raises(UsageError, match=r"no-such-bundle: there is no such bundle.*mini"):
         open_bundle("no-such-bundle")
 
 
-def test_an_empty_name_is_not_the_folder_of_now(bundle_folder, monkeypatch):
+def test_an_empty_name_is_refused(bundle_folder, monkeypatch):
     monkeypatch.chdir(bundle_folder)
     with pytest.raises(UsageError, match="is empty"):
         open_bundle("")
 
 
-def test_a_manifest_that_is_no_json_is_refused(bundle_folder):
+def test_a_manifest_that_is_not_json_is_refused(bundle_folder):
     (bundle_folder / "bundle.json").write_text("{")
-    with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):
+    with pytest.raises(BundleError, match=r"bundle\.json: is not JSON"):
         open_bundle(str(bundle_folder))
 
 
-def test_a_manifest_of_brackets_is_refused(bundle_folder):
+def test_a_deeply_nested_manifest_is_refused(bundle_folder):
     (bundle_folder / "bundle.json").write_text("[" * 200_000)
-    with pytest.raises(BundleError, match=r"bundle\.json: is no JSON"):
+    with pytest.raises(BundleError, match=r"bundle\.json: is not JSON"):
         open_bundle(str(bundle_folder))
 
 
@@ -134,42 +136,42 @@ def test_fewer_layers_than_weights_are_refused_when_a_bundle_is_opened(bundle_fo
         open_bundle(str(bundle_folder))
 
 
-def test_settings_that_lack_something_are_refused_when_a_bundle_is_opened(edit):
+def test_incomplete_settings_are_refused_when_a_bundle_is_opened(edit):
     path = edit(lambda m: m["encoders"][1]["config"].pop("embed_dim"))
     with pytest.raises(BundleError, match="settings lack 'embed_dim'"):
         open_bundle(path)
 
 
-def test_a_card_prints_nothing_but_its_letters(bundle_folder):
+def test_control_characters_of_a_card_are_escaped(bundle_folder):
     (bundle_folder / "CARD.md").write_bytes(b"# card\x1b[2J\n\xff\n")
     text = describe_bundle(open_bundle(str(bundle_folder)))
     assert "# card\\x1b[2J\n\ufffd" in text
 
 
-def test_a_newer_schema_says_what_to_do(edit):
+def test_a_newer_schema_is_refused_with_advice(edit):
     path = edit(lambda m: m.update(schema_version=2))
-    with pytest.raises(BundleError, match=r"schema 2.*Use a version of virnucpro that knows"):
+    with pytest.raises(BundleError, match=r"schema 2.*Use a version of virnucpro that reads"):
         open_bundle(path)
 
 
 def test_a_head_for_other_vectors_is_refused(bundle_folder):
     save_file(Head((13, 3, 2)).state_dict(), bundle_folder / "head.safetensors")
     digest_anew(bundle_folder, "head.safetensors")
-    with pytest.raises(BundleError, match=r"reads vectors of 13 numbers.* give 12 together"):
+    with pytest.raises(BundleError, match=r"needs vectors of 13 numbers.* give 12"):
         open_bundle(str(bundle_folder))
 
 
-def test_a_head_without_hidden_layers_is_held_against_the_encoders_too(bundle_folder):
+def test_a_head_without_hidden_layers_is_accepted(bundle_folder):
     save_file(Head((12, 2)).state_dict(), bundle_folder / "head.safetensors")
     digest_anew(bundle_folder, "head.safetensors")
     assert open_bundle(str(bundle_folder)).head.is_file()
 
 
 @pytest.mark.parametrize("tensors", [{"x": torch.zeros(2)}, {"output.weight": torch.zeros(2)}])
-def test_a_file_that_is_no_head_is_refused(bundle_folder, tensors):
+def test_a_file_without_a_head_is_refused(bundle_folder, tensors):
     save_file(tensors, bundle_folder / "head.safetensors")
     digest_anew(bundle_folder, "head.safetensors")
-    with pytest.raises(BundleError, match="holds no head"):
+    with pytest.raises(BundleError, match="is not a head"):
         open_bundle(str(bundle_folder))
 
 
@@ -177,32 +179,32 @@ def test_a_file_that_is_no_head_is_refused(bundle_folder, tensors):
     "name",
     ["../outside.safetensors", "/etc/hostname", "..", ".", "", "sub/file", "a\\b", "bundle.json"],
 )
-def test_a_file_outside_the_bundle_is_never_read(edit, name):
+def test_a_file_outside_the_bundle_is_refused(edit, name):
     path = edit(lambda m: m["files"].update({name: {"sha256": "0" * 64, "bytes": 1}}))
-    with pytest.raises(BundleError, match="no plain file name of the bundle's own"):
+    with pytest.raises(BundleError, match="is not a plain file name"):
         open_bundle(path)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(head="../head.safetensors"), "its list of files lacks"),
-        (lambda m: m["encoders"][0]["files"].update(weights="/x"), "its list of files lacks"),
+        (lambda m: m.update(head="../head.safetensors"), "not in its list of files"),
+        (lambda m: m["encoders"][0]["files"].update(weights="/x"), "not in its list of files"),
         (lambda m: m["encoders"][0].update(architecture="gpt"), "architecture 'gpt'"),
         (lambda m: m["encoders"][1].update(view="smell"), "view 'smell'"),
         (lambda m: m["encoders"][1].update(dim="4"), r"encoders\[1\].* field 'dim' of type int"),
         (lambda m: m["encoders"][1].pop("config"), "field 'config'"),
-        (lambda m: m.update(encoders=[]), "names no encoder"),
-        (lambda m: m.update(encoders=["esm2"]), "is no object"),
+        (lambda m: m.update(encoders=[]), "lists no encoder"),
+        (lambda m: m.update(encoders=["esm2"]), "is not an object"),
         (lambda m: m.update(window=2), "window of 3 to 2,147,483,647 bases, not 2"),
         (lambda m: m.update(window=2**31), "window of 3 to 2,147,483,647 bases"),
-        (lambda m: m["encoders"][0].update(name="p"), "two encoders 'p'"),
+        (lambda m: m["encoders"][0].update(name="p"), "two encoders of the name 'p'"),
         (lambda m: m.update(window=True), "field 'window' of type int"),
         (lambda m: m.update(tiling="odd"), "tiling 'odd'"),
         (lambda m: m.update(genetic_code=99), "unknown genetic code"),
         (lambda m: m.update(labels=["virus"]), "needs two labels"),
-        (lambda m: m.update(labels=[0, 1]), "strings alone in 'labels'"),
-        (lambda m: m.pop("thresholds"), "is no object"),
+        (lambda m: m.update(labels=[0, 1]), "strings only in 'labels'"),
+        (lambda m: m.pop("thresholds"), "is not an object"),
         (lambda m: m["thresholds"].update(viral=0.3), "0 <= non_viral <= viral <= 1"),
         (lambda m: m["thresholds"].update(viral=float("nan")), "0 <= non_viral <= viral <= 1"),
         (lambda m: m["thresholds"].pop("non_viral"), "field 'non_viral'"),
@@ -215,7 +217,7 @@ def test_a_file_outside_the_bundle_is_never_read(edit, name):
         (lambda m: m["files"].update({"tokenizer.json": {"bytes": 2}}), "field 'sha256'"),
     ],
 )
-def test_a_field_that_makes_no_sense_is_named(edit, change, message):
+def test_an_invalid_field_is_named(edit, change, message):
     path = edit(change)
     with pytest.raises(BundleError, match=rf"bundle\.json: .*{message}"):
         open_bundle(path)
@@ -233,13 +235,13 @@ def test_a_field_that_makes_no_sense_is_named(edit, change, message):
         lambda m: m["encoders"].reverse(),
     ],
 )
-def test_the_fingerprint_changes_with_whatever_changes_a_number(bundle_folder, edit, change):
+def test_the_fingerprint_changes_with_a_parameter_of_the_results(bundle_folder, edit, change):
     before = open_bundle(str(bundle_folder)).fingerprint
     assert open_bundle(edit(change)).fingerprint != before
 
 
 @pytest.mark.parametrize("name", ["nucleotide.safetensors", "head.safetensors", "tokenizer.json"])
-def test_the_fingerprint_changes_with_a_file_in_use(bundle_folder, name):
+def test_the_fingerprint_changes_with_a_file(bundle_folder, name):
     before = open_bundle(str(bundle_folder)).fingerprint
     if name == "tokenizer.json":
         (bundle_folder / name).write_text('{"other": 1}')
@@ -258,21 +260,30 @@ def test_the_fingerprint_changes_with_a_file_in_use(bundle_folder, name):
         lambda m: m.update(metrics={}, provenance={"seed": 2}),
     ],
 )
-def test_the_fingerprint_stays_when_only_words_change(bundle_folder, edit, change):
+def test_the_fingerprint_does_not_depend_on_text(bundle_folder, edit, change):
     before = open_bundle(str(bundle_folder)).fingerprint
     assert open_bundle(edit(change)).fingerprint == before
 
 
-def test_the_fingerprint_does_not_depend_on_where_the_bundle_is(bundle_folder, tmp_path):
+def test_the_fingerprint_does_not_depend_on_the_folder(bundle_folder, tmp_path):
     copy = shutil.copytree(bundle_folder, tmp_path / "elsewhere")
     assert open_bundle(str(copy)).fingerprint == open_bundle(str(bundle_folder)).fingerprint
 
 
-def test_the_description_tells_what_a_user_asks_for(bundle_folder):
+def test_a_description_contains_parameters_encoders_and_card(bundle_folder):
     (bundle_folder / "CARD.md").write_text("# the card")
     text = describe_bundle(open_bundle(str(bundle_folder)))
     for part in ("tiny 1.0", "for tests", "500 bases", "0.600", "esm2, 4 numbers", "# the card"):
         assert part in text
+
+
+def test_a_description_lists_verified_precisions(edit):
+    path = edit(lambda m: m["metrics"].update(verified_precisions=["bf16", "fp16"]))
+    bundle = open_bundle(path)
+    assert bundle.verified_precisions == ("bf16", "fp16")
+    assert "precisions compared with fp32: bf16, fp16" in describe_bundle(bundle)
+    path = edit(lambda m: m["metrics"].pop("verified_precisions"))
+    assert "precisions compared with fp32: none" in describe_bundle(open_bundle(path))
 
 
 def test_the_embedded_bundles_are_listed():
@@ -287,13 +298,13 @@ def encoders_alone(edit):
     return edit(change)
 
 
-def test_a_bundle_may_be_encoders_alone(encoders_alone):
+def test_a_bundle_may_have_no_classifier(encoders_alone):
     bundle = open_bundle(encoders_alone)
     assert (bundle.head, bundle.labels, bundle.thresholds) == (None, (), {})
-    assert "encoders alone: no classifier" in describe_bundle(bundle)
+    assert "encoders only, no classifier" in describe_bundle(bundle)
 
 
-def test_nothing_can_be_predicted_with_encoders_alone(encoders_alone, capsys, tmp_path):
+def test_predict_refuses_a_bundle_without_a_classifier(encoders_alone, capsys, tmp_path):
     from virnucpro.cli.main import main
 
     code = main(["predict", "x.fa", "-o", str(tmp_path / "out"), "--bundle", encoders_alone])
@@ -301,7 +312,7 @@ def test_nothing_can_be_predicted_with_encoders_alone(encoders_alone, capsys, tm
     assert "virnucpro embed" in capsys.readouterr().err
 
 
-def test_an_installed_bundle_is_found_by_its_name_and_an_embedded_one_goes_first(
+def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
     bundle_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
@@ -315,8 +326,8 @@ def test_an_installed_bundle_is_found_by_its_name_and_an_embedded_one_goes_first
     }
 
 
-def test_a_malformed_bundle_is_in_nobody_elses_way(bundle_folder, tmp_path, monkeypatch):
-    from virnucpro.pipeline.embed import embed_job
+def test_a_malformed_bundle_does_not_affect_other_bundles(bundle_folder, tmp_path, monkeypatch):
+    from virnucpro.pipeline.jobs.embed_job import embed_job
 
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
     installed = tmp_path / "data" / "bundles"
@@ -325,12 +336,10 @@ def test_a_malformed_bundle_is_in_nobody_elses_way(bundle_folder, tmp_path, monk
     (installed / "broken" / "bundle.json").write_text("{")
     assert open_bundle("tiny").name == "tiny"
     assert embed_job(["x.fa"], encoder="tiny/protein").encoders[0].name == "p"
-    assert "broken/bundle.json: is no JSON" in str(list_bundles()["broken"])
+    assert "broken/bundle.json: is not JSON" in str(list_bundles()["broken"])
 
 
-def test_a_malformed_bundle_is_listed_with_its_reason_beside_the_others(
-    bundle_folder, tmp_path, monkeypatch, capsys
-):
+def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, monkeypatch, capsys):
     from virnucpro.cli.main import main
 
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
@@ -342,9 +351,9 @@ def test_a_malformed_bundle_is_listed_with_its_reason_beside_the_others(
     assert main(["bundle", "list"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == ["broken", "mini", "renamed", "tiny"]
-    assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is no JSON")
+    assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is not JSON")
     assert main(["bundle", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == ["broken", "mini", "renamed", "tiny"]
-    assert "is no JSON" in rows[0]["error"]
+    assert "is not JSON" in rows[0]["error"]
     assert rows[2]["fingerprint"] == open_bundle("renamed").fingerprint

@@ -7,7 +7,7 @@ from virnucpro.bundles.data_folder import DataFolder, check_name, data_folder, r
 from virnucpro.errors import BundleError
 
 
-def test_the_folder_is_where_the_environment_says():
+def test_the_environment_names_the_data_folder():
     assert data_folder({"VIRNUCPRO_DATA": "/a"}).root == Path("/a")
     assert data_folder({"VIRNUCPRO_DATA": "a"}).root == Path("a").absolute()
     assert data_folder({"XDG_DATA_HOME": "/x"}).root == Path("/x/virnucpro")
@@ -17,7 +17,7 @@ def test_the_folder_is_where_the_environment_says():
 
 
 @pytest.mark.parametrize("name", ["virnucpro-500", "a", "esm2_t6_8M_UR50D", "1.2-b"])
-def test_plain_names_are_taken(name):
+def test_plain_names_are_accepted(name):
     check_name(name)
 
 
@@ -27,7 +27,7 @@ def test_other_names_are_refused(name):
         check_name(name)
 
 
-def test_a_bundle_appears_whole_or_not_at_all(tmp_path):
+def test_a_bundle_is_installed_atomically(tmp_path):
     data = DataFolder(tmp_path)
     with data.lock():
         with pytest.raises(IsADirectoryError), data.staging("one") as folder:
@@ -43,7 +43,7 @@ def test_a_bundle_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in data.bundles.iterdir()] == ["one"]
 
 
-def test_what_is_half_made_is_not_installed(tmp_path):
+def test_an_unfinished_bundle_is_not_listed(tmp_path):
     data = DataFolder(tmp_path)
     with data.lock(), data.staging("one") as folder:
         (folder / "bundle.json").write_text("{}")
@@ -51,7 +51,7 @@ def test_what_is_half_made_is_not_installed(tmp_path):
     assert data.installed() == {"one": data.bundle("one")}
 
 
-def test_the_lock_is_let_go_whatever_happens(tmp_path):
+def test_the_lock_is_released_after_an_error(tmp_path):
     data = DataFolder(tmp_path)
     with pytest.raises(KeyError), data.lock():
         raise KeyError
@@ -78,7 +78,7 @@ def test_a_file_in_the_way_is_named(tmp_path):
         pass
 
 
-def test_what_cannot_fit_is_refused(tmp_path):
+def test_a_full_disk_is_refused(tmp_path):
     require_space(tmp_path, 1)
-    with pytest.raises(BundleError, match=r"1000000\.02 GB of disk are needed"):
+    with pytest.raises(BundleError, match=r"1000000\.02 GB of disk space are needed"):
         require_space(tmp_path, 10**15)

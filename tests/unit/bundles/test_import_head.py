@@ -2,9 +2,11 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
+from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
@@ -18,7 +20,7 @@ def own(files):
     return OwnFiles(files, files / "esm2_tiny.pt")
 
 
-def test_with_encoders_from_files(data, files, own):
+def test_import_with_encoders_from_files(data, files, own):
     bundle = import_classifier(files / "500_model.pth", data, encoders=own)
     assert (bundle.name, bundle.window, bundle.tiling) == ("500_model", 500, "published")
     assert [spec.name for spec in bundle.encoders] == [files.name, "esm2_tiny"]
@@ -27,43 +29,44 @@ def test_with_encoders_from_files(data, files, own):
     assert list(sources["head"]) == ["500_model.pth"]
 
 
-def test_published_files_are_known_by_their_publishers_digests(data, files, own, recipe):
+def test_published_files_are_recognised_by_their_digests(data, files, own, recipe):
     bundle = import_classifier(files / "500_model.pth", data, name="other", encoders=own)
     sources = bundle.provenance["sources"]
     assert sources["protein"] == sources_of(recipe.encoders[1].files)
     assert sources["head"] == sources_of((recipe.head,))
 
 
-def test_the_card_says_whose_work_it_is_where_digests_tell(data, files, own, recipe):
+def test_the_card_names_the_publications_of_known_files(data, files, own, recipe):
     bundle = import_classifier(files / "500_model.pth", data, encoders=own)
     card = (bundle.path / "CARD.md").read_text()
-    assert "own licences: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023), VirNucPro" in card
+    assert "apply: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023), VirNucPro" in card
     assert "| head | 500_model.pth | git-blob " in card
-    assert "no published file" not in card
+    assert "unknown" not in card
     assert bundle.description == "a VirNucPro classifier, imported from 500_model.pth"
 
 
-def test_the_card_names_nobody_where_no_digest_is_a_published_one(data, files, own):
+def test_the_card_names_no_publication_of_unknown_files(data, files, own):
     bundle = import_classifier(files / "500_model.pth", data, encoders=own)
     card = (bundle.path / "CARD.md").read_text()
-    assert "None of the files is known to be a published one" in card
-    assert card.count("no published file that is known |") == 5
-    for name in ("Zhou", "Lin et al", "Li et al", "publishers' own"):
+    assert card.count("| unknown |") == 5
+    for name in ("Zhou", "Lin et al", "Li et al", "licences"):
         assert name not in card
     assert bundle.description == "a classifier of VirNucPro's layers, imported from 500_model.pth"
 
 
-def test_the_card_of_published_encoders_under_an_own_head(data, files, recipe, stand_ins, tmp_path):
+def test_the_card_of_published_encoders_with_an_unknown_head(
+    data, files, recipe, stand_ins, tmp_path
+):
     fetch_bundle(recipe, data, Listener(lambda _: None, lambda *_: None), source=files)
     stand_ins.save_as_published(
         stand_ins.roughen(stand_ins.MLPClassifier()), tmp_path / "300_model.pth"
     )
     card = (import_classifier(tmp_path / "300_model.pth", data).path / "CARD.md").read_text()
-    assert "own licences: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023). What is no" in card
-    assert card.count("no published file that is known |") == 1
+    assert "apply: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023)." in card
+    assert card.count("| unknown |") == 1
 
 
-def test_weights_as_safetensors_do_as_well(data, files, own, tmp_path, stand_ins):
+def test_dnabert_s_weights_may_be_safetensors(data, files, own, tmp_path, stand_ins):
     import torch
     from safetensors.torch import save_file
 
@@ -80,7 +83,7 @@ def test_weights_as_safetensors_do_as_well(data, files, own, tmp_path, stand_ins
     assert from_bin.fingerprint == from_safe.fingerprint
 
 
-def test_alone_with_the_encoders_of_an_installed_bundle(data, files, recipe, stand_ins, tmp_path):
+def test_import_with_the_encoders_of_an_installed_bundle(data, files, recipe, stand_ins, tmp_path):
     silent = Listener(lambda _: None, lambda *_: None)
     fetched = fetch_bundle(recipe, data, silent, source=files)
     stand_ins.save_as_published(
@@ -96,20 +99,20 @@ def test_alone_with_the_encoders_of_an_installed_bundle(data, files, recipe, sta
     assert named.encoders[1].config == fetched.encoders[1].config
 
 
-def test_a_published_classifier_is_known_by_its_content(data, files, recipe, own, tmp_path):
+def test_a_published_classifier_is_recognised_by_its_content(data, files, recipe, own, tmp_path):
     (tmp_path / "renamed.pth").write_bytes((files / "500_model.pth").read_bytes())
     bundle = import_classifier(tmp_path / "renamed.pth", data, encoders=own)
     assert (bundle.name, bundle.window) == (recipe.name, recipe.window)
 
 
-def test_without_encoders_it_says_where_to_get_them(data, files):
+def test_missing_encoders_are_an_error_with_advice(data, files):
     with pytest.raises(UsageError, match=r"bundle fetch virnucpro-500.*--nucleotide and --protein"):
         import_classifier(files / "500_model.pth", data)
     with pytest.raises(UsageError, match="no bundle 'other' is installed"):
         import_classifier(files / "500_model.pth", data, encoders="other")
 
 
-def test_a_window_that_no_name_tells_is_asked_for(data, files, own, tmp_path):
+def test_a_file_name_without_a_window_needs_the_option(data, files, own, tmp_path):
     (tmp_path / "best.pth").write_bytes((files / "500_model.pth").read_bytes())
     with pytest.raises(UsageError, match="give --window"):
         import_classifier(tmp_path / "best.pth", data, encoders=own)
@@ -119,26 +122,28 @@ def test_a_classifier_of_other_vectors_is_refused_and_nothing_is_installed(
     data, own, tmp_path, stand_ins
 ):
     stand_ins.write_classifier(tmp_path / "500_model.pth", wide=57)
-    with pytest.raises(BundleError, match=r"reads vectors of 57 numbers.* give 56 together"):
+    with pytest.raises(BundleError, match=r"needs vectors of 57 numbers.* give 56"):
         import_classifier(tmp_path / "500_model.pth", data, encoders=own)
     assert list(data.bundles.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["mini", "../x", "taken"])
-def test_a_name_that_cannot_be_is_refused(data, files, own, name):
+def test_a_malformed_or_taken_name_is_refused(data, files, own, name):
     import_classifier(files / "500_model.pth", data, name="taken", encoders=own)
     with pytest.raises(BundleError, match="name"):
         import_classifier(files / "500_model.pth", data, name=name, encoders=own)
 
 
 def test_swapped_files_are_refused(data, files, own):
-    with pytest.raises(BundleError, match=r"names argparse\.Namespace, which is no part"):
+    with pytest.raises(BundleError, match="lacks the layer 'hidden_layer'"):
         import_classifier(files / "esm2_tiny.pt", data, window=500, encoders=own)
     swapped = OwnFiles(files, files / "500_model.pth")
-    with pytest.raises(BundleError, match=r"500_model\.pth: holds no encoder that is known"):
+    with pytest.raises(BundleError, match=r"500_model\.pth"):
         import_classifier(files / "500_model.pth", data, encoders=swapped)
     nowhere = OwnFiles(files.parent, files / "esm2_tiny.pt")
-    with pytest.raises(BundleError, match=r"it lacks config\.json.*model\.safetensors or pytorch"):
+    with pytest.raises(
+        BundleError, match=r"config\.json.*model\.safetensors or pytorch\S+ is missing"
+    ):
         import_classifier(files / "500_model.pth", data, encoders=nowhere)
 
 
@@ -159,11 +164,41 @@ def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monk
     assert main(["bundle", "import", classifier, *own, "--encoders", "one"]) == 64
 
 
+def nest(path):
+    """Write a checkpoint that crashes every reader: its hash recurses without a check."""
+    path.unlink()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02})" + b"\x85" * 900_000 + b"Ns.")
+        archive.writestr("archive/version", "3")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("import", "500_model.pth"), ("fetch", "pytorch_model.bin")]
+)
+def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
+    data, files, tmp_path, stand_ins, monkeypatch, capsys, command, name
+):
+    folder = shutil.copytree(files, tmp_path / "nested")
+    nest(folder / name)
+    recipe = stand_ins.recipe_of_files(folder)
+    monkeypatch.setitem(published._RECIPES, recipe.name, recipe)
+    own = ["--nucleotide", str(folder), "--protein", str(folder / "esm2_tiny.pt")]
+    arguments = {
+        "import": ["import", str(folder / name), *own],
+        "fetch": ["fetch", recipe.name, "--from", str(folder)],
+    }
+    assert main(["bundle", *arguments[command]]) == 1
+    output = capsys.readouterr().err
+    assert f"{name}: the process that reads it failed: killed by SIGSEGV" in output
+    assert [path for path in data.root.rglob("*") if path.is_file()] == [data.root / "lock"]
+    assert list(data.bundles.iterdir()) == []
+
+
 def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_up(
     data, files, own, tmp_path
 ):
     script = (
-        "import os, sys, pathlib, virnucpro.bundles.assemble as a\n"
+        "import os, sys, pathlib, virnucpro.bundles.install as a\n"
         "from virnucpro.bundles.data_folder import data_folder\n"
         "from virnucpro.bundles.import_head import OwnFiles, import_classifier\n"
         "a._write_card = lambda *_: os._exit(9)\n"
@@ -181,9 +216,8 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_u
     assert [path.name for path in data.bundles.iterdir()] == ["500_model"]
 
 
-@pytest.mark.parametrize("name", [b"500_model_\xff.pth", b"500_model\n|\x1b[2J.pth"])
-def test_a_classifiers_name_may_be_any(data, files, own, tmp_path, name):
-    path = tmp_path / os.fsdecode(name)
+def test_control_characters_of_a_classifiers_name_are_escaped(data, files, own, tmp_path):
+    path = tmp_path / "500_model\n|\x1b[2J.pth"
     path.write_bytes((files / "500_model.pth").read_bytes())
     bundle = import_classifier(path, data, name="own", encoders=own)
     (shown,) = bundle.provenance["sources"]["head"]
@@ -195,7 +229,7 @@ def test_a_classifiers_name_may_be_any(data, files, own, tmp_path, name):
         import_classifier(path, data, encoders=own)
 
 
-def test_paths_that_are_no_text_are_refused_at_once_and_rightly(data, files, own, tmp_path, recipe):
+def test_paths_that_are_not_utf8_are_refused(data, files, own, tmp_path, recipe):
     odd = tmp_path / os.fsdecode(b"odd\xff")
     odd.symlink_to(files)
     silent = Listener(lambda _: None, lambda *_: None)
@@ -206,10 +240,11 @@ def test_paths_that_are_no_text_are_refused_at_once_and_rightly(data, files, own
         lambda: import_classifier(
             files / "500_model.pth", data, encoders=OwnFiles(files, odd / "esm2_tiny.pt")
         ),
+        lambda: import_classifier(odd / "500_model.pth", data, encoders=own),
         lambda: fetch_bundle(recipe, data, silent, source=odd),
         lambda: fetch_bundle(recipe, DataFolder(odd / "data"), silent, source=files),
     ):
-        with pytest.raises(BundleError, match=r"odd.*bytes in this path that are not UTF-8"):
+        with pytest.raises(BundleError, match=r"odd.*this path contains bytes that are not UTF-8"):
             act()
     assert data.installed() == {}
 
@@ -226,21 +261,21 @@ def test_paths_that_are_no_text_are_refused_at_once_and_rightly(data, files, own
         ("500_model.pth", 5 * 10**21),
     ],
 )
-def test_a_window_that_no_run_could_cut_is_refused(data, files, own, tmp_path, name, window):
+def test_a_window_out_of_range_is_refused(data, files, own, tmp_path, name, window):
     path = tmp_path / name
     path.write_bytes((files / "500_model.pth").read_bytes())
-    with pytest.raises(UsageError, match=r"no window can have .*from 3 to 2,147,483,647"):
+    with pytest.raises(UsageError, match=r"a window cannot have .*from 3 to 2,147,483,647"):
         import_classifier(path, data, window=window, encoders=own)
 
 
 @pytest.mark.parametrize("window", [3, 2**31 - 1])
-def test_the_least_and_the_most_window_are_taken(data, files, own, window):
+def test_the_smallest_and_largest_window_are_accepted(data, files, own, window):
     bundle = import_classifier(files / "500_model.pth", data, window=window, encoders=own)
     assert bundle.window == window
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_classifier_with_numbers_that_are_none_is_refused(data, own, tmp_path, stand_ins, value):
+def test_a_classifier_with_nan_or_infinity_is_refused(data, own, tmp_path, stand_ins, value):
     module = stand_ins.roughen(stand_ins.MLPClassifier())
     module.output_layer.bias.data[1] = value
     stand_ins.save_as_published(module, tmp_path / "500_model.pth")
@@ -249,11 +284,11 @@ def test_a_classifier_with_numbers_that_are_none_is_refused(data, own, tmp_path,
     assert data.installed() == {}
 
 
-def test_the_file_that_is_missing_is_named(data, files, own, tmp_path):
+def test_a_missing_file_is_named(data, files, own, tmp_path):
     folder = tmp_path / "DNABERT-S"
     shutil.copytree(files, folder)
     (folder / "config.json").unlink()
-    with pytest.raises(BundleError, match=r"it lacks config\.json\. Give"):
+    with pytest.raises(BundleError, match=r"config\.json is missing\. Give"):
         import_classifier(files / "500_model.pth", data, encoders=OwnFiles(folder, own.protein))
     with pytest.raises(BundleError, match=r"none\.pt: cannot be read \(No such file.*its path"):
         import_classifier(
@@ -273,12 +308,12 @@ def test_the_file_that_is_missing_is_named(data, files, own, tmp_path):
         ["pack", "mini", "-o", ""],
     ],
 )
-def test_what_is_empty_is_refused(data, capsys, arguments):
+def test_empty_arguments_are_refused(data, capsys, arguments):
     with pytest.raises(SystemExit, match="64"):
         main(["bundle", *arguments])
     assert "is empty" in capsys.readouterr().err
 
 
-def test_published_files_are_looked_for_in_a_folder(data, files, recipe, capsys):
+def test_fetch_from_a_file_is_refused(data, files, recipe, capsys):
     assert main(["bundle", "fetch", recipe.name, "--from", str(files / "config.json")]) == 1
-    assert "config.json: is no folder. Give one" in capsys.readouterr().err
+    assert "config.json: is not a folder. Give a folder" in capsys.readouterr().err

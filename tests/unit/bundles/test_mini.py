@@ -7,7 +7,7 @@ from virnucpro.classify.head import load_head
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.sequences.translation import genetic_code, peptide
 
-MOST_BYTES = 15_000_000
+MAX_BYTES = 15_000_000
 
 
 @pytest.fixture(scope="module")
@@ -23,17 +23,17 @@ def frames():
     return [b"".join(row) + b"A" for row in codons]
 
 
-def test_mini_is_small_enough_to_travel_in_the_wheel(mini):
-    assert sum(file.stat().st_size for file in mini.path.iterdir()) <= MOST_BYTES
+def test_mini_is_small_enough_for_the_wheel(mini):
+    assert sum(file.stat().st_size for file in mini.path.iterdir()) <= MAX_BYTES
 
 
-def test_mini_reads_nucleotides_then_proteins_in_windows_of_500(mini):
+def test_mini_has_two_encoders_and_windows_of_500(mini):
     assert [encoder.view for encoder in mini.encoders] == ["nucleotide", "protein"]
     assert (mini.window, mini.tiling) == (500, "even")
 
 
 @pytest.mark.parametrize("length", [301, 499])
-def test_minis_vectors_and_scores_are_finite(mini, frames, length):
+def test_vectors_and_scores_of_mini_are_finite(mini, frames, length):
     bases = [frame[:length] for frame in frames]
     code = genetic_code(mini.genetic_code)
     views = {"nucleotide": bases, "protein": [peptide(frame, code) for frame in bases]}
@@ -56,7 +56,7 @@ def test_mini_beats_the_kmer_regression_on_unseen_families(mini, length):
     assert rated["auroc"] >= {"300": 0.73, "500": 0.77}[length]
 
 
-def test_minis_card_states_the_figures_of_its_manifest(mini):
+def test_the_card_of_mini_contains_the_figures_of_its_manifest(mini):
     card = (mini.path / "CARD.md").read_text()
     for rated in mini.metrics["windows"].values():
         for name in ("auroc", "f1", "scored", "kmer_auroc"):
@@ -67,5 +67,5 @@ def test_minis_card_states_the_figures_of_its_manifest(mini):
     assert mini.provenance["command"] in card
 
 
-def test_minis_training_left_out_the_family_of_the_demonstration(mini):
+def test_the_family_of_the_demonstration_is_held_out(mini):
     assert mini.provenance["held_out_family"] == "Microviridae"

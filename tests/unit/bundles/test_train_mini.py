@@ -34,7 +34,7 @@ def write_genome(path, share_of_gc, rng):
 
 @pytest.fixture
 def genomes(tmp_path):
-    """Viruses rich in G and C, others less so: few stops in either."""
+    """Genomes rich in G and C, which have few stops."""
     folder = tmp_path / "genomes"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def genomes(tmp_path):
 
 @pytest.fixture
 def train(genomes, tmp_path, monkeypatch):
-    """Run the script's main function; it sets the number of threads, which is put back."""
+    """Run the script's main function; the number of threads is restored."""
     monkeypatch.syspath_prepend(SCRIPTS)
     script = importlib.import_module("train_mini")
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""What bundles say of themselves is held against what this installation knows."""
+"""Sources that bundles state, compared with this installation's own records."""
 
 import json
 import shutil
@@ -14,8 +14,8 @@ from virnucpro.bundles.bundle import describe_bundle, open_bundle, write_manifes
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
-from virnucpro.bundles.made_here import write_record
 from virnucpro.bundles.manifest import read_manifest
+from virnucpro.bundles.provenance import record_made_here
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError
@@ -35,21 +35,21 @@ def own(files):
 
 @pytest.fixture
 def fetch(data, files):
-    told = []
+    stages = []
 
     def run(recipe, **options):
-        silent = Listener(told.append, lambda *_: None)
+        silent = Listener(stages.append, lambda *_: None)
         return fetch_bundle(
             recipe, options.get("data", data), silent, source=options.get("source", files)
         )
 
-    run.told = told
+    run.stages = stages
     return run
 
 
 @pytest.fixture
 def forged(fetch, tmp_path):
-    """Make a packed bundle of other weights that says what a published one would say."""
+    """Make a packed bundle of other weights that states the sources of a published one."""
 
     def make(recipe, name, change=lambda manifest: manifest):
         honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
@@ -69,13 +69,13 @@ def zeros(bundle):
     return all(not tensor.any() for tensor in tensors)
 
 
-def test_a_forged_provenance_is_no_source_of_published_weights(forged, fetch, alone, data):
+def test_encoders_with_a_forged_provenance_are_not_shared(forged, fetch, alone, data):
     assert zeros(unpack_bundle(forged(alone, "harmless"), data))
     assert not zeros(fetch(alone))
-    assert "converting esm2_tiny" in fetch.told
+    assert "converting esm2_tiny" in fetch.stages
 
 
-def test_what_was_made_here_is_shared_under_any_name(fetch, alone, recipe, data):
+def test_encoders_made_here_are_shared_under_any_name(fetch, alone, recipe, data):
     fetch(alone)
     data.bundle("esm2_tiny").rename(data.bundle("renamed"))
     bundle = fetch(recipe)
@@ -83,7 +83,7 @@ def test_what_was_made_here_is_shared_under_any_name(fetch, alone, recipe, data)
     assert weights[0].stat().st_ino == weights[1].stat().st_ino
 
 
-def test_a_bundle_that_was_changed_after_it_was_made_here_is_no_source(fetch, alone, recipe, data):
+def test_encoders_changed_after_they_were_made_here_are_not_shared(fetch, alone, recipe, data):
     folder = fetch(alone).path.rename(data.bundle("renamed"))
     tensors = load_file(folder / "protein.safetensors")
     save_file({key: torch.zeros_like(one) for key, one in tensors.items()}, folder / "p")
@@ -93,43 +93,42 @@ def test_a_bundle_that_was_changed_after_it_was_made_here_is_no_source(fetch, al
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"made_here": "head"}', "\udcff", None])
-def test_a_record_that_nobody_wrote_is_no_record(fetch, alone, recipe, data, content):
+def test_a_malformed_record_is_ignored(fetch, alone, recipe, data, content):
     fetch(alone)
     (record,) = data.records.iterdir()
     if content is None:
         record.unlink()
     else:
         record.write_bytes(content.encode(errors="surrogateescape"))
-    fetch.told.clear()
+    fetch.stages.clear()
     fetch(recipe)
-    assert "converting esm2_tiny" in fetch.told
+    assert "converting esm2_tiny" in fetch.stages
     weights = [data.bundle(one) / "protein.safetensors" for one in (alone.name, recipe.name)]
     assert weights[0].stat().st_ino != weights[1].stat().st_ino
 
 
-def test_whose_word_it_is_goes_with_encoders_of_a_bundle_from_elsewhere(
+def test_a_card_marks_encoders_of_a_bundle_packed_elsewhere_as_unverified(
     forged, fetch, recipe, files, data
 ):
     unpack_bundle(forged(recipe, "elsewhere"), data)
     bundle = import_classifier(files / "500_model.pth", data, name="own", encoders="elsewhere")
     card = (bundle.path / "CARD.md").read_text()
-    assert "(Lin et al. 2023), by the word of the bundle elsewhere |" in card
-    assert "own licences: VirNucPro (Li et al.). What is not known" in card
-    assert card.count("by the word of the bundle elsewhere") == 4
+    assert "licences of these publications apply: VirNucPro (Li et al.)." in card
+    assert card.count("not verified: the encoders' bundle was packed elsewhere") == 4
     again = import_classifier(files / "500_model.pth", data, name="again", encoders="own")
-    assert (again.path / "CARD.md").read_text().count("by the word of the bundle own") == 4
+    assert (again.path / "CARD.md").read_text().count("not verified") == 4
     alone = Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
     assert not zeros(fetch(alone))
 
 
-def test_a_description_says_what_was_not_made_here(fetch, alone, data, tmp_path):
+def test_a_description_says_if_a_bundle_was_not_made_here(fetch, alone, data, tmp_path):
     bundle = fetch(alone)
-    assert "not made here" not in describe_bundle(bundle)
-    assert "not made here" not in describe_bundle(open_bundle("mini"))
+    assert "not made by" not in describe_bundle(bundle)
+    assert "not made by" not in describe_bundle(open_bundle("mini"))
     copy = shutil.copytree(bundle.path, tmp_path / "copy")
-    assert "not made here" not in describe_bundle(open_bundle(str(copy))), "it is the same"
+    assert "not made by" not in describe_bundle(open_bundle(str(copy)))
     write_manifest(copy, replace(read_manifest(copy), version="2"))
-    assert "not made here: what it says" in describe_bundle(open_bundle(str(copy)))
+    assert "not made by this installation" in describe_bundle(open_bundle(str(copy)))
 
 
 def test_a_published_name_is_not_given_to_anything_else(
@@ -140,7 +139,9 @@ def test_a_published_name_is_not_given_to_anything_else(
     stand_ins.save_as_published(stand_ins.roughen(stand_ins.MLPClassifier()), other)
     with pytest.raises(BundleError, match=r"virnucpro-300 .*the nucleotide part .*\(--name\)"):
         import_classifier(files / "500_model.pth", data, name="virnucpro-300", encoders=recipe.name)
-    with pytest.raises(BundleError, match=r"esm2_tiny is .* has a head part, which.*--name"):
+    with pytest.raises(
+        BundleError, match=r"esm2_tiny is .* has the parts head, nucleotide, protein.*--name"
+    ):
         import_classifier(files / "500_model.pth", data, name="esm2_tiny", encoders=own)
     shutil.rmtree(data.bundle(recipe.name))
     with pytest.raises(BundleError, match=r"virnucpro-500 .*the head part of this one was made"):
@@ -150,56 +151,58 @@ def test_a_published_name_is_not_given_to_anything_else(
     assert data.installed() == {}
     imported = import_classifier(files / "500_model.pth", data, encoders=own)
     assert fetch(recipe) == imported
-    assert fetch.told == [*fetch.told[:-1], f"verifying {imported.path}, which is installed"]
+    assert fetch.stages == [*fetch.stages[:-1], f"verifying {imported.path}, which is installed"]
 
 
-def test_what_is_installed_under_a_published_name_is_held_against_it(
+def test_fetch_refuses_another_bundle_under_the_published_name(
     fetch, recipe, stand_ins, own, data, tmp_path
 ):
     other = tmp_path / "500_model.pth"
     stand_ins.save_as_published(stand_ins.roughen(stand_ins.MLPClassifier()), other)
     bundle = import_classifier(other, data, name="own", encoders=own)
     bundle.path.rename(data.bundle(recipe.name))
-    with pytest.raises(BundleError, match=r"the head part .*bundles/virnucpro-500: remove that"):
+    with pytest.raises(
+        BundleError, match=r"the head part .*bundles/virnucpro-500: remove or rename"
+    ):
         fetch(recipe)
     shutil.rmtree(data.bundle(recipe.name))
     assert fetch(recipe).head is not None
 
 
-def test_an_archive_under_a_published_name_is_taken_on_trust_or_refused(
+def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(
     forged, fetch, recipe, alone, data, capsys
 ):
     def silent(manifest):
         return replace(manifest, provenance={})
 
-    with pytest.raises(BundleError, match=r"files that nobody knows.*esm2_tiny\.tar holds it"):
+    with pytest.raises(BundleError, match=r"unknown files.*esm2_tiny\.tar contains it"):
         unpack_bundle(forged(alone, "esm2_tiny", silent), data)
     assert data.installed() == {}
 
 
-def test_a_published_bundle_that_was_packed_is_unpacked_on_trust(
+def test_an_unpacked_published_bundle_is_reported_as_not_verified(
     fetch, recipe, data, tmp_path, capsys
 ):
     honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
     pack_bundle(honest, tmp_path / "packed.tar")
     assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
-    told = capsys.readouterr().err
-    assert "is the word of whoever packed it" in told
-    assert f"remove {data.bundle(recipe.name)} and fetch it" in told
-    fetch.told.clear()
+    output = capsys.readouterr().err
+    assert "virnucpro-500 was packed elsewhere" in output
+    assert f"remove {data.bundle(recipe.name)} and convert" in output
+    fetch.stages.clear()
     assert fetch(recipe).fingerprint == honest.fingerprint
-    assert "is the word of whoever packed it" in fetch.told[-1]
+    assert "virnucpro-500 was packed elsewhere" in fetch.stages[-1]
 
 
-def test_what_was_packed_here_is_known_when_it_comes_back(fetch, recipe, data, tmp_path, capsys):
+def test_a_bundle_packed_here_is_recognised_when_unpacked(fetch, recipe, data, tmp_path, capsys):
     pack_bundle(fetch(recipe), tmp_path / "packed.tar")
     shutil.rmtree(data.bundle(recipe.name))
     assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
-    assert "word of" not in capsys.readouterr().err
+    assert "packed elsewhere" not in capsys.readouterr().err
 
 
-def test_parts_go_by_their_view_whatever_they_are_called(recipe, alone, fetch, files, tmp_path):
-    """A folder called as another part is: its files are nobody else's sources."""
+def test_sources_are_stored_by_view_and_not_by_name(recipe, alone, fetch, files, tmp_path):
+    """A folder may have the name of another part."""
     data = DataFolder(tmp_path / "data")
     folder = tmp_path / "head"
     shutil.copytree(files, folder)
@@ -217,18 +220,20 @@ def test_two_encoders_of_one_name_are_refused(recipe, files, data, tmp_path):
     folder = tmp_path / "esm2_tiny"
     shutil.copytree(files, folder)
     own = OwnFiles(folder, folder / "esm2_tiny.pt")
-    with pytest.raises(BundleError, match=r"both encoders would be called 'esm2_tiny'\. Rename"):
+    with pytest.raises(
+        BundleError, match=r"both encoders would have the name 'esm2_tiny'\. Rename"
+    ):
         import_classifier(files / "500_model.pth", data, name="mine", encoders=own)
     assert data.installed() == {}
 
 
-def test_an_encoder_of_another_make_is_never_shared(recipe, alone, fetch, data):
-    """Not even where a manifest says of it what the other one would say."""
+def test_an_encoder_of_another_architecture_is_not_shared(recipe, alone, fetch, data):
+    """Even if its manifest states the same sources."""
     bundle = fetch(recipe)
     path = bundle.path / "bundle.json"
     content = json.loads(path.read_text())
     content["encoders"][0]["view"], content["encoders"][1]["view"] = "protein", "nucleotide"
     content["provenance"]["sources"]["nucleotide"] = content["provenance"]["sources"]["protein"]
     path.write_text(json.dumps(content))
-    write_record(data, bundle.path, ["nucleotide", "protein", "head"])
+    record_made_here(data, bundle.path, ["nucleotide", "protein", "head"])
     assert fetch(alone).encoders[0].architecture == "esm2"

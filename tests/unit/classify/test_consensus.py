@@ -13,7 +13,7 @@ DONE, QUARANTINED, MISSING = RowState.DONE, RowState.QUARANTINED, RowState.MISSI
 
 
 def windows_of(groups):
-    """Windows from lists of (score2, state): one row an item."""
+    """Windows from lists of (score2, state), one pair for each item."""
     first = np.cumsum([0, *map(len, groups)])
     items = [item for group in groups for item in group]
     scores = np.array([(1 - virus, virus) for virus, _ in items], np.float32).reshape(-1, 2)
@@ -22,14 +22,14 @@ def windows_of(groups):
     return call_windows(first, np.arange(len(items)), scores, state)
 
 
-def test_a_window_is_viral_where_the_best_virus_score_reaches_the_best_other():
+def test_a_window_is_viral_if_its_virus_score_is_not_below_the_other():
     calls = windows_of([[(0.1, DONE), (0.95, DONE)], [(0.1, DONE), (0.8, DONE)], [(0.5, DONE)]])
     assert calls.call.tolist() == [Call.VIRAL, Call.NON_VIRAL, Call.VIRAL]
     assert calls.score == pytest.approx([0.95 / 1.85, 0.8 / 1.7, 0.5])
     assert calls.best_item.tolist() == [1, 3, 4]
 
 
-def test_a_missing_item_leaves_its_window_unscored_and_a_quarantined_one_does_not():
+def test_a_missing_item_prevents_the_call_and_a_quarantined_one_does_not():
     calls = windows_of(
         [
             [(0.9, DONE), (0.9, MISSING)],
@@ -49,12 +49,12 @@ def test_a_missing_item_leaves_its_window_unscored_and_a_quarantined_one_does_no
     assert calls.best_item.tolist() == [-1, 2, -1, -1]
 
 
-def test_equal_scores_name_the_first_item():
+def test_the_first_of_equal_items_is_the_best():
     calls = windows_of([[(0.7, DONE), (0.7, DONE)]])
     assert calls.best_item.tolist() == [0]
 
 
-def test_a_record_is_the_mean_of_its_scored_windows_held_against_two_thresholds():
+def test_a_records_score_is_the_mean_of_its_scored_windows():
     windows = windows_of([[(0.9, DONE)], [(0.5, DONE)], [], [(0.2, DONE)], [(0.5, DONE)]])
     records = call_records(
         np.array([0, 3, 4, 5]),
@@ -69,7 +69,7 @@ def test_a_record_is_the_mean_of_its_scored_windows_held_against_two_thresholds(
     assert records.best_window.tolist() == [0, 3, 4]
 
 
-def test_a_record_with_a_missing_window_keeps_its_score_and_gets_no_call():
+def test_a_record_with_a_missing_window_has_a_score_and_no_call():
     windows = windows_of([[(0.9, DONE)], [(0.9, MISSING)]])
     records = call_records(
         np.array([0, 2]), np.array([RecordStatus.SCORABLE], np.uint8), windows, Thresholds()
@@ -80,7 +80,7 @@ def test_a_record_with_a_missing_window_keeps_its_score_and_gets_no_call():
     assert records.n_missing.tolist() == [1]
 
 
-def test_records_without_windows_say_why():
+def test_records_without_windows_have_a_status():
     windows = windows_of([[]])
     records = call_records(
         np.array([0, 0, 0, 1]),
@@ -101,7 +101,7 @@ def test_records_without_windows_say_why():
 
 
 @pytest.mark.parametrize("n_windows", [0, 3])
-def test_nothing_at_all(n_windows):
+def test_empty_windows_and_records(n_windows):
     windows = windows_of([[]] * n_windows)
     records = call_records(np.array([0]), np.zeros(0, np.uint8), windows_of([]), Thresholds())
     assert windows.status.tolist() == [Status.NO_OPEN_FRAME] * n_windows

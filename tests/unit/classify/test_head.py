@@ -24,7 +24,7 @@ def trained_head(sizes):
 
 
 @pytest.mark.parametrize("sizes", [(3328, 512, 2), (8, 2), (6, 5, 4, 2)])
-def test_a_head_of_any_sizes_comes_back_with_the_same_scores(sizes, tmp_path):
+def test_a_loaded_head_of_any_sizes_has_the_same_scores(sizes, tmp_path):
     head = trained_head(sizes)
     vectors = torch.randn(7, sizes[0])
     loaded = load_head(write_head(head, tmp_path / "head.safetensors"))
@@ -32,7 +32,7 @@ def test_a_head_of_any_sizes_comes_back_with_the_same_scores(sizes, tmp_path):
     assert not loaded.training
 
 
-def test_scores_are_those_of_torch_modules_in_the_published_order(tmp_path):
+def test_scores_equal_those_of_torch_modules_in_the_published_order(tmp_path):
     head = trained_head((10, 4, 2))
     layer = head.hidden[0]
     norm = torch.nn.BatchNorm1d(4)
@@ -61,7 +61,7 @@ def test_a_row_does_not_depend_on_the_other_rows(n, seed):
     assert torch.allclose(head.scores(vectors), alone, atol=1e-6)
 
 
-def test_no_rows_give_no_scores():
+def test_zero_rows_give_zero_scores():
     assert trained_head((12, 6, 2)).scores(torch.empty(0, 12)).shape == (0, 2)
 
 
@@ -73,12 +73,12 @@ def test_scores_are_refused_in_training_mode():
 def test_a_file_without_a_head_is_refused(tmp_path):
     path = tmp_path / "head.safetensors"
     save_file({"something.weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(BundleError, match=r"head\.safetensors: holds no head"):
+    with pytest.raises(BundleError, match=r"head\.safetensors: is not a head"):
         load_head(path)
 
 
 def test_a_head_for_three_classes_is_refused(tmp_path):
-    with pytest.raises(BundleError, match="tells 3 classes apart"):
+    with pytest.raises(BundleError, match="has 3 classes"):
         load_head(write_head(Head((4, 3)), tmp_path / "head.safetensors"))
 
 
@@ -98,7 +98,7 @@ def test_a_head_without_its_batch_norm_is_refused(tmp_path):
         load_head(tmp_path / "head.safetensors")
 
 
-def test_a_torn_file_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     path = write_head(Head((6, 4, 2)), tmp_path / "head.safetensors")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(BundleError, match="cannot be read as safetensors"):
@@ -106,14 +106,14 @@ def test_a_torn_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [(6, 2), (6, 5, 2), (6, 5, 4, 2)])
-def test_layer_sizes_are_read_off_the_tensors_whose_shapes_they_say(tmp_path, sizes):
+def test_layer_sizes_are_read_from_the_tensors(tmp_path, sizes):
     shapes = {name: tuple(tensor.shape) for name, tensor in Head(sizes).state_dict().items()}
     assert head_shapes(sizes) == shapes
     assert layer_sizes(shapes, tmp_path) == sizes
 
 
 @pytest.mark.parametrize("name", ["output.bias", "hidden.0.norm.running_var"])
-def test_a_weight_that_is_no_number_is_named(tmp_path, name):
+def test_a_weight_that_is_nan_is_named(tmp_path, name):
     head = trained_head((8, 4, 2))
     head.state_dict()[name][1] = torch.nan
     path = write_head(head, tmp_path / "head.safetensors")

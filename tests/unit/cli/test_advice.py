@@ -9,13 +9,13 @@ from virnucpro.cli.advice import advice_for
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
-def test_only_a_command_that_can_resume_is_told_to(code):
+def test_resume_is_advised_for_commands_that_have_it(code):
     error = OSError(code, "x")
-    assert advice_for(error, resumable=True).endswith(", then repeat the command with --resume")
-    assert advice_for(error, resumable=False).endswith(", then repeat the command")
+    assert advice_for(error, resumable=True).endswith(", then rerun the command with --resume")
+    assert advice_for(error, resumable=False).endswith(", then rerun the command")
 
 
-def test_what_nobody_can_mend_is_for_elsewhere_or_left_to_the_system():
+def test_other_errors_advise_another_folder_or_nothing():
     assert "choose another" in advice_for(OSError(errno.EROFS, "x"), resumable=False)
     assert advice_for(OSError(errno.ELOOP, "x"), resumable=True) is None
     assert advice_for(OSError("x"), resumable=True) is None
@@ -25,7 +25,7 @@ def test_what_nobody_can_mend_is_for_elsewhere_or_left_to_the_system():
 @pytest.mark.parametrize(
     ("command", "resumes"), [(["predict", "a.fa", "-o", "b"], True), (["aggregate", "a"], False)]
 )
-def test_the_command_line_knows_which_commands_resume(command, resumes, monkeypatch, capsys):
+def test_the_command_line_knows_which_commands_have_resume(command, resumes, monkeypatch, capsys):
     def full(_: argparse.Namespace) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -37,11 +37,11 @@ def test_the_command_line_knows_which_commands_resume(command, resumes, monkeypa
     assert ("--resume" in capsys.readouterr().err) == resumes
 
 
-def test_a_file_that_may_not_be_read_is_no_folder_to_make_writable(tmp_path, monkeypatch):
+def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):
     path = tmp_path / "closed"
     path.write_text("")
     denied = OSError(errno.EACCES, "Permission denied", str(path))
     assert "writable" in advice_for(denied, resumable=True)
-    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != path)
-    assert f"chmod u+r {path}" in advice_for(denied, resumable=True)
+    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != str(path))
+    assert f"chmod a+r {path}" in advice_for(denied, resumable=True)
     assert "writable" in advice_for(OSError(errno.EACCES, "x", str(tmp_path)), resumable=False)

@@ -8,18 +8,18 @@ import pytest
 from virnucpro import bundles
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.job import SilentReporter
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.session import open_session
+from virnucpro.pipeline.run.session import open_session
 from virnucpro.runtime.signals import StopRequested
 
 MINI = Path(bundles.__path__[0]) / "mini"
 
 
-def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
+def test_an_error_shows_control_characters_as_escapes(capsys):
     assert main(["bundle", "show", "no\x1b[2J\rsuch"]) == 64
-    told = capsys.readouterr().err
-    assert r"no\x1b[2J\rsuch: there is no such bundle" in told
+    printed = capsys.readouterr().err
+    assert r"no\x1b[2J\rsuch: there is no such bundle" in printed
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,6 @@ def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
     [
         ["bundle", "show", "nosuch"],
         ["bundle", "fetch", "nosuch"],
-        ["bundle", "verify", "nosuch"],
         ["bench", "-m", "nosuch"],
         ["bench", "-b", "nosuch"],
         ["parity", "-b", "nosuch"],
@@ -37,20 +36,20 @@ def test_an_error_prints_no_control_codes_that_came_from_elsewhere(capsys):
         ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
         *(
-            [*command, "-e", name]
-            for command in (["embed", "x.fa", "-o", "nowhere"], ["parity"])
-            for name in ("", "nosuch", "./nosuch.pt", "/nosuch/x.pt", "nosuch/protein", "mini/rna")
+            ["embed", "x.fa", "-o", "nowhere", "-e", name]
+            for name in ("", "nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini/rna")
         ),
+        ["parity", "-e", "nosuch"],
         ["parity", "-n", "99999999999999"],
         ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
     ],
 )
-def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, capsys):
+def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
     assert main(command) == 64
-    told = capsys.readouterr().err
-    assert told.startswith("virnucpro: error: ")
-    assert told.count("\n") == 1
-    assert len(told) < 300
+    printed = capsys.readouterr().err
+    assert printed.startswith("virnucpro: error: ")
+    assert printed.count("\n") == 1
+    assert len(printed) < 300
 
 
 @pytest.mark.parametrize(
@@ -71,8 +70,8 @@ def test_names_that_nobody_knows_are_wrong_usage_and_told_in_a_line(command, cap
         "aggregate",
     ],
 )
-def test_an_empty_name_is_not_the_folder_of_now(command, copied_mini, capsys, monkeypatch):
-    """A script's variable that is not set, in a folder that is a bundle."""
+def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, monkeypatch):
+    """An unset variable of a script, in a folder that is a bundle."""
     monkeypatch.chdir(copied_mini)
     before = sorted(copied_mini.iterdir())
     with pytest.raises(SystemExit) as stopped:
@@ -82,6 +81,37 @@ def test_an_empty_name_is_not_the_folder_of_now(command, copied_mini, capsys, mo
     assert sorted(copied_mini.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("command", "prog", "message"),
+    [
+        (
+            ["predict", "x.fa", "-o", "out", "--windows", "300"],
+            "virnucpro predict",
+            "unknown option --windows: did you mean --window?",
+        ),
+        (["predict", "x.fa", "--outdri=out"], "virnucpro predict", "did you mean --outdir?"),
+        (["predict", "x.fa", "-o", "out", "--res"], "virnucpro predict", "unknown option --res"),
+        (["bundle", "verify", "mini", "--goldn"], "virnucpro bundle verify", "mean --golden?"),
+        (["bundle", "verfy"], "virnucpro bundle", "'verfy': did you mean verify?"),
+        (["predit", "x.fa"], "virnucpro", "unknown command 'predit': did you mean predict?"),
+        (["status", "run", "other"], "virnucpro status", "unrecognized arguments: other"),
+        (["--verison"], "virnucpro", "did you mean --version?"),
+        (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
+        (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
+    ],
+)
+def test_wrong_usage_prints_the_commands_own_usage_and_the_nearest_word(
+    command, prog, message, capsys
+):
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 64
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: {prog} [-h]")
+    assert printed.splitlines()[-1].startswith(f"{prog}: error: ")
+    assert message in printed
+
+
 @pytest.fixture
 def copied_mini(tmp_path):
     return shutil.copytree(MINI, tmp_path / "mini")
@@ -89,7 +119,7 @@ def copied_mini(tmp_path):
 
 @pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
 def test_more_threads_than_cpus_are_refused(command, capsys):
-    """torch kills the process where the system has no thread left to give."""
+    """torch aborts the process if the system refuses to start a thread."""
     with pytest.raises(SystemExit) as stopped:
         main([*command, "-t", str(len(os.sched_getaffinity(0)) + 1)])
     assert stopped.value.code == 64
@@ -99,37 +129,35 @@ def test_more_threads_than_cpus_are_refused(command, capsys):
 @pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])
 def test_lengths_that_take_all_memory_are_refused(lengths, capsys):
     assert main(["bench", "--lengths", lengths]) == 64
-    told = capsys.readouterr().err
-    assert "up to 5,000" in told
-    assert len(told) < 250
+    printed = capsys.readouterr().err
+    assert "up to 5,000" in printed
+    assert len(printed) < 250
 
 
 @pytest.mark.parametrize("command", [["parity", "--fasta"], ["predict", "-q", "-o", "nowhere"]])
-def test_an_input_that_is_not_there_is_named_and_that_is_all(
-    command, tmp_path, capsys, monkeypatch
-):
+def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([*command, str(tmp_path / "none.fa")]) == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "check the name" in told
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "check the name" in printed
 
 
-def test_a_folder_that_is_no_bundle_is_told_without_advice_on_outputs(tmp_path, capsys):
+def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsys):
     assert main(["predict", "x.fa", "-o", str(tmp_path / "run"), "-b", str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert "A bundle is a folder with a bundle.json" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "A bundle is a folder with a bundle.json" in printed
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", ["", "none/mini.tar"])
-def test_a_bundle_is_packed_into_a_file_of_a_folder_that_is_there(place, tmp_path, capsys):
+def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys):
     assert main(["bundle", "pack", "mini", "-o", str(tmp_path / place)]) == 64
     assert "folder" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fewer_items_than_asked_for_are_told(tmp_path, capsys):
+def test_parity_reports_fewer_items_than_requested(tmp_path, capsys):
     path = tmp_path / "few.fa"
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
     assert main(["parity", "--fasta", str(path), "-n", "50", "--device", "cpu"]) == 0
@@ -137,8 +165,8 @@ def test_fewer_items_than_asked_for_are_told(tmp_path, capsys):
 
 
 @pytest.fixture
-def begun(tmp_path):
-    """Give the folder of a run of which nothing has been computed."""
+def prepared(tmp_path):
+    """Return the folder of a run without computed units."""
     execution = Execution(tmp_path / "out" / "a.fa", devices="cpu:1")
     execution.outdir.parent.mkdir()
     with open_session(predict_job("tests/data/example.fa"), execution, SilentReporter()):
@@ -148,26 +176,26 @@ def begun(tmp_path):
 @pytest.mark.parametrize(
     ("command", "step"),
     [
-        (["aggregate", "{run}"], "outputs.write_outputs"),
+        (["aggregate", "{run}"], "pipeline.run.outputs.write_outputs"),
         (
             ["launch", "--input-dir", ".", "-o", "{run}", "--gpus", "cpu"],
-            "precision.with_precision",
+            "launch.orchestrator.LauncherOrchestrator.launch",
         ),
     ],
 )
-def test_who_is_stopped_is_told_of_no_option_that_the_command_lacks(
-    command, step, begun, capsys, monkeypatch
+def test_the_advice_after_a_stop_names_no_option_that_the_command_lacks(
+    command, step, prepared, capsys, monkeypatch
 ):
-    def stop(*_):
+    def stop(*_, **_keywords):
         raise StopRequested(signal.SIGTERM)
 
-    monkeypatch.setattr(f"virnucpro.pipeline.{step}", stop)
-    assert main([part.format(run=begun) for part in command]) == 128 + signal.SIGTERM
-    told = capsys.readouterr().err
-    assert "epeat the command" in told
-    assert "--" not in told
+    monkeypatch.setattr(f"virnucpro.{step}", stop)
+    assert main([part.format(run=prepared) for part in command]) == 128 + signal.SIGTERM
+    printed = capsys.readouterr().err
+    assert "the command" in printed
+    assert "--" not in printed
 
 
-def test_what_aggregate_leaves_out_is_computed_by_the_runs_own_command(begun, capsys):
-    assert main(["aggregate", str(begun)]) == 2
+def test_aggregate_names_the_command_that_computes_missing_rows(prepared, capsys):
+    assert main(["aggregate", str(prepared)]) == 2
     assert "repeat the run's own command with --resume" in capsys.readouterr().err

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.dispatch.dispatcher import worker_ids
-from virnucpro.dispatch.ordering import in_order
-from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
-from virnucpro.dispatch.packing import (
+from virnucpro.dispatch.codec import (
     LARGE,
     Failed,
     Stored,
@@ -21,6 +18,9 @@ from virnucpro.dispatch.packing import (
     unpack,
     unpack_answers,
 )
+from virnucpro.dispatch.dispatcher import worker_ids
+from virnucpro.dispatch.ordering import in_order
+from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
 from virnucpro.dispatch.protocol import Answers, TaskError, TaskStarted, TaskSuccess
 from virnucpro.dispatch.stream import Stream
 from virnucpro.runtime.shared import Region, Ring

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from virnucpro.dispatch import Dispatcher, standstills
 from virnucpro.dispatch.standstills import STACKS_GRACE_S, Pulse, Standstills
-from virnucpro.runtime.hangs import Measure
+from virnucpro.runtime.watchdog import Measure
 
 pytestmark = pytest.mark.timeout(60)
 LIMIT = 0.6

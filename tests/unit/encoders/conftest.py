@@ -10,8 +10,8 @@ from esm.model.esm2 import ESM2
 from safetensors.torch import save_file
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.dnabert_s import DnabertS
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.encoder import DnabertS
 from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"

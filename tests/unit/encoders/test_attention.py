@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.encoders import attention
-from virnucpro.encoders.attention import all_at_once, attention_on, by_runs, has_varlen
+from virnucpro.encoders.kernels import attention
+from virnucpro.encoders.kernels.attention import all_at_once, attention_on, by_runs, has_varlen
 from virnucpro.encoders.packed import pack
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]

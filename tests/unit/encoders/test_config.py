@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from virnucpro.encoders.config import flag, positive_integer, positive_number
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.errors import BundleError
 
 SOURCE = Path("some/config.json")

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear
 
-from virnucpro.encoders import dense
-from virnucpro.encoders.dense import Dense, GatedDense, Product, has_kernels, prepack
+from virnucpro.encoders.kernels import dense
+from virnucpro.encoders.kernels.dense import Dense, GatedDense, Product, has_kernels, prepack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from esm.pretrained import load_model_and_alphabet_core
 from safetensors.torch import save_file
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 

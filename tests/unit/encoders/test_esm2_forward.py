@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders import esm2_forward
+from virnucpro.encoders.esm2 import forward as esm2_forward
 from virnucpro.encoders.packed import CPU_STEP
 from virnucpro.encoders.registry import load_encoder, open_spec
 

@@ -3,16 +3,16 @@ import importlib
 import pytest
 import torch
 
-from virnucpro.encoders.budget import BATCH_TOKENS
-from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.memory_needed import (
+from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.memory.memory_needed import (
     GPU_PROCESS_BYTES,
     PROCESS_BYTES,
     bytes_of,
     memory_wanted,
     require_room,
 )
-from virnucpro.encoders.placement import device_bytes, free_bytes
+from virnucpro.encoders.memory.placement import device_bytes, free_bytes
+from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError
 
@@ -129,7 +129,7 @@ def test_a_cpu_has_the_machines_memory_and_the_meta_device_none():
 def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, architecture):
     spec = spec_of(architecture)
     spec.file("weights").unlink()
-    module = importlib.import_module(f"virnucpro.encoders.{architecture}")
+    module = importlib.import_module(f"virnucpro.encoders.{architecture}.encoder")
     monkeypatch.setattr(module, "device_bytes", lambda _device: 1000)
     with pytest.raises(DeviceError, match=rf"GB at fp32 go to the weights of {spec.name} and"):
         load_encoder(spec)

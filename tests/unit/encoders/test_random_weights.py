@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from virnucpro.encoders import random_weights
-from virnucpro.encoders.dnabert_s_config import DnabertSConfig
-from virnucpro.encoders.esm2_config import Esm2Config
-from virnucpro.encoders.random_weights import file_bytes, write_random_encoder
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.encoders.sizes import PUBLISHED, size_named
+from virnucpro.encoders.weights import random_weights
+from virnucpro.encoders.weights.random_weights import file_bytes, write_random_encoder
 from virnucpro.errors import UsageError
 
 TINY = {

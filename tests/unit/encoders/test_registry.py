@@ -35,7 +35,7 @@ def test_settings_say_of_each_encoder_what_its_file_holds(spec_of, architecture)
     config = config_of(spec)
     assert (config.architecture, config.view, config.dim) == (architecture, spec.view, spec.dim)
     path = spec.file("weights")
-    module = import_module(f"virnucpro.encoders.{architecture}")
+    module = import_module(f"virnucpro.encoders.{architecture}.encoder")
     needed = module.needed_tensors(path)
     wanted = config.tensor_shapes()
     stored = {name: tuple(tensor.shape) for name, tensor in needed.items()}

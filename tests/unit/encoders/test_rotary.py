@@ -2,8 +2,14 @@ import numpy as np
 import torch
 from esm.rotary_embedding import RotaryEmbedding
 
+from virnucpro.encoders.esm2.rotary import (
+    Rotation,
+    inverse_frequencies,
+    rotations,
+    side_by_side,
+    turn,
+)
 from virnucpro.encoders.packed import pack
-from virnucpro.encoders.rotary import Rotation, inverse_frequencies, rotations, side_by_side, turn
 
 HEADS, WIDTH = 3, 8
 

@@ -9,7 +9,7 @@ from esm.model.esm2 import ESM2
 from torch.utils.flop_counter import FlopCounterMode
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.esm2_config import Esm2Config
+from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.sizes import PUBLISHED, n_parameters, shapes_of, work_of
 from virnucpro.errors import BundleError
 

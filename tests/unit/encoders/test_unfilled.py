@@ -4,7 +4,7 @@ import sys
 import torch
 from torch import nn
 
-from virnucpro.encoders.unfilled import unfilled
+from virnucpro.encoders.weights.unfilled import unfilled
 
 
 def test_what_is_built_has_shapes_and_no_numbers():

@@ -1,17 +1,17 @@
-"""What the tests of the launcher share."""
+"""Fixtures of the launcher's tests."""
 
 import pytest
 
 
 @pytest.fixture
 def workers(importable):
-    """Workers that a spawned process can import."""
+    """The module of workers that a spawned process can import."""
     return importable("launch_workers")
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Make a folder of files from names and contents."""
+    """Return a function that makes a folder of files from names and contents."""
 
     def make(**contents):
         folder = tmp_path / "in"

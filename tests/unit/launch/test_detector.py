@@ -1,4 +1,4 @@
-"""GPUs are numbered as CUDA would, and CUDA is never asked."""
+"""GPUs are numbered as CUDA numbers them, without a call of CUDA."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def test_an_inherited_mask_is_respected(mask, uuids):
     assert [found.get_gpu_info(number)["uuid"] for number in range(len(uuids))] == uuids
 
 
-def test_what_the_driver_says_of_a_gpu():
+def test_gpu_info_comes_from_the_driver():
     assert detector().get_gpu_info(2) == {
         "id": 2,
         "name": "name of MIG-b1",
@@ -52,26 +52,30 @@ def test_what_the_driver_says_of_a_gpu():
         detector().get_gpu_info(4)
 
 
-def test_lists_are_read():
+def test_gpu_lists_are_parsed():
     assert detector().parse_gpu_list("auto") == [0, 1, 2, 3]
     assert detector(gpus=[]).parse_gpu_list(" auto ") == []
     assert detector().parse_gpu_list("2, 0") == [2, 0]
     for nonsense in ("", "a", "0,,1", "0;1", "-1", "cuda"):
-        with pytest.raises(UsageError, match="no list of GPUs"):
+        with pytest.raises(UsageError, match="not a list of GPUs"):
             detector().parse_gpu_list(nonsense)
     with pytest.raises(UsageError, match="twice"):
         detector().parse_gpu_list("1,1")
 
 
-def test_a_choice_is_validated():
+def test_gpu_ids_are_validated():
     assert detector().validate_gpus([3, 0]) == (True, "")
-    for gpu_ids, why in (([], "no GPU is named"), ([0, 0], "twice"), ([0, 9], "no GPU 9")):
+    for gpu_ids, why in (
+        ([], "the list of GPUs is empty"),
+        ([0, 0], "twice"),
+        ([0, 9], "no GPU 9"),
+    ):
         ok, error = detector().validate_gpus(gpu_ids)
         assert not ok
         assert why in error
 
 
-def test_a_driver_that_fails_is_told():
+def test_a_failing_driver_is_an_error():
     def fails():
         raise DeviceError("the NVIDIA driver does not answer")
 
@@ -81,7 +85,7 @@ def test_a_driver_that_fails_is_told():
         broken.get_available_gpus()
 
 
-def test_this_machine_is_asked_without_cuda_and_without_torch():
+def test_detection_imports_no_torch():
     code = (
         "import sys; from virnucpro.launch import GPUDetector; d = GPUDetector()\n"
         "assert d.is_cuda_available() == bool(d.get_available_gpus())\n"
@@ -91,6 +95,6 @@ def test_this_machine_is_asked_without_cuda_and_without_torch():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_a_device_that_is_not_there_is_no_answer():
+def test_facts_of_a_missing_gpu_are_an_error():
     with pytest.raises(DeviceError, match="GPU-0000"):
         gpu_facts("GPU-0000")

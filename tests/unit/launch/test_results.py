@@ -1,36 +1,42 @@
-"""What a launch hears, counts and writes."""
+"""Results of a launch: reasons, counts, plain data, and the table."""
 
 import io
 import json
+import math
 import traceback
 from pathlib import Path
 
 import pytest
 
+from virnucpro.cli.main import main
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.errors import InputError
+from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import LoadBalancer
+from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import (
+    MAX_DEPTH,
     FileResult,
     FileStatus,
     ResultQueue,
     RunOver,
     WorkerTrouble,
+    plain_result,
     reason_of,
 )
-from virnucpro.launch.summary import readable, table, write_summary
+from virnucpro.launch.table import LaunchTable, readable, table_rows
 
 
-def result(name, status=FileStatus.DONE, gpu_id=0, seconds=1.0, **fields):
-    return FileResult(f"in/{name}", status, gpu_id, seconds, 1, fields)
+def result(name, status=FileStatus.DONE, gpu_id=0, seconds=1.0, error="", **fields):
+    return FileResult(f"in/{name}", status, gpu_id, seconds, 1, fields, error)
 
 
-def balanced(*items, expected=None, stream=None):
+def balanced(*items, expected=None):
     queue = ResultQueue()
     for item in items:
         queue.put(item)
     queue.put(RunOver(None))
-    balancer = LoadBalancer([0, 1], stream)
+    balancer = LoadBalancer([0, 1])
     files = sum(isinstance(item, FileResult) for item in items)
     balancer.monitor_progress(queue, files if expected is None else expected)
     return balancer
@@ -46,25 +52,17 @@ def raised(error):
         return traceback.format_exc()
 
 
-def test_a_reason_is_class_text_and_notes():
+def test_a_reason_is_the_class_text_and_notes_of_the_last_error():
     error = InputError("a.fa: no FASTA. Give another file.")
     error.add_note("found in line 3")
-    told = "InputError: a.fa: no FASTA. Give another file.; found in line 3"
-    assert reason_of(raised(error)) == told
+    error.__cause__ = ValueError("an earlier error")
+    reason = "InputError: a.fa: no FASTA. Give another file.; found in line 3"
+    assert reason_of(raised(error)) == reason
     assert reason_of(raised(ValueError("two\nlines: of text"))) == "ValueError: two; lines: of text"
     assert reason_of(raised(KeyError())) == "KeyError"
 
 
-def test_a_chain_gives_its_last_link():
-    try:
-        int("first")
-    except ValueError as error:
-        second = InputError("second")
-        second.__cause__ = error
-    assert reason_of(raised(second)) == "InputError: second"
-
-
-def test_a_death_is_told_as_it_is():
+def test_the_reason_of_a_death_starts_with_the_exit_of_the_worker():
     text = "worker 0 was killed by SIGKILL. It was running this task, attempt 3."
     assert reason_of(text) == text
     assert reason_of("") == ""
@@ -76,10 +74,22 @@ def test_a_death_is_told_as_it_is():
     )
 
 
+def test_plain_data_stay_as_they_are():
+    data = {"n": 1, "f": 0.5, "b": True, "s": "x", "none": None, "l": [1, {"k": "v"}]}
+    assert plain_result(data) == data
+    assert plain_result((1, {2})) == {"result": [1, [2]]}
+    assert plain_result({"p": Path("a"), "inf": math.inf}) == {"p": "a", "inf": "inf"}
+    deep: list[object] = []
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+    with pytest.raises(ValueError, match="nested levels"):
+        plain_result(deep)
+
+
 # --- counting
 
 
-def test_nothing_is_counted_before_anything_came():
+def test_counts_before_the_first_result():
     balancer = LoadBalancer(gpu_ids=[0])
     assert balancer.get_overall_rtf() == 0.0
     assert balancer.get_speedup() == 0.0
@@ -87,7 +97,7 @@ def test_nothing_is_counted_before_anything_came():
     assert balancer.get_exit_code() == 1
 
 
-def test_files_are_counted_by_gpu_and_input_has_a_real_time_factor():
+def test_files_are_counted_by_gpu_and_durations_give_a_real_time_factor():
     balancer = balanced(
         result("a", seconds=2.0, duration=20.0),
         result("b", gpu_id=1, seconds=1.0, duration=10),
@@ -105,7 +115,7 @@ def test_files_are_counted_by_gpu_and_input_has_a_real_time_factor():
     assert (stats["completed"], stats["successful"], stats["failed"]) == (4, 2, 2)
 
 
-def test_without_durations_the_speedup_is_over_one_worker():
+def test_without_durations_the_speedup_is_over_a_single_worker():
     balancer = balanced(result("a", seconds=1000.0), result("b", seconds=1000.0))
     assert balancer.get_overall_rtf() == 0.0
     assert balancer.get_speedup() > 1000
@@ -130,7 +140,7 @@ def test_exit_codes(statuses, expected, code):
     assert balanced(*results, expected=expected).get_exit_code() == code
 
 
-def test_a_run_that_is_over_keeps_nobody_waiting():
+def test_a_run_that_ends_early_ends_the_monitoring():
     queue = ResultQueue()
     queue.put(RunOver(RuntimeError("no worker")))
     balancer = LoadBalancer([0])
@@ -140,45 +150,95 @@ def test_a_run_that_is_over_keeps_nobody_waiting():
 
 def test_progress_and_summary_are_printed():
     stream = io.StringIO()
-    balancer = balanced(
-        result("a.fa"), result("b.fa", FileStatus.FAILED), expected=3, stream=stream
-    )
-    for item in (*balancer.results, WorkerTrouble(None, "fell")):
+    results = result("a.fa"), result("b.fa", FileStatus.FAILED, error="no luck")
+    balancer = LoadBalancer([0, 1], stream, {0: "cpu", 1: "cpu"})
+    balancer.results.extend(results)
+    for item in (*results, WorkerTrouble(None, "the driver failed")):
         balancer.print_progress(item)
     balancer.print_summary(3)
-    text = stream.getvalue()
-    assert "2/3 a.fa: done, 1.0 s (worker 0)" in text
-    assert "warning: no worker: fell" in text
-    assert "3 files: 1 done, 1 failed, 1 left" in text
-    assert "worker 0: 1 files in 2.0 s, 1 failed" in text
-    assert "factor" not in text
+    assert stream.getvalue().splitlines() == [
+        "[virnucpro] 2/2 a.fa: done, 1.0 s, worker 0 (cpu)",
+        "[virnucpro] 2/2 b.fa: failed, 1.0 s, worker 0 (cpu): no luck",
+        "[virnucpro] warning: no worker: the driver failed",
+        "[virnucpro] 3 files: 1 done, 1 failed, 1 left; 0.0 s",
+        "[virnucpro] worker 0 (cpu): 1 files in 2.0 s, 1 failed",
+        "[virnucpro] worker 1 (cpu): 0 files in 0.0 s, 0 failed",
+    ]
+
+
+def test_lines_that_cannot_be_printed_are_dropped():
+    stream = io.StringIO()
+    stream.close()
+    LoadBalancer([0], stream).print_summary(1)
 
 
 # --- the table
 
 
-def test_the_table_has_a_column_for_every_scalar_and_a_row_for_every_file(tmp_path):
+def test_the_table_has_a_column_per_scalar_and_a_row_per_file(tmp_path):
     results = [
         FileResult("in/a\tb", FileStatus.DONE, 0, 1.234, 1, {"n": 3, "list": [1], "f": 0.5}),
         FileResult("in/c", FileStatus.FAILED, None, None, 2, {}, "bad\nluck", "Traceback"),
     ]
-    rows = table(results, Path("in"))
+    rows = table_rows(results, Path("in"))
     assert rows == [
         ["file", "n", "f", "status", "seconds", "gpu", "attempts", "error"],
         ["a b", "3", "0.5", "done", "1.23", "0", "1", "NA"],
         ["c", "NA", "NA", "failed", "NA", "NA", "2", "bad luck"],
     ]
-    write_summary(tmp_path, rows, results, {"worker": "w"})
+    balancer = balanced(*results)
+    files = [Path(one.file) for one in results]
+    LaunchTable(Path("in"), tmp_path, files, {"worker": "w"}, balancer).end()
     written = (tmp_path / "launch.tsv").read_text()
     assert [line.split("\t") for line in written.splitlines()] == rows
     content = json.loads((tmp_path / "launch.json").read_text())
     assert content["worker"] == "w"
     assert content["files"][0]["result"] == {"n": 3, "list": [1], "f": 0.5}
-    assert content["files"][1]["details"] == "Traceback"
+    assert (content["files"][1]["details"], content["files"][1]["gpu"]) == ("Traceback", None)
 
 
-def test_people_see_no_empty_columns_and_no_endless_cells():
-    rows = table([result("a", text="x" * 500)], Path("in"))
+def test_column_names_are_unique():
+    fields = {"file": 1, "result.file": 2, "a b": 3, "a\tb": 4}
+    header = table_rows([FileResult("in/a", FileStatus.DONE, result=fields)], Path("in"))[0]
+    assert len(set(header)) == len(header) == 10
+    assert not any("\t" in name for name in header)
+
+
+def test_the_printed_table_has_no_empty_columns_and_no_long_cells():
+    rows = table_rows([result("a\x1b[31m", text="x" * 500)], Path("in"))
     header, row = readable(rows)
-    assert "error" not in header
+    assert header == ["file", "text", "status", "seconds", "worker", "attempts"]
+    assert row[0] == "a\\x1b[31m"
     assert max(map(len, row)) == 60
+
+
+def test_the_table_is_that_of_this_launch_from_its_start(tmp_path):
+    files = [tmp_path / name for name in ("a", "b", "c")]
+    balancer = LoadBalancer([0])
+    table = LaunchTable(tmp_path, tmp_path, files, {"worker": "w"}, balancer)
+    (tmp_path / "launch.json").write_text("of an earlier launch")
+    table.begin()
+    assert read_launch(tmp_path).as_text() == "launch, stopped: 3 files: 3 left"
+    with folder_lock(tmp_path / "launch.lock", ""):
+        assert read_launch(tmp_path).state == "running"
+    for name in ("a", "b"):
+        balancer.results.append(FileResult(str(tmp_path / name), FileStatus.DONE, 0, 1.0, 1))
+        table.update()
+    assert read_launch(tmp_path).files == {"done": 1, "left": 2}  # not twice within a second
+    balancer.results.append(FileResult(str(tmp_path / "c"), FileStatus.FAILED, error="no luck"))
+    assert table.end().exit_code == 2
+    progress = read_launch(tmp_path)
+    assert (progress.state, progress.files) == ("incomplete", {"done": 2, "failed": 1})
+    assert progress.failures == (f"{tmp_path / 'c'}: failed: no luck",)
+
+
+def test_status_reads_the_table_of_a_launch(tmp_path, capsys):
+    LaunchTable(tmp_path, tmp_path, [tmp_path / "a"], {}, LoadBalancer([0])).begin()
+    assert main(["status", str(tmp_path)]) == 0
+    assert "launch, stopped: 1 files: 1 left" in capsys.readouterr().out
+    assert main(["status", "--json", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["left"] == 1
+    for damaged in ("{}", '{"files": ['):
+        (tmp_path / "launch.json").write_text(damaged)
+        assert main(["status", str(tmp_path)]) == 64
+        assert "damaged" in capsys.readouterr().err

@@ -10,8 +10,8 @@ from virnucpro.runtime.policy import (
     Action,
     Decision,
     Findings,
-    Place,
     RestartPolicy,
+    TaskSpan,
     decide,
     findings,
 )
@@ -105,8 +105,8 @@ def test_the_longest_delay_is_never_exceeded():
 
 def test_findings_of_one_task_are_its_own():
     found = findings([fault(A), fault((1, 0, 0, 8)), fault((1, 0, 0, 8)), fault(A)])
-    assert found.suspects == (Place(1, 0, 0, 8), Place(*A))
-    assert found.of(1).suspects == (Place(1, 0, 0, 8),)
+    assert found.suspects == (TaskSpan(1, 0, 0, 8), TaskSpan(*A))
+    assert found.of(1).suspects == (TaskSpan(1, 0, 0, 8),)
     assert not found.of(2)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from virnucpro.errors import UsageError, WorkerError
-from virnucpro.pipeline.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.deadlines import Deadlines
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.process import Child
 from virnucpro.runtime.status import WorkerState
 from virnucpro.runtime.supervisor import Supervisor

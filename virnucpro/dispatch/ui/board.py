@@ -58,7 +58,7 @@ def _workers(
     workers: Mapping[int, Mapping[str, Any]], figures: Figures, describe: Callable[[int], str]
 ) -> Table:
     table = Table(expand=True)
-    table.add_column("GPU", justify="right")
+    table.add_column("Worker", justify="right")
     table.add_column("Status")
     table.add_column("Share")
     for name in ("Task", "For", "Last took", "Done", "Failed", "Timed out", "Deaths"):

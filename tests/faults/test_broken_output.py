@@ -1,0 +1,137 @@
+"""Row 31: printing never stops work. Streams are closed, full, without a reader or a terminal."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(110)
+VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
+STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
+ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
+
+
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+def redirected(command, redirection):
+    """Run a command under a shell that redirects its streams; return the exit code."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *map(str, command)], check=False, timeout=100
+    ).returncode
+
+
+def read_lines(command, n_lines):
+    """Run a command whose output is read up to `n_lines` lines; return them and the exit code."""
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        lines = [process.stdout.readline() for _ in range(n_lines)]
+        process.stdout.close()
+        return lines, process.wait(timeout=100)
+
+
+@pytest.fixture
+def predict(few_fasta, tmp_path):
+    return [*VIRNUCPRO, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:2"]
+
+
+@pytest.fixture
+def launch(few_fasta, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.fa", "b.fa"):
+        (folder / name).symlink_to(few_fasta)
+    (folder / "c.fa").write_text("no sequences\n")
+    return [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", tmp_path / "out", "--gpus", "cpu:2"]
+
+
+def launched(folder):
+    """Return the exit code and the statuses of a launch's files."""
+    content = json.loads((folder / "launch.json").read_text())
+    return content["exit_code"], [one["status"] for one in content["files"]]
+
+
+@pytest.mark.parametrize(
+    "redirection", [STDERR_FULL, ALL_CLOSED, slow(STDERR_CLOSED), slow(ALL_FULL)]
+)
+def test_a_run_survives_broken_streams(redirection, predict, undisturbed, tmp_path, difference_of):
+    assert redirected(predict, redirection) == 0
+    assert difference_of(undisturbed, tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("n_lines", [1, slow(3)])
+def test_a_run_survives_a_reader_that_leaves(
+    n_lines, predict, undisturbed, tmp_path, difference_of
+):
+    lines, code = read_lines(predict, n_lines)
+    assert all(line.startswith("[virnucpro] ") for line in lines)
+    assert code == 0
+    assert difference_of(undisturbed, tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("command", ["launch", slow("predict")])
+def test_work_survives_a_terminal_that_goes_away(command, request, tmp_path):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        list(map(str, request.getfixturevalue(command))),
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+    ) as process:
+        os.close(theirs)
+        os.read(ours, 10)
+        os.close(ours)
+        code = process.wait(timeout=100)
+    assert code == {"predict": 0, "launch": 2}[command]
+    assert list(tmp_path.rglob("predictions.tsv"))
+
+
+@pytest.mark.parametrize(
+    "redirection", [ALL_FULL, slow(ALL_CLOSED), slow(STDERR_CLOSED), slow(STDERR_FULL)]
+)
+def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
+    assert redirected(launch, redirection) == 2
+    assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
+
+
+@pytest.mark.parametrize("n_lines", [1, slow(2)])
+def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
+    _, code = read_lines(launch, n_lines)
+    assert code == 2
+    assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
+
+
+@pytest.mark.parametrize("command", [["--help"], ["bundle", "list"], ["status", "{run}", "--json"]])
+def test_data_without_a_reader_are_no_error(command, undisturbed):
+    readable, writable = os.pipe()
+    os.close(readable)
+    done = subprocess.run(
+        [*VIRNUCPRO, *(word.format(run=undisturbed) for word in command)],
+        stdout=writable,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writable)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_data_that_do_not_fit_on_the_disk_are_an_error(undisturbed):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*VIRNUCPRO, "status", undisturbed, "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left on device: 'standard output'" in done.stderr
+    assert "free disk space" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,265 @@
+import json
+import pickle
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2, write_tensors
+from virnucpro.cli.main import main
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.dnabert_s.config import find_published
+from virnucpro.encoders.packed import pack
+from virnucpro.encoders.registry import load_encoder, open_spec
+from virnucpro.encoders.weights.pickles import read_pickle, read_state_dict
+from virnucpro.errors import BundleError
+
+
+class Widget:
+    def __init__(self):
+        self.weight = torch.zeros(2)
+
+
+def test_a_state_dict_is_read_and_written_unchanged(tmp_path):
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5.0).half(), "c": torch.ones(1).bfloat16()}
+    torch.save(tensors, tmp_path / "x.bin")
+    found = read_state_dict(tmp_path / "x.bin")
+    write_tensors(tmp_path / "x.safetensors", found)
+    for result in (found, load_file(tmp_path / "x.safetensors")):
+        assert set(result) == set(tensors)
+        for name, tensor in tensors.items():
+            assert result[name].dtype == tensor.dtype
+            assert torch.equal(result[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([torch.zeros(1)], "tensors by name"),
+        ({}, "tensors by name"),
+        ({"a": 1}, "'a'"),
+        ({3: torch.zeros(1)}, " 3"),
+        ({"a": torch.zeros(1, device="meta")}, "'a'"),
+        ({"a": Widget()}, "Widget"),
+        (nn.Linear(2, 2), r"torch\.nn\.modules\.linear\.Linear"),
+    ],
+)
+def test_a_checkpoint_of_anything_but_named_tensors_is_refused(tmp_path, content, message):
+    torch.save(content, tmp_path / "x.bin")
+    with pytest.raises(BundleError, match=message):
+        read_state_dict(tmp_path / "x.bin")
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "x.bin")
+    content = (tmp_path / "x.bin").read_bytes()
+    for size in (0, 4, 200, len(content) // 2, len(content) - 30):
+        (tmp_path / "x.bin").write_bytes(content[:size])
+        with pytest.raises(BundleError, match=r"x\.bin: .*again") as caught:
+            read_state_dict(tmp_path / "x.bin")
+        assert "weights_only" not in str(caught.value)
+
+
+def test_another_pickle_is_refused(tmp_path):
+    (tmp_path / "x.pt").write_bytes(pickle.dumps({"model": {}}))
+    with zipfile.ZipFile(tmp_path / "y.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"garbage")
+        archive.writestr("archive/version", "3")
+    for name in ("x.pt", "y.pt", "none.pt"):
+        with pytest.raises(BundleError, match=name):
+            open_spec(tmp_path / name)
+
+
+def repacked(path, compression=zipfile.ZIP_STORED, times=1):
+    """Rewrite an archive with one of its parts listed several times."""
+    with zipfile.ZipFile(path) as archive:
+        parts = [(part.filename, archive.read(part)) for part in archive.infolist()]
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in parts:
+            archive.writestr(name, content)
+        largest = max(archive.filelist, key=lambda part: part.file_size)
+        archive.filelist += [largest] * (times - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"compression": zipfile.ZIP_DEFLATED}, "is compressed"),
+        ({"compression": zipfile.ZIP_LZMA}, "is compressed"),
+        ({"times": 1000}, r"[\d,]+ bytes"),
+    ],
+    ids=["deflated", "lzma", "overlapping"],
+)
+def test_a_checkpoint_that_expands_is_refused_unread(
+    tmp_path, stand_ins, monkeypatch, change, message
+):
+    stand_ins.publish(tmp_path)
+    for name, place in (
+        ("esm2_tiny.pt", tmp_path / "esm2_tiny.pt"),
+        ("pytorch_model.bin", tmp_path),
+    ):
+        path = tmp_path / name
+        repacked(path)
+        open_spec(place)
+        repacked(path, **change)
+        with monkeypatch.context() as patch:
+            patch.setattr(zipfile.ZipFile, "open", None)
+            for read in (open_spec, lambda _, path=path: read_pickle(path)):
+                with pytest.raises(BundleError, match=rf"{name}: .*{message}"):
+                    read(place)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "x.pt")
+    with pytest.raises(BundleError, match="fair-esm"):
+        open_spec(tmp_path / "x.pt")
+
+
+def test_a_checkpoint_without_a_tensor_is_refused(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    del content["model"]["encoder.sentence_encoder.layers.1.fc1.bias"]
+    torch.save(content, tmp_path / "esm2_tiny.pt")
+    with pytest.raises(BundleError, match=r"layers\.1\.fc1\.bias"):
+        convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+
+
+def test_conversion_keeps_types_and_omits_heads(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    content["model"] = {name: tensor.half() for name, tensor in content["model"].items()}
+    torch.save(content, tmp_path / "esm2_tiny.pt")
+    entry = convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+    tensors = load_file(tmp_path / "protein.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    assert not [name for name in tensors if name.startswith(("lm_head", "contact_head"))]
+    frequencies = "layers.1.self_attn.rot_emb.inv_freq"
+    assert torch.equal(
+        tensors[frequencies], content["model"]["encoder.sentence_encoder." + frequencies]
+    )
+    spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
+    own, theirs = load_encoder(spec), load_encoder(open_spec(tmp_path / "esm2_tiny.pt"))
+    tokens = own.tokenise([b"MKTAYIAKQRQISFVKSH" * 9])
+    assert torch.equal(own.encode(own.collate(tokens)), theirs.encode(theirs.collate(tokens)))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [("{", "JSON"), ("[]", "settings"), ("{}", "'vocab_size'")],
+)
+def test_invalid_settings_are_refused(tmp_path, stand_ins, config, message):
+    stand_ins.write_dnabert_s(tmp_path)
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BundleError, match=rf"config\.json: .*{message}"):
+        convert_dnabert_s("x", find_published(tmp_path), tmp_path / "out")
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, stand_ins):
+    stand_ins.write_dnabert_s(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BundleError, match=r"tokenizer\.json"):
+        convert_dnabert_s("x", find_published(tmp_path), tmp_path / "out")
+
+
+def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
+    with pytest.raises(BundleError, match=r"none/x\.safetensors: cannot be written"):
+        write_tensors(tmp_path / "none" / "x.safetensors", {"a": torch.zeros(1)})
+
+
+def test_a_converted_encoder_loads(tmp_path, stand_ins):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    entry = convert_esm2("tiny", tmp_path / "esm2_tiny.pt", tmp_path)
+    assert (entry.dim, entry.view, entry.files) == (
+        32,
+        "protein",
+        {"weights": "protein.safetensors"},
+    )
+    spec = EncoderSpec("tiny", "esm2", "protein", 32, tmp_path, entry.files, entry.config)
+    assert load_encoder(spec).dim == 32
+
+
+@pytest.mark.parametrize("command", ["parity", "embed", "import"])
+def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
+    tmp_path, stand_ins, command, capsys
+):
+    stand_ins.publish(tmp_path)
+    path = tmp_path / "esm2_poisoned.pt"
+    torch.save({"cfg": {"model": Widget()}, "model": {"x": torch.zeros(1)}}, path)
+    commands = {
+        "parity": ["parity", "-e", path],
+        "embed": ["embed", "x.fa", "-o", tmp_path / "run", "-e", path],
+        "import": [
+            *("bundle", "import", tmp_path / "500_model.pth"),
+            *("--nucleotide", tmp_path, "--protein", path),
+        ],
+    }
+    assert main([str(word) for word in commands[command]]) == 1
+    output = capsys.readouterr().err
+    assert "Widget" in output
+    assert "weights_only" not in output
+    assert "\x1b" not in output
+
+
+@pytest.mark.parametrize("place", ["classifier", "protein"])
+def test_a_torchscript_archive_is_refused_without_torchs_advice(tmp_path, stand_ins, place, capsys):
+    stand_ins.publish(tmp_path)
+    path = tmp_path / "esm2_script.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        for part in ("data.pkl", "constants.pkl", "code/x.py"):
+            archive.writestr(f"script/{part}", b"\x80\x02).")
+        archive.writestr("script/version", "3")
+    files = {"classifier": tmp_path / "500_model.pth", "protein": tmp_path / "esm2_tiny.pt"}
+    files[place] = path
+    command = ["bundle", "import", files["classifier"], "--name", "x", "--window", "500"]
+    command += ["--nucleotide", tmp_path, "--protein", files["protein"]]
+    assert main([str(word) for word in command]) == 1
+    output = capsys.readouterr().err
+    assert "esm2_script.pt: is a TorchScript" in output
+    for advice in ("weights_only", "jit.load", "likely succeed"):
+        assert advice not in output
+
+
+@pytest.mark.parametrize("read", ["open", "convert"])
+def test_esm2_in_the_format_before_archives_is_refused_alike(tmp_path, stand_ins, read):
+    stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
+    with torch.serialization.safe_globals([stand_ins.Namespace]):
+        content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)
+    old = tmp_path / "esm2_old.pt"
+    torch.save(content, old, _use_new_zipfile_serialization=False)
+    with pytest.raises(BundleError, match=r"esm2_old\.pt: .*PyTorch 1\.6"):
+        open_spec(old) if read == "open" else convert_esm2("old", old, tmp_path)
+
+
+def test_a_published_dnabert_s_folder_is_opened_as_an_encoder(tmp_path, stand_ins):
+    module = stand_ins.write_dnabert_s(tmp_path)
+    spec = open_spec(tmp_path)
+    assert spec.files["weights"] == "pytorch_model.bin"
+    encoder = load_encoder(spec)
+    tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
+    with torch.inference_mode():
+        assert torch.allclose(
+            encoder.encode(encoder.collate(tokens)), module(pack(tokens)), atol=1e-6
+        )
+    damaged = bytearray((tmp_path / "pytorch_model.bin").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "pytorch_model.bin").write_bytes(damaged)
+    with pytest.raises(BundleError, match="checksum"):
+        open_spec(tmp_path)
+
+
+def test_more_layers_than_tensors_are_refused_before_a_module_is_built(tmp_path, stand_ins):
+    stand_ins.write_dnabert_s(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**8}))
+    for attempt in (
+        lambda: open_spec(tmp_path),
+        lambda: convert_dnabert_s("x", find_published(tmp_path), tmp_path),
+    ):
+        with pytest.raises(BundleError, match=r": .*100,000,000 layers, .* \d+ tensors in all"):
+            attempt()

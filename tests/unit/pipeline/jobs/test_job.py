@@ -1,0 +1,105 @@
+"""What a job may be made of, as callers of the library write it."""
+
+from pathlib import Path
+
+import pytest
+
+from virnucpro.errors import UsageError
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs import precision
+from virnucpro.pipeline.jobs.embed_job import embed_job
+from virnucpro.pipeline.jobs.write_frames import write_frames
+from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.run_dir import RunDirectory
+
+
+@pytest.fixture
+def nothing_to_encode(tmp_path):
+    path = tmp_path / "short.fa"
+    path.write_text(">a\nAC\n")
+    return path
+
+
+def protein_job(inputs, **options):
+    return embed_job(inputs, encoder="mini/protein", **options)
+
+
+def frames_of(inputs, outdir="never"):
+    return list(write_frames(inputs, outdir, window=500, tiling="published", genetic_code=1))
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job])
+@pytest.mark.parametrize("alone", ["s.fa", Path("s.fa"), "-"])
+def test_a_path_that_stands_alone_is_one_input(job_of, alone):
+    assert job_of(alone).inputs == (str(alone),) == job_of([alone]).inputs
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job])
+def test_no_input_is_no_complete_run(job_of, tmp_path):
+    with pytest.raises(UsageError, match="no input: name one"):
+        predict(job_of([]), Execution(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_and_an_input_may_be_text(nothing_to_encode, tmp_path):
+    outcome = predict(predict_job(nothing_to_encode), Execution(str(tmp_path / "run")))
+    assert outcome.root == tmp_path / "run"
+    assert outcome.records == {"too_short": 1}
+
+
+def test_frames_take_inputs_as_jobs_do(nothing_to_encode, tmp_path):
+    (one, _, _) = frames_of(nothing_to_encode, str(tmp_path / "out"))
+    assert one == tmp_path / "out" / "short_chunked500.fa"
+    with pytest.raises(UsageError, match="no input: name one"):
+        frames_of([])
+
+
+def test_a_bundle_may_be_a_path():
+    folder = predict_job("s.fa").encoders[0].folder
+    assert predict_job("s.fa", bundle=folder).model == predict_job("s.fa", bundle="mini").model
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job])
+def test_numbers_that_nobody_knows_are_refused_with_those_that_are(job_of):
+    with pytest.raises(UsageError, match="no precision 'fp8': give auto, fp32, fp16, bf16"):
+        job_of("s.fa", precision="fp8")
+    known = "give fp16, fp32, none" if job_of is predict_job else ".* give fp16 or fp32$"
+    with pytest.raises(UsageError, match=f"no kind of embeddings 'float16'.*{known}"):
+        job_of("s.fa", embeddings="float16")
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job, frames_of])
+@pytest.mark.parametrize("inputs", [b"s.fa", [b"s.fa"], ["s.fa", 5], 5, None])
+def test_what_is_no_path_is_no_input(job_of, inputs):
+    with pytest.raises(UsageError, match="an input is a path, as text or"):
+        job_of(inputs)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"devices": ["cpu"]}, {"devices": 0}, *({"threads": n} for n in ("2", 0, -1, 1.0, True))],
+)
+def test_an_execution_of_senseless_parts_is_refused(wrong):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} are .* not "):
+        Execution("run", **wrong)
+
+
+def test_embedding_for_nothing_is_refused():
+    with pytest.raises(UsageError, match="fp16 or fp32"):
+        protein_job("s.fa", embeddings="none")
+
+
+@pytest.mark.parametrize("job_of", [predict_job, protein_job])
+def test_auto_is_settled_where_the_devices_are_known(
+    job_of, nothing_to_encode, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    job = job_of(nothing_to_encode, precision="auto")
+    predict(job, Execution(tmp_path / "run", devices="cpu:1"))
+    assert read_manifest(RunDirectory(tmp_path / "run")).parameters["precision"] == "fp16"
+
+
+def test_what_is_not_settled_is_never_written_down():
+    with pytest.raises(UsageError, match="with_precision"):
+        predict_job("s.fa", precision="auto").parameters()

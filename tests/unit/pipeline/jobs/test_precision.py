@@ -1,0 +1,112 @@
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.cli.main import main
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.sizes import PUBLISHED, n_parameters
+from virnucpro.errors import UsageError
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs import precision
+from virnucpro.pipeline.jobs.job import SilentReporter
+from virnucpro.pipeline.jobs.precision import (
+    default_precision,
+    precision_on,
+    weight_bytes,
+)
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.scheduling.preflight import with_precision
+from virnucpro.pipeline.validation.torch_device import device_of, kind_of
+from virnucpro.run_dir import RunDirectory
+
+EXAMPLE = "tests/data/example.fa"
+AMX = {"avx512_bf16", "amx_bf16", "amx_tile"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "n_bytes", "verified", "wanted"),
+    [
+        ("cuda", set(), 10**10, (), "fp16"),
+        ("cuda", AMX, 10**10, (), "fp16"),
+        ("cuda", AMX, 10**6, ("bf16",), "fp32"),
+        ("cpu", AMX, 10**10, ("bf16",), "bf16"),
+        ("cpu", AMX, 10**10, (), "fp32"),
+        ("cpu", AMX, 10**10, ("fp16",), "fp32"),
+        ("cpu", AMX, 10**8, ("bf16",), "bf16"),
+        ("cpu", AMX, 10**8 - 1, ("bf16",), "fp32"),
+        ("cpu", {"avx512_bf16"}, 10**10, ("bf16",), "fp32"),
+        ("cpu", set(), 10**10, ("bf16",), "fp32"),
+    ],
+)
+def test_auto_follows_device_size_and_the_card(kind, flags, n_bytes, verified, wanted):
+    assert default_precision(kind, flags, n_bytes, verified) == wanted
+
+
+def test_a_job_carries_what_the_card_verified(monkeypatch):
+    metrics = {"verified_precisions": ["bf16"]}
+    opened = replace(open_bundle("mini"), metrics=metrics)
+    monkeypatch.setattr("virnucpro.pipeline.jobs.predict_job.open_bundle", lambda _: opened)
+    assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
+    assert replace(opened, metrics={}).verified_precisions == ()
+
+
+@pytest.mark.parametrize("choice", ["fp32", "fp16", "bf16"])
+def test_a_choice_is_kept(choice):
+    assert precision_on(choice, "cuda", 10**10) == choice
+
+
+def test_mini_computes_at_fp32_everywhere():
+    n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
+    assert 10**5 < n_bytes < 10**7
+    card = ("bf16",)
+    assert {default_precision(kind, AMX, n_bytes, card) for kind in ("cpu", "cuda")} == {"fp32"}
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [("esm2_t6_8M_UR50D", "fp32"), ("esm2_t12_35M_UR50D", "fp16")]
+)
+def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wanted):
+    """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
+    spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
+    n_bytes = weight_bytes([spec])
+    assert n_bytes == 4 * n_parameters(PUBLISHED[size])
+    assert default_precision("cuda", (), n_bytes) == wanted
+
+
+def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    job = predict_job([EXAMPLE], precision="auto")
+    first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
+    settled = with_precision(job, first)
+    with open_session(settled, first, SilentReporter()) as session:
+        assert session.manifest.parameters["precision"] == "fp16"
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    assert with_precision(job, first).precision == "fp16"
+    assert with_precision(replace(job, precision="bf16"), first).precision == "bf16"
+    anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
+    assert with_precision(job, anew).precision == "fp32"
+
+
+def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
+    (tmp_path / "file").write_text("")
+    execution = Execution(tmp_path / "file", devices="cpu", resume=True)
+    assert with_precision(predict_job([EXAMPLE], precision="auto"), execution).precision == "fp32"
+
+
+def test_the_command_line_settles_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    path = tmp_path / "short.fa"
+    path.write_text(">a\nAC\n")  # nothing to encode
+    assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
+    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "fp16"
+
+
+def test_devices_that_no_run_uses_are_refused():
+    assert device_of("cpu") == "cpu"
+    assert device_of("auto") in {"cpu", "cuda"}
+    with pytest.raises(UsageError, match="meta"):
+        kind_of("meta")

@@ -1,0 +1,114 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from virnucpro.errors import FingerprintError, NotARunError
+from virnucpro.pipeline.run.manifest import Launch, Manifest, read_manifest, write_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.spec import InputFile
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory(tmp_path)
+
+
+@pytest.fixture
+def manifest():
+    return Manifest(
+        command="predict",
+        parameters={"bundle": "mini", "window": 500},
+        inputs=(InputFile("a.fa", "11", 2, 900), InputFile("b.fa", "22", 1, 100)),
+        index_fingerprint="aa",
+        counts={"records": 3},
+        units={"rows": 32, "positions": 1000},
+        labels=["others", "virus"],
+        thresholds={"viral": 0.6, "non_viral": 0.4},
+        encoders=[{"name": "n", "view": "nucleotide", "dim": 8}],
+        created="2026-01-01T00:00:00+00:00",
+    )
+
+
+def test_what_is_written_is_read(run, manifest):
+    launched = manifest.with_launch(Launch(1, "2026-01-01T00:00:00+00:00", ["cpu"], 4))
+    write_manifest(run, launched)
+    assert read_manifest(run) == launched
+
+
+def test_a_launch_is_replaced_by_its_number(manifest):
+    first = Launch(1, "then", ["cpu"], 4)
+    after = replace(first, seconds={"ranks": 2.0})
+    launches = manifest.with_launch(first).with_launch(after).launches
+    assert launches == (after,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": "embed"},
+        {"parameters": {"bundle": "mini", "window": 300}},
+        {"index_fingerprint": "bb"},
+        {"units": {"rows": 64, "positions": 1000}},
+    ],
+)
+def test_what_changes_a_number_changes_the_fingerprint(manifest, change):
+    assert replace(manifest, **change).fingerprint != manifest.fingerprint
+
+
+def test_times_launches_and_paths_do_not(manifest):
+    elsewhere = replace(
+        manifest,
+        created="later",
+        seconds={"index": 3.0},
+        inputs=[replace(one, path="moved/" + one.path) for one in manifest.inputs],
+        launches=[Launch(1, "then", ["cpu"], 4)],
+    )
+    assert elsewhere.fingerprint == manifest.fingerprint
+
+
+def test_every_other_parameter_is_named(run, manifest):
+    with pytest.raises(FingerprintError) as refused:
+        manifest.refuse_other_parameters(
+            run, {"command": "predict", "bundle": "own", "window": 300}
+        )
+    assert "bundle was mini, is own now" in str(refused.value)
+    assert "window was 500, is 300 now" in str(refused.value)
+    manifest.refuse_other_parameters(run, {"command": "predict", "bundle": "mini", "window": 500})
+
+
+def test_the_input_that_changed_is_named(run, manifest):
+    first, second = manifest.inputs
+    manifest.refuse_other_inputs(run, (replace(first, path="moved/a.fa"), second))
+    with pytest.raises(FingerprintError, match=r"b\.fa"):
+        manifest.refuse_other_inputs(run, (first, replace(second, sha256="33")))
+    with pytest.raises(FingerprintError, match="2 input files"):
+        manifest.refuse_other_inputs(run, (first,))
+
+
+def test_a_folder_without_a_manifest_is_no_run(run):
+    with pytest.raises(NotARunError, match=r"no run\.json"):
+        read_manifest(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"schema_version": 1}', b"\xff\xfe"])
+def test_a_damaged_manifest_is_refused(run, content):
+    run.run_json.write_bytes(content)
+    with pytest.raises(NotARunError, match=r"run\.json"):
+        read_manifest(run)
+
+
+def test_another_version_says_so(run, manifest):
+    write_manifest(run, manifest)
+    content = json.loads(run.run_json.read_bytes())
+    run.run_json.write_text(json.dumps(content | {"schema_version": 2}))
+    with pytest.raises(NotARunError, match="another version"):
+        read_manifest(run)
+
+
+def test_an_edited_manifest_is_refused(run, manifest):
+    write_manifest(run, manifest)
+    text = run.run_json.read_text()
+    run.run_json.write_text(text.replace('"window": 500', '"window": 300'))
+    with pytest.raises(NotARunError, match="has been changed"):
+        read_manifest(run)

@@ -1,0 +1,103 @@
+"""Runs in one process, with models that stay: each leaves a run folder as any."""
+
+import json
+import random
+
+import pytest
+
+from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.job import SilentReporter
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.run.run_progress import read_progress
+from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.pipeline.scheduling.in_process import run_in_process
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Device
+from virnucpro.store.shard import ShardWriter
+
+CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
+
+
+@pytest.fixture(scope="module")
+def models():
+    from virnucpro.pipeline.worker.models import Models
+
+    job = predict_job(())
+    return Models(job.encoders, job.head, "cpu", job.precision, BATCH_TOKENS["cpu"])
+
+
+@pytest.fixture
+def do(tmp_path, models):
+    """Predict some made-up records in a folder."""
+
+    def run(name, n_records, progressed=lambda: None):
+        dice = random.Random(name)
+        path = tmp_path / f"{name}.fa"
+        path.write_text(
+            "".join(f">{n}\n{''.join(dice.choices(CODING, k=40))}\n" for n in range(n_records))
+        )
+        folder = RunDirectory(tmp_path / name)
+        execution = Execution(folder.root, threads=1, resume=True)
+        job = predict_job((str(path),))
+        device, reporter = Device("cpu"), SilentReporter()
+        return folder, run_in_process(job, execution, device, reporter, models, progressed)
+
+    return run
+
+
+def test_one_run_after_the_other_with_the_same_models(do, models):
+    encoders = list(models.encoders)
+    for name, n_records in (("one", 5), ("two", 70)):
+        folder, (outcome, computed) = do(name, n_records)
+        assert outcome.complete
+        assert outcome.records == {"scored": n_records}
+        assert computed == len(folder.segments()) > 0
+        assert verify_run(folder).problems == ()
+        progress = read_progress(folder)
+        assert progress.state == "complete"
+        assert progress.ranks["0"]["state"] == "succeeded"
+        (launch,) = json.loads(folder.run_json.read_text())["launches"]
+        assert launch["ranks"]["0"]["rows"] == progress.rows_total
+    assert models.encoders == encoders
+
+
+@pytest.mark.parametrize(("error", "state"), [(OSError, "failed"), (SystemExit, "stopped")])
+def test_what_ends_a_run_keeps_what_is_committed(do, monkeypatch, tmp_path, error, state):
+    commit, folder = ShardWriter.commit, RunDirectory(tmp_path / "broken_off")
+
+    def fail_at_the_third(self, segment):
+        if segment.unit == 2:
+            raise error("the disk is gone")
+        return commit(self, segment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardWriter, "commit", fail_at_the_third)
+        with pytest.raises(error):
+            do("broken_off", 100)
+    progress = read_progress(folder)
+    assert (progress.state, progress.units_done) == ("incomplete", 2)
+    assert progress.ranks["0"]["state"] == state
+    assert "the disk is gone" in progress.ranks["0"]["reason"]
+    _, (outcome, computed) = do("broken_off", 100)
+    assert outcome.complete
+    assert computed == progress.units_total - 2 > 0
+    launches = json.loads(folder.run_json.read_text())["launches"]
+    assert [launch["n_units"] for launch in launches] == [computed + 2, computed]
+
+
+def test_a_batch_is_progress(do):
+    words = []
+    _, (_, computed) = do("told", 70, lambda: words.append(1))
+    assert computed > 1
+    # of each unit each encoder's batches, before and after
+    assert len(words) >= 4 * computed
+
+
+def test_a_second_time_nothing_is_computed(do):
+    do("same", 5)
+    folder, (outcome, computed) = do("same", 5)
+    assert computed == 0
+    assert outcome.complete
+    assert len(json.loads(folder.run_json.read_text())["launches"]) == 1

@@ -1,0 +1,42 @@
+from types import SimpleNamespace
+
+import pytest
+
+from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.sizes import shapes_of
+from virnucpro.errors import DeviceError
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.pipeline.scheduling import preflight as fitting
+from virnucpro.pipeline.scheduling.preflight import refuse_what_does_not_fit
+from virnucpro.runtime.devices import Device
+
+
+@pytest.fixture
+def job():
+    return predict_job(["a.fa"])
+
+
+def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tmp_path, job):
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
+    told = r"GB .* mini-dnabert-s and mini-esm2 and a .* cpu has 0\.0 GB"
+    with pytest.raises(DeviceError, match=told):
+        predict(job, Execution(tmp_path / "run", devices="cpu"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
+    weights = memory_wanted(shapes_of(*job.encoders), "fp32", "cpu") - PROCESS_BYTES
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 3 * weights)
+    with pytest.raises(DeviceError, match=r"in each of 4 ranks, .*enough for 1\. .* cpu:1\."):
+        predict(job, Execution(tmp_path / "run", devices="cpu:4"))
+    assert not (tmp_path / "run").exists()
+    refuse_what_does_not_fit(job, 3 * [Device("cpu")])
+
+
+def test_the_driver_says_what_a_gpu_has(monkeypatch, job):
+    monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
+    monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))
+    refuse_what_does_not_fit(job, [Device("cpu"), Device("cuda", "0")])
+    with pytest.raises(DeviceError, match="cuda:1 has"):
+        refuse_what_does_not_fit(job, [Device("cuda", "0"), Device("cuda", "1")])

@@ -1,0 +1,113 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.encoders.batching import batches
+from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan, pieces
+
+UNIT, ENCODER = 7, 1
+LENGTHS = st.lists(st.integers(1, 60), max_size=60).map(
+    lambda lengths: np.array(sorted(lengths, reverse=True), np.int64)
+)
+
+
+@st.composite
+def suspicions(draw, most=70):
+    edges = sorted(draw(st.sets(st.integers(0, most), max_size=8)))
+    places = [
+        UnitSpan(UNIT, ENCODER, first, stop)
+        for first, stop in zip(edges[::2], edges[1::2], strict=False)
+    ]
+    kinds = [draw(st.sampled_from(["seen", "suspect"])) for _ in places]
+    convicted = draw(st.sets(st.integers(0, most), max_size=8))
+    return Suspicion(
+        seen=tuple(place for place, kind in zip(places, kinds, strict=True) if kind == "seen"),
+        suspects=tuple(
+            place for place, kind in zip(places, kinds, strict=True) if kind == "suspect"
+        ),
+        convicted={(ENCODER, position): "it kills" for position in convicted},
+    )
+
+
+def positions_in(places):
+    return {position for place in places for position in place}
+
+
+def budget_of(tokens):
+    return lambda _longest: tokens
+
+
+def laid_out(lengths, tokens, suspicion, encoder=ENCODER):
+    return [piece.tolist() for piece in pieces(lengths, budget_of(tokens), suspicion, encoder)]
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_every_position_that_is_not_convicted_is_tried_exactly_once(lengths, tokens, suspicion):
+    tried = [position for piece in laid_out(lengths, tokens, suspicion) for position in piece]
+    convicted = suspicion.convicted_in(ENCODER)
+    assert sorted(tried) == [p for p in range(len(lengths)) if p not in convicted]
+
+
+@given(LENGTHS, st.integers(1, 300))
+def test_without_a_suspicion_the_pieces_are_the_batches(lengths, tokens):
+    expected = [list(batch) for batch in batches(lengths, budget_of(tokens))]
+    assert laid_out(lengths, tokens, Suspicion()) == expected
+    place = UnitSpan(UNIT, 0, 0, 5)
+    elsewhere = Suspicion((place,), (place,), {(0, 3): "it kills"})
+    assert laid_out(lengths, tokens, elsewhere) == expected
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_suspects_come_last_and_never_beside_others(lengths, tokens, suspicion):
+    suspects = positions_in(suspicion.suspects_in(ENCODER))
+    tried = laid_out(lengths, tokens, suspicion)
+    kinds = [{position in suspects for position in piece} for piece in tried]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert kinds == sorted(kinds, key=lambda kind: True in kind)
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_a_batch_in_which_one_died_once_keeps_its_rows_and_comes_late(lengths, tokens, suspicion):
+    only_seen = Suspicion(seen=suspicion.seen)
+    seen = positions_in(only_seen.seen_in(ENCODER))
+    tried = laid_out(lengths, tokens, only_seen)
+    assert sorted(tried) == sorted(laid_out(lengths, tokens, Suspicion()))
+    late = [bool(seen & set(piece)) for piece in tried]
+    assert late == sorted(late)
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_no_piece_is_over_the_budget_or_empty_or_out_of_order(lengths, tokens, suspicion):
+    for piece in laid_out(lengths, tokens, suspicion):
+        assert piece == sorted(piece)
+        assert len(piece) == 1 or lengths[piece].sum() <= tokens
+
+
+@given(LENGTHS, st.integers(1, 300), suspicions())
+def test_batches_without_suspects_keep_their_composition(lengths, tokens, suspicion):
+    suspects = positions_in(suspicion.suspects_in(ENCODER))
+    convicted = suspicion.convicted_in(ENCODER)
+    tried = laid_out(lengths, tokens, suspicion)
+    for batch in batches(lengths, budget_of(tokens)):
+        kept = [position for position in batch if position not in convicted]
+        if kept and not suspects & set(batch):
+            assert kept in tried
+
+
+def test_suspects_are_tried_in_two_halves_and_one_alone_in_one_piece():
+    lengths = np.full(16, 10)
+    place = UnitSpan(UNIT, ENCODER, 8, 16)
+    suspicion = Suspicion(suspects=(place,), convicted={(ENCODER, 12): "it kills"})
+    assert laid_out(lengths, 80, suspicion) == [
+        list(range(8)),
+        [8, 9, 10, 11],
+        [13, 14, 15],
+    ]
+    alone = Suspicion(suspects=(UnitSpan(UNIT, ENCODER, 5, 6),))
+    assert laid_out(lengths, 80, alone)[-1] == [5]
+
+
+def test_a_budget_that_is_lowered_meanwhile_holds_from_the_next_piece_on():
+    limits = iter([40, 20, 20, 10, 10])
+    laid = pieces(np.full(9, 10), lambda _longest: next(limits), Suspicion(), ENCODER)
+    assert [len(piece) for piece in laid] == [3, 2, 2, 1, 1]

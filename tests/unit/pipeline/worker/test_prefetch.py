@@ -1,0 +1,59 @@
+"""What is made ready ahead: order, how far ahead, errors, and that no thread is left."""
+
+import threading
+
+import pytest
+
+from virnucpro.pipeline.worker.prefetch import prefetch_one
+
+
+def test_items_come_in_their_order_with_what_was_made_of_them():
+    made = [(item, future.result()) for item, future in prefetch_one(range(5), lambda n: n * n)]
+    assert made == [(n, n * n) for n in range(5)]
+    assert list(prefetch_one([], str)) == []
+
+
+def test_the_next_is_made_while_one_is_in_hand_and_no_further_one_is_drawn():
+    drawn, second_made = [], threading.Event()
+
+    def items():
+        for number in range(4):
+            drawn.append(number)
+            yield number
+
+    def make(number):
+        assert threading.current_thread() is not threading.main_thread()
+        if number == 1:
+            second_made.set()
+        return number
+
+    ahead = prefetch_one(items(), make)
+    first, _ = next(ahead)
+    assert second_made.wait(10)  # nobody has asked for it
+    assert (first, drawn) == (0, [0, 1])
+    ahead.close()
+
+
+def test_an_error_is_its_items_own():
+    def make(number):
+        if number == 1:
+            raise ValueError("one")
+        return number
+
+    results = []
+    for number, future in prefetch_one(range(3), make):
+        if number == 1:
+            with pytest.raises(ValueError, match="one"):
+                future.result()
+        else:
+            results.append(future.result())
+    assert results == [0, 2]
+
+
+def test_no_thread_outlives_an_iterator_that_is_closed_early():
+    before = threading.active_count()
+    ahead = prefetch_one(range(100), lambda n: n)
+    next(ahead)
+    assert threading.active_count() == before + 1
+    ahead.close()
+    assert threading.active_count() == before

@@ -1,0 +1,524 @@
+"""The coordinator, with real processes."""
+
+import contextlib
+import importlib
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from multiprocessing import process
+
+import pytest
+
+from virnucpro.errors import DeviceError, UsageError, WorkerError
+from virnucpro.runtime.devices import Device
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.status import WorkerState
+
+LIMIT = 60
+"""Seconds that no wait here comes near, on however slow a machine."""
+
+
+@pytest.fixture
+def workers(coordinator_workers, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return coordinator_workers
+
+
+@pytest.fixture
+def spawn(workers, tmp_path):
+    """Make a coordinator and spawn its workers; all are gone after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(world_size, function, *args, **options):
+            coordinator = stack.enter_context(
+                GPUProcessCoordinator(world_size, tmp_path, **options)
+            )
+            coordinator.spawn_workers(getattr(workers, function), args)
+            return coordinator
+
+        yield make
+
+
+def take(coordinator, count):
+    return [coordinator.results_queue.get(timeout=LIMIT) for _ in range(count)]
+
+
+def by_rank(reports, key):
+    return {report["rank"]: report[key] for report in reports}
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# --- before and after spawning
+
+
+def test_a_new_coordinator_has_no_workers(tmp_path):
+    coordinator = GPUProcessCoordinator(3, tmp_path)
+    assert coordinator.world_size == 3
+    assert coordinator.output_dir == tmp_path
+    assert coordinator.workers == {}
+    assert coordinator.statuses == {}
+    assert coordinator.results_queue.empty()
+    assert coordinator.collect_results() == []
+    assert coordinator.wait_for_completion(timeout=0) == {}
+    coordinator.terminate_all()
+    with pytest.raises(queue.Empty):  # nobody can send anything, so it does not wait
+        coordinator.results_queue.get()
+
+
+def test_the_context_spawns(tmp_path):
+    assert GPUProcessCoordinator(1, tmp_path).ctx.get_start_method() == "spawn"
+
+
+def test_there_are_n_live_processes_after_spawning(spawn):
+    coordinator = spawn(3, "hang")
+    assert sorted(coordinator.workers) == [0, 1, 2]
+    assert all(process.is_alive() for process in coordinator.workers.values())
+    pids = {process.pid for process in coordinator.workers.values()}
+    assert set(take(coordinator, 3)) == pids
+    assert {status.pid for status in coordinator.statuses.values()} == pids
+    assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
+
+
+def test_workers_get_rank_world_size_and_extra_arguments(spawn):
+    coordinator = spawn(2, "echo", "one", {"two": 2})
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+    reports = coordinator.collect_results()
+    assert by_rank(reports, "world_size") == {0: 2, 1: 2}
+    assert by_rank(reports, "args") == {rank: ("one", {"two": 2}) for rank in (0, 1)}
+    assert by_rank(reports, "pid") == {r: p.pid for r, p in coordinator.workers.items()}
+
+
+def test_arguments_larger_than_a_pipe_arrive(spawn):
+    coordinator = spawn(1, "echo", b"x" * (1 << 22))
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    assert len(coordinator.collect_results()[0]["args"][0]) == 1 << 22
+
+
+def test_events_of_the_context_may_be_arguments(spawn, tmp_path):
+    event = GPUProcessCoordinator(1, tmp_path).ctx.Event()
+    assert spawn(1, "set_event", event).wait_for_completion(LIMIT) == {0: True}
+    assert event.is_set()
+
+
+def test_spawning_twice_is_refused(spawn, workers):
+    coordinator = spawn(1, "echo")
+    with pytest.raises(UsageError, match="already"):
+        coordinator.spawn_workers(workers.echo, ())
+
+
+def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_spawned(workers, tmp_path):
+    coordinator = GPUProcessCoordinator(2, tmp_path)
+    with pytest.raises(UsageError, match="top level"):
+        coordinator.spawn_workers(lambda *_: None)
+    with pytest.raises(UsageError, match="top level"):
+        coordinator.spawn_workers(workers.echo, (threading.Lock(),))
+    assert coordinator.workers == {}
+    coordinator.spawn_workers(workers.echo)  # a refused call leaves nothing behind
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+
+
+@pytest.mark.parametrize("world_size", [0, -1])
+def test_a_world_without_workers_is_refused(tmp_path, world_size):
+    with pytest.raises(UsageError, match="at least one"):
+        GPUProcessCoordinator(world_size, tmp_path)
+
+
+# --- devices and environment
+
+
+@pytest.mark.parametrize(
+    ("inherited", "devices", "masks"),
+    [
+        (None, None, ["0", "1"]),
+        ("4,5", None, ["4", "5"]),
+        (" 4 , 5,6", None, ["4", "5"]),
+        ("GPU-aa,MIG-bb", None, ["GPU-aa", "MIG-bb"]),
+        ("", None, ["", ""]),
+        ("4,5,6", [2, 0], ["6", "4"]),
+        (None, [3, "GPU-cc"], ["3", "GPU-cc"]),
+        (None, [Device("cpu"), Device("cuda", "7")], ["", "7"]),
+        ("4,5", ["cpu", "cpu"], ["", ""]),
+    ],
+)
+def test_a_worker_sees_its_device_alone(spawn, monkeypatch, inherited, devices, masks):
+    if inherited is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
+    coordinator = spawn(2, "echo", devices=devices)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+    assert by_rank(coordinator.collect_results(), "mask") == dict(enumerate(masks))
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == inherited
+
+
+def test_more_workers_than_devices_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    with pytest.raises(DeviceError, match=r"3 workers .* 2 devices .*4,5"):
+        GPUProcessCoordinator(3, tmp_path)
+
+
+def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeypatch, tmp_path):
+    (tmp_path / "asks_at_import.py").write_text(
+        "import os\n"
+        "SEEN = os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('OMP_NUM_THREADS')\n"
+        "def tell(rank, world_size, results_queue):\n"
+        "    results_queue.put(SEEN)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9")
+    module = importlib.import_module("asks_at_import")
+    with GPUProcessCoordinator(2, tmp_path, threads=3) as coordinator:
+        coordinator.spawn_workers(module.tell)
+        assert sorted(take(coordinator, 2)) == [("8", "3"), ("9", "3")]
+
+
+@pytest.mark.parametrize("inherited", [None, "ACTIVE"])
+def test_threads_that_wait_sleep_unless_somebody_wants_it_otherwise(spawn, monkeypatch, inherited):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if inherited:
+        monkeypatch.setenv("OMP_WAIT_POLICY", inherited)
+    coordinator = spawn(1, "echo")
+    assert by_rank(take(coordinator, 1), "wait") == {0: inherited or "PASSIVE"}
+
+
+def test_a_worker_s_exit_handlers_run_and_its_threads_are_waited_for(spawn, tmp_path):
+    coordinator = spawn(1, "leave_a_note", str(tmp_path))
+    assert coordinator.wait_for_completion(20) == {0: True}
+    assert (tmp_path / "handler").exists()
+    assert (tmp_path / "thread").exists()
+    assert (tmp_path / "logs" / "rank-0000.log").read_text() == "half a line"
+
+
+def test_threads_are_set_only_when_asked(spawn, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    assert [report["threads"] for report in take(spawn(1, "echo"), 1)] == [(None, "7")]
+    assert [report["threads"] for report in take(spawn(1, "echo", threads=2), 1)] == [("2", "2")]
+
+
+def test_output_of_a_worker_lands_in_its_log(spawn, tmp_path):
+    coordinator = spawn(2, "write_output")
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+    for rank in (0, 1):
+        lines = (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines()
+        assert lines == ["out by print", "err by print", "out from below", "err from below"]
+
+
+def test_output_goes_where_the_parents_goes_without_logs(spawn, tmp_path, capfd):
+    spawn(1, "write_output", logs=False).wait_for_completion(LIMIT)
+    assert capfd.readouterr() == (
+        "out by print\nout from below\n",
+        "err by print\nerr from below\n",
+    )
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_log_that_cannot_be_written_is_a_failure_with_its_name(spawn, tmp_path):
+    (tmp_path / "logs" / "rank-0001.log").mkdir(parents=True)
+    coordinator = spawn(2, "echo")
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False}
+    assert coordinator.statuses[1].kind == "IsADirectoryError"
+    assert "rank-0001.log" in coordinator.statuses[1].reason
+
+
+def test_the_pipe_is_not_passed_on_to_programs_that_a_worker_runs(spawn):
+    [(descriptor, listing)] = take(spawn(1, "descriptors_of_a_subprocess"), 1)
+    assert f"'{descriptor}'" not in listing
+
+
+# --- how workers end
+
+
+def test_all_succeed(spawn):
+    coordinator = spawn(3, "succeed_or_fail", None)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True, 2: True}
+    for status in coordinator.statuses.values():
+        assert (status.state, status.exit, status.reason) == (WorkerState.SUCCEEDED, 0, "")
+        assert status.started_at <= status.last_heartbeat <= status.ended_at
+
+
+def test_one_of_two_fails(spawn, tmp_path):
+    coordinator = spawn(2, "succeed_or_fail", 1)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False}
+    status = coordinator.statuses[1]
+    assert (status.state, status.exit, status.kind) == (WorkerState.FAILED, 1, "ValueError")
+    assert status.reason == "ValueError: rank 1 was told to fail"
+    assert "in succeed_or_fail" in status.traceback
+    assert "ValueError" in (tmp_path / "logs" / "rank-0001.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "exit_kind", "reason"),
+    [
+        ("kill_self", (signal.SIGKILL,), ("SIGKILL", ""), "killed by SIGKILL"),
+        ("kill_self", (signal.SIGTERM,), ("SIGTERM", ""), "killed by SIGTERM"),
+        ("kill_self", (signal.SIGABRT,), ("SIGABRT", ""), "killed by SIGABRT"),
+        ("segfault", (), ("SIGSEGV", ""), "killed by SIGSEGV"),
+        ("hard_exit", (3,), (3, ""), "exited with code 3 before its function returned"),
+        ("hard_exit", (0,), (0, ""), "exited with code 0 before its function returned"),
+        ("exit_with", (3,), (3, "SystemExit"), "SystemExit: 3"),
+        ("exit_with", ("no more",), (1, "SystemExit"), "SystemExit: no more"),
+        ("raise_this", (KeyboardInterrupt,), (1, "KeyboardInterrupt"), "KeyboardInterrupt"),
+        ("raise_this", (MemoryError,), (1, "MemoryError"), "MemoryError"),
+        ("raise_unfriendly", (), (1, "UnfriendlyError"), "UnfriendlyError: "),
+        ("crash_while_exiting", (), ("SIGABRT", ""), "after its function had returned"),
+    ],
+)
+def test_every_bad_end_has_its_name(spawn, function, args, exit_kind, reason):
+    coordinator = spawn(1, function, *args)
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+    status = coordinator.statuses[0]
+    assert status.state is WorkerState.FAILED
+    assert (status.exit, status.kind) == exit_kind
+    assert reason in status.reason
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_clean_exit_is_a_success(spawn, code):
+    assert spawn(1, "exit_with", code).wait_for_completion(LIMIT) == {0: True}
+
+
+def test_a_crash_in_c_leaves_its_stack_in_the_log(spawn, tmp_path):
+    spawn(1, "segfault").wait_for_completion(LIMIT)
+    log = (tmp_path / "logs" / "rank-0000.log").read_text()
+    assert "Segmentation fault" in log
+    assert "in segfault" in log
+
+
+def test_an_exception_at_import_is_told(workers, monkeypatch, tmp_path):
+    (tmp_path / "breaks_in_workers.py").write_text(
+        "from multiprocessing import parent_process\n"
+        "if parent_process() is not None:\n"
+        "    raise RuntimeError('not in a worker')\n"
+        "def work(rank, world_size, results_queue): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("breaks_in_workers")
+    with GPUProcessCoordinator(2, tmp_path) as coordinator:
+        coordinator.spawn_workers(module.work)
+        assert coordinator.wait_for_completion(LIMIT) == {0: False, 1: False}
+        assert coordinator.statuses[0].reason == "RuntimeError: not in a worker"
+        assert "breaks_in_workers.py" in coordinator.statuses[0].traceback
+
+
+def test_a_main_script_that_breaks_in_workers_is_told(workers, monkeypatch, tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("raise RuntimeError('no guard')\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    with GPUProcessCoordinator(1, tmp_path) as coordinator:
+        coordinator.spawn_workers(workers.echo)
+        assert coordinator.wait_for_completion(LIMIT) == {0: False}
+        assert "before its function could be called" in coordinator.statuses[0].reason
+        assert "__main__" in coordinator.statuses[0].reason
+
+
+def test_one_dies_and_the_others_do_not_notice(spawn, tmp_path):
+    coordinator = spawn(3, "touch_and_wait", str(tmp_path), (1,))
+    take(coordinator, 3)
+    wait_until(lambda: coordinator.statuses[1].ended)
+    assert [coordinator.workers[rank].is_alive() for rank in range(3)] == [True, False, True]
+    (tmp_path / "go").touch()
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False, 2: True}
+
+
+def test_a_death_is_known_within_a_second(spawn):
+    coordinator = spawn(2, "hang")
+    victim, _ = take(coordinator, 2)
+    killed = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: any(status.ended for status in coordinator.statuses.values()))
+    assert time.monotonic() - killed < 1
+
+
+def test_a_death_is_known_though_a_fork_of_the_dead_lives_on(spawn):
+    coordinator = spawn(1, "outlived_by_a_fork")
+    [grandchild] = take(coordinator, 1)
+    try:
+        assert coordinator.wait_for_completion(LIMIT) == {0: False}
+        assert coordinator.statuses[0].exit == "SIGKILL"
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("function", "succeeds"), [("echo", True), ("hard_exit", False)])
+def test_ends_are_known_though_the_system_keeps_no_exit_status(spawn, function, succeeds):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        coordinator = spawn(1, function, 0)
+        assert coordinator.wait_for_completion(LIMIT) == {0: succeeds}
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert coordinator.statuses[0].exit is None
+    process._children.discard(coordinator.workers[0])  # multiprocessing will never know
+
+
+# --- waiting and stopping
+
+
+def test_a_time_limit_passes_while_workers_run(spawn):
+    coordinator = spawn(3, "hang")
+    take(coordinator, 3)
+    started = time.monotonic()
+    assert coordinator.wait_for_completion(timeout=0.4) == {0: False, 1: False, 2: False}
+    assert 0.4 <= time.monotonic() - started < 1.2  # one limit for all, not one after another
+    assert all(process.is_alive() for process in coordinator.workers.values())
+    assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
+
+
+@pytest.mark.parametrize("function", ["hang", "hang_in_c", "hang_until_asked", "leave_thread"])
+def test_terminate_all_ends_what_hangs(spawn, function):
+    coordinator = spawn(2, function)
+    take(coordinator, 2)
+    coordinator.terminate_all()
+    assert not any(process.is_alive() for process in coordinator.workers.values())
+    assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
+    assert "stopped by its parent" in coordinator.statuses[0].reason
+    assert coordinator.wait_for_completion() == {0: False, 1: False}
+    coordinator.terminate_all()
+
+
+def test_terminate_all_ends_the_deaf_by_force(spawn, monkeypatch):
+    monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
+    coordinator = spawn(2, "hang_deaf")
+    take(coordinator, 2)
+    coordinator.terminate_all()
+    assert [status.exit for status in coordinator.statuses.values()] == ["SIGKILL", "SIGKILL"]
+    assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
+
+
+def test_terminate_all_leaves_the_verdict_on_those_that_ended(spawn, tmp_path):
+    coordinator = spawn(2, "touch_and_wait", str(tmp_path), (1,))
+    wait_until(lambda: coordinator.statuses[1].ended)
+    coordinator.terminate_all()
+    states = {rank: status.state for rank, status in coordinator.statuses.items()}
+    assert states == {0: WorkerState.STOPPED, 1: WorkerState.FAILED}
+
+
+def test_the_block_ends_all_workers_when_it_raises(workers, tmp_path):
+    coordinator = GPUProcessCoordinator(2, tmp_path)
+
+    def fail_within_the_block():
+        with coordinator:
+            coordinator.spawn_workers(workers.hang)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_within_the_block()
+    assert not any(process.is_alive() for process in coordinator.workers.values())
+
+
+def test_ctrl_c_does_not_reach_workers_not_even_while_they_start(spawn, tmp_path):
+    coordinator = spawn(2, "touch_and_wait", str(tmp_path))
+    for worker in coordinator.workers.values():
+        os.kill(worker.pid, signal.SIGINT)
+    take(coordinator, 2)
+    for worker in coordinator.workers.values():
+        os.kill(worker.pid, signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+
+
+# --- reports
+
+
+@pytest.mark.parametrize(("count", "size"), [(2_000, 10), (5, 3 << 20)])
+def test_every_report_arrives_also_when_read_only_after_the_end(spawn, count, size):
+    coordinator = spawn(2, "many_reports", count, size)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+    assert coordinator.results_queue.qsize() == 2 * count
+    reports = coordinator.collect_results()
+    for rank in (0, 1):
+        mine = [report for report in reports if report[0] == rank]
+        assert [number for _, number, _ in mine] == list(range(count))
+        assert all(payload == bytes([rank]) * size for _, _, payload in mine)
+    assert coordinator.collect_results() == []
+    with pytest.raises(queue.Empty):
+        coordinator.results_queue.get_nowait()
+    with pytest.raises(queue.Empty):  # without a limit: it knows that no more can come
+        coordinator.results_queue.get()
+
+
+def test_threads_of_a_worker_may_all_report(spawn):
+    coordinator = spawn(1, "put_from_threads", 20, 100_000)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    reports = sorted(coordinator.collect_results())
+    assert reports == [(t, n, bytes([t]) * 100_000) for t in range(4) for n in range(20)]
+
+
+@pytest.mark.parametrize("size", [10, 10 << 20])
+def test_a_worker_killed_while_it_sends_takes_no_other_with_it(spawn, tmp_path, size):
+    coordinator = spawn(1, "put_for_ever", size)
+    other = spawn(1, "touch_and_wait", str(tmp_path))
+    coordinator.results_queue.get(timeout=LIMIT)
+    os.kill(coordinator.workers[0].pid, signal.SIGKILL)
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+    assert coordinator.statuses[0].exit == "SIGKILL"
+    assert {len(report) for report in coordinator.collect_results()} <= {size}
+    (tmp_path / "go").touch()
+    assert other.wait_for_completion(LIMIT) == {0: True}
+
+
+def test_half_a_report_is_a_failure_and_no_report(spawn):
+    coordinator = spawn(1, "half_a_report", 10 << 20, signal.SIGKILL)
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+    assert coordinator.collect_results() == ["whole"]
+    assert "killed by SIGKILL" in coordinator.statuses[0].reason
+    assert "cut short after 5,242,8" in coordinator.statuses[0].reason
+
+
+def test_a_worker_stopped_within_a_report_does_not_blind_the_parent(spawn, workers, tmp_path):
+    coordinator = spawn(1, "half_a_report", 10 << 20, signal.SIGSTOP)
+    assert take(coordinator, 1) == ["whole"]
+    assert coordinator.wait_for_completion(0.1) == {0: False}
+    assert coordinator.workers[0].is_alive()
+    coordinator.workers[0].kill()
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+
+
+def test_a_message_interrupted_by_a_signal_handler_is_never_misread(spawn):
+    coordinator = spawn(1, "interrupted_report")
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+    assert {len(report) for report in coordinator.collect_results()} <= {1 << 22}
+    assert coordinator.statuses[0].exit == 1
+
+
+def test_a_worker_that_writes_into_its_pipe_is_ended(spawn):
+    coordinator = spawn(1, "foreign_bytes")
+    assert coordinator.wait_for_completion(LIMIT) == {0: False}
+    assert "foreign bytes" in coordinator.statuses[0].reason
+
+
+def test_a_report_that_cannot_be_pickled_is_the_workers_own_error(spawn):
+    coordinator = spawn(1, "put_unpicklable")
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    [error] = coordinator.collect_results()
+    assert "put_unpicklable.<locals>.<lambda>" in error
+
+
+def test_a_report_that_cannot_be_read_back_is_named_and_costs_no_other(spawn):
+    coordinator = spawn(1, "put_unreadable")
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    with pytest.raises(WorkerError, match=r"report of worker 0 .* ImportError: not here"):
+        coordinator.collect_results()
+    assert coordinator.collect_results() == ["before", "after"]
+
+
+def test_progress_shows_in_the_statuses_down_to_the_last_word(spawn):
+    coordinator = spawn(1, "count_up", 5_000)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+    assert (coordinator.statuses[0].done, coordinator.statuses[0].total) == (4_999, 5_001)
+
+
+def test_waiting_burns_no_processor_time(spawn):
+    coordinator = spawn(2, "hang")
+    take(coordinator, 2)
+    used = time.process_time()
+    coordinator.wait_for_completion(0.5)
+    assert time.process_time() - used < 0.1

@@ -1,0 +1,39 @@
+import math
+import os
+import signal
+import time
+
+import pytest
+
+from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime.isolation import run_isolated
+from virnucpro.sequences.translation import genetic_code
+
+
+def test_the_result_comes_back_from_another_process():
+    assert run_isolated(math.sqrt, 4.0) == 2.0
+    assert run_isolated(os.getpid) != os.getpid()
+
+
+def test_an_error_of_this_package_is_raised_here():
+    with pytest.raises(UsageError, match="999"):
+        run_isolated(genetic_code, 999)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "reason"),
+    [
+        (signal.raise_signal, (signal.SIGSEGV,), "SIGSEGV"),
+        (os._exit, (3,), "code 3"),
+        (math.sqrt, (-1.0,), "ValueError"),
+        (bytearray, (1 << 40,), "MemoryError"),
+    ],
+)
+def test_a_crash_is_an_error_with_its_reason(function, arguments, reason):
+    with pytest.raises(WorkerError, match=reason):
+        run_isolated(function, *arguments)
+
+
+def test_a_call_that_takes_too_long_is_ended():
+    with pytest.raises(WorkerError, match="within 1"):
+        run_isolated(time.sleep, 60, seconds=1.0)

@@ -1,0 +1,100 @@
+"""Standard streams that are closed, full or without a reader."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from virnucpro.console import printable, say
+
+PROTECTED = """
+import sys
+from virnucpro.console import output_failure, protect_standard_streams, say
+protect_standard_streams()
+"""
+
+
+def run(program, redirection="", **options):
+    """Run a program under a shell that redirects its streams."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", PROTECTED + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "failure"),
+    [
+        ("2>/dev/full", "standard error: No space left on device"),
+        ("2>&-", "standard error: closed"),
+        ("", ""),
+    ],
+)
+def test_a_failure_of_standard_error_is_kept_and_raises_nothing(redirection, failure):
+    program = "say('a line'); print('x', file=sys.stderr, flush=True); print(output_failure())"
+    done = run(program, redirection)
+    assert (done.returncode, done.stdout) == (0, f"{failure}\n")
+
+
+def test_standard_error_without_a_reader_raises_nothing():
+    readable, writable = os.pipe()
+    os.close(readable)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{PROTECTED}say('x'); print(output_failure())"],
+        stdout=subprocess.PIPE,
+        stderr=writable,
+        text=True,
+        check=False,
+    )
+    os.close(writable)
+    assert (done.returncode, done.stdout) == (0, "standard error: Broken pipe\n")
+
+
+def test_standard_error_that_works_again_has_no_failure(tmp_path):
+    """A file size limit stands for a disk that is full for a while."""
+    program = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+for limit in (0, hard):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    say(f"a line")
+    print(bool(output_failure()))
+"""
+    done = run(program, f"2>{tmp_path / 'log'}")
+    assert done.stdout == "True\nFalse\n"
+    assert (tmp_path / "log").read_text() == "[virnucpro] a line\n"
+
+
+def test_standard_output_raises_once_unless_it_has_no_reader():
+    program = """
+for _ in range(2):
+    try:
+        print("data", flush=True)
+    except OSError as error:
+        say(str(error))
+"""
+    full = run(program, ">/dev/full")
+    assert full.returncode == 0
+    assert full.stderr.count("No space left on device: 'standard output'") == 1
+    assert run(program, ">&-").stderr == ""
+
+
+def test_closed_descriptors_are_given_to_no_other_file():
+    program = """
+import os
+number = os.open(os.devnull, os.O_RDONLY)
+sys.exit(number)
+"""
+    assert run(program, "<&- >&- 2>&-").returncode >= 3
+
+
+def test_control_characters_are_printed_as_escapes(capsys):
+    assert printable("é\x1b[2J\r\udcff") == "é\\x1b[2J\\r\\udcff"
+    say("two\nlines")
+    assert capsys.readouterr().err == "[virnucpro] two\\nlines\n"

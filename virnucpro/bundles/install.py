@@ -1,0 +1,127 @@
+"""Installation of converted parts: card, manifest, and the rename that makes a bundle visible."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from virnucpro import __version__
+from virnucpro.bundles.bundle import embedded_names, write_manifest
+from virnucpro.bundles.data_folder import DataFolder, check_name
+from virnucpro.bundles.manifest import EncoderEntry, Manifest
+from virnucpro.bundles.provenance import record_made_here
+from virnucpro.bundles.published import origin_of
+from virnucpro.errors import BundleError
+
+__all__ = ["Parts", "check_free", "install"]
+
+_CARD: Final = """\
+# {name}
+
+{description}.
+
+Weights of other authors, converted to safetensors with unchanged numbers.{licences} Accuracy is as
+their authors report it: nothing was measured here.
+
+| part | made from | identified by | published in |
+|---|---|---|---|
+{sources}
+"""
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of a new bundle, collected while its files are converted into a folder.
+
+    Attributes
+    ----------
+    encoders
+        In the order of the joined vector.
+    sources
+        For each encoder's view, and for ``head``: name and digest of the published files.
+    unverified
+        Parts of a bundle that was packed elsewhere: their sources are that bundle's statement.
+    """
+
+    name: str
+    description: str
+    head: str | None = None
+    window: int = 500
+    encoders: list[EncoderEntry] = field(default_factory=list)
+    sources: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    unverified: set[str] = field(default_factory=set)
+
+
+def check_free(data: DataFolder, name: str) -> None:
+    """Raise BundleError if a name is malformed, an embedded bundle's, or an installed bundle's."""
+    check_name(name)
+    if name in embedded_names():
+        raise BundleError(f"{name}: is the name of an embedded bundle. Choose another name.")
+    if data.bundle(name).exists():
+        raise BundleError(
+            f"{name}: a bundle of that name is installed ({data.bundle(name)}). "
+            "Remove that folder first, or choose another name."
+        )
+
+
+@contextmanager
+def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
+    """Yield a folder to convert `parts` into; install the bundle when the block succeeds.
+
+    Only while holding the data folder's lock.
+
+    Raises
+    ------
+    BundleError
+        If the result is not a valid bundle; nothing is installed.
+    """
+    with data.staging(parts.name) as folder:
+        yield folder
+        _write_card(folder, parts)
+        write_manifest(folder, _manifest(parts))
+        record_made_here(data, folder, parts.sources.keys() - parts.unverified)
+
+
+def _write_card(folder: Path, parts: Parts) -> None:
+    names = {entry.view: f"{entry.view}: {entry.name}" for entry in parts.encoders}
+    rows, works = [], set()
+    for part, files in parts.sources.items():
+        for file, digest in (files or {"unknown": ""}).items():
+            work = origin_of(digest)
+            if part in parts.unverified:
+                work = "not verified: the encoders' bundle was packed elsewhere"
+            elif work is not None:
+                works.add(work)
+            rows.append((names.get(part, part), file, digest, work or "unknown"))
+    known = ", ".join(sorted(works))
+    licences = f" The licences of these publications apply: {known}." if known else ""
+    card = _CARD.format(
+        name=parts.name,
+        description=parts.description,
+        licences=licences,
+        sources="\n".join(f"| {' | '.join(map(_cell, row))} |" for row in rows),
+    )
+    (folder / "CARD.md").write_text(card, encoding="utf-8")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _manifest(parts: Parts) -> Manifest:
+    classifies = parts.head is not None
+    return Manifest(
+        name=parts.name,
+        version="1",
+        description=parts.description,
+        encoders=parts.encoders,
+        head=parts.head,
+        window=parts.window,
+        tiling="published",
+        genetic_code=1,
+        labels=("others", "virus") if classifies else (),
+        # the published tool: viral if the virus score is the higher one
+        thresholds={"viral": 0.5, "non_viral": 0.5} if classifies else {},
+        provenance={"sources": parts.sources, "converted_by": f"virnucpro {__version__}"},
+    )

@@ -1,0 +1,130 @@
+"""What a bundle was made from: its manifest's statement, and this installation's own record.
+
+The sources in a manifest are a statement of its writer: tensors cannot be compared with the digests
+of the files that they were converted from. So each part that is made here is recorded outside of
+the bundle, under the SHA-256 of its manifest. The manifest contains the digests of all files, so a
+record fits one content alone, whatever its name or folder.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.manifest import MANIFEST, Manifest, read_manifest
+from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
+from virnucpro.durable import write_file
+from virnucpro.errors import BundleError
+
+__all__ = [
+    "claimed_sources",
+    "parts_made_here",
+    "record_made_here",
+    "refuse_other_content",
+    "same_content",
+    "trust_warning",
+]
+
+
+def record_made_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
+    """Record which parts of the bundle in `folder` (views, ``head``) were made here."""
+    data.records.mkdir(exist_ok=True)
+    with write_file(_record(data, folder)) as stream:
+        stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
+
+
+def parts_made_here(data: DataFolder, folder: Path) -> frozenset[str]:
+    """Return the parts of the bundle in `folder` that were made here; empty without a record."""
+    try:
+        content = json.loads(_record(data, folder).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return frozenset()
+    match content:
+        case {"made_here": list(parts)}:
+            return frozenset(part for part in parts if isinstance(part, str))
+    return frozenset()
+
+
+def _record(data: DataFolder, folder: Path) -> Path:
+    return data.records / f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}.json"
+
+
+def claimed_sources(manifest: Manifest) -> dict[str, Mapping[str, str]]:
+    """Return name and digest of each part's source files, as the manifest states them.
+
+    The form of a provenance is free: a part that it does not mention has no files.
+    """
+    stated = manifest.provenance.get("sources")
+    sources = stated if isinstance(stated, dict) else {}
+    parts = [encoder.view for encoder in manifest.encoders]
+    if manifest.head is not None:
+        parts.append(HEAD_PART)
+    return {part: _digests(sources.get(part)) for part in parts}
+
+
+def _digests(files: object) -> dict[str, str]:
+    if not isinstance(files, dict):
+        return {}
+    return {name: digest for name, digest in files.items() if isinstance(digest, str)}
+
+
+def same_content(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Compare two sets of files by their digests."""
+    return sorted(one.values()) == sorted(other.values())
+
+
+def refuse_other_content(
+    name: str, sources: Mapping[str, Mapping[str, str]], window: int, advice: str
+) -> None:
+    """Refuse a published bundle's name for a bundle that states other sources.
+
+    Parameters
+    ----------
+    name
+        Name of the bundle.
+    sources
+        Name and digest of the source files of each part.
+    window
+        Window length in bases.
+    advice
+        What to do; ends the message.
+
+    Raises
+    ------
+    BundleError
+        If the bundle differs from the published one of that name.
+    """
+    if name not in published_names():
+        return
+    problem = _difference(recipe_of(name), sources, window)
+    if problem is not None:
+        raise BundleError(f"{name} is the name of a published bundle, and {problem}. {advice}")
+
+
+def trust_warning(data: DataFolder, name: str) -> str | None:
+    """Return a warning if an installed bundle of a published name was not made here, else None."""
+    folder = data.bundle(name)
+    parts = claimed_sources(read_manifest(folder)).keys()
+    if name not in published_names() or parts <= parts_made_here(data, folder):
+        return None
+    return (
+        f"{name} was packed elsewhere: its statement that it contains the published files is not "
+        f"verified. Compare its results: virnucpro bundle verify {name} --golden. Or remove "
+        f"{folder} and convert the published files here: virnucpro bundle fetch {name}"
+    )
+
+
+def _difference(
+    recipe: Recipe, sources: Mapping[str, Mapping[str, str]], window: int
+) -> str | None:
+    wanted = recipe.sources
+    if sources.keys() != wanted.keys():
+        return f"this one has the parts {', '.join(sources)}, and not {', '.join(wanted)}"
+    for part in wanted:
+        if not same_content(sources[part], wanted[part]):
+            files = ", ".join(sources[part].values()) or "unknown files"
+            return f"the {part} part of this one was made from other files ({files})"
+    if recipe.head is not None and window != recipe.window:
+        return f"this one has windows of {window} bases, the published one of {recipe.window}"
+    return None

@@ -1,0 +1,88 @@
+"""Encoders of installed bundles, linked into a new bundle instead of fetched again."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from virnucpro.bundles.checksums import verify_file
+from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.manifest import EncoderEntry, Manifest, read_manifest
+from virnucpro.bundles.provenance import claimed_sources, parts_made_here, same_content
+from virnucpro.bundles.published import EncoderSource, sources_of
+from virnucpro.errors import BundleError
+
+__all__ = ["InstalledEncoder", "find_encoder", "installed_encoders"]
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledEncoder:
+    """An encoder of an installed bundle.
+
+    Attributes
+    ----------
+    folder
+        Folder of the bundle.
+    entry, manifest
+        The encoder's entry, and the bundle's whole manifest.
+    sources
+        Name and digest of the files that it was made from, as the manifest states them.
+    made_here
+        Whether this installation made it, so that `sources` are certain.
+    """
+
+    folder: Path
+    entry: EncoderEntry
+    manifest: Manifest
+    sources: Mapping[str, str]
+    made_here: bool
+
+    def verify(self) -> None:
+        """Raise BundleError if a file of the encoder is damaged."""
+        for name in self.entry.files.values():
+            verify_file(self.folder, name, self.manifest.files[name])
+
+    def link_into(self, folder: Path) -> EncoderEntry:
+        """Verify the files and link them into another bundle's folder; copy where links fail."""
+        self.verify()
+        for name in self.entry.files.values():
+            try:
+                os.link(self.folder / name, folder / name)
+            except OSError:
+                shutil.copyfile(self.folder / name, folder / name)
+        return self.entry
+
+
+def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]:
+    """Return the encoders of one bundle of a data folder, in order.
+
+    Raises
+    ------
+    BundleError
+        If the manifest is malformed.
+    """
+    manifest = read_manifest(folder)
+    sources, made_here = claimed_sources(manifest), parts_made_here(data, folder)
+    return [
+        InstalledEncoder(folder, entry, manifest, sources[entry.view], entry.view in made_here)
+        for entry in manifest.encoders
+    ]
+
+
+def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | None:
+    """Find an undamaged encoder that was made here from the published files of `wanted`.
+
+    The sources of a bundle that was packed elsewhere are not verified, so they are not used.
+    """
+    kind, sources = (wanted.view, wanted.architecture), sources_of(wanted.files)
+    for folder in data.installed().values():
+        try:
+            for one in installed_encoders(data, folder):
+                same_kind = (one.entry.view, one.entry.architecture) == kind
+                if one.made_here and same_kind and same_content(one.sources, sources):
+                    one.verify()
+                    return one
+        except BundleError:  # a damaged bundle: fetch the files instead
+            continue
+    return None

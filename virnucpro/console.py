@@ -1,0 +1,99 @@
+"""Standard streams that cannot stop the program: closed, full or without a reader."""
+
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["output_failure", "printable", "protect_standard_streams", "say"]
+
+_WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Write one line to `stream`, by default standard error; drop it if that is impossible."""
+    target = stream or sys.stderr
+    if target is not None:  # Python sets a stream to None that was closed at the start
+        with suppress(OSError, ValueError):  # ValueError: the stream was closed later
+            target.write(f"[virnucpro] {printable(text)}\n")
+            target.flush()
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with control characters as escapes, such as ``\x1b``, for a terminal."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def output_failure() -> str:
+    """Return why standard error cannot be written, such as ``standard error: Broken pipe``.
+
+    "" while it works, and in processes that did not call `protect_standard_streams`.
+    """
+    raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
+    return f"standard error: {raw.failure}" if isinstance(raw, _Output) and raw.failure else ""
+
+
+def protect_standard_streams() -> None:
+    """Replace the standard streams of this process by ones whose failures do not stop it.
+
+    A failed write to standard error is ignored. A failed write to standard output is ignored if
+    the stream has no reader (broken pipe, closed stream); else it is raised once: data are lost.
+    Descriptors 0 to 2 that are closed get /dev/null, so that no file opened later has such a
+    number.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one. Read-only: a write fails, and is reported.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # noqa: FBT003 - its signature
+    sys.stdout = _text_stream(sys.stdout, _Output(1, strict=True))
+    sys.stderr = _text_stream(sys.stderr, _Output(2, strict=False))
+
+
+class _Output(io.FileIO):
+    """Descriptor of a standard stream that ignores failed writes.
+
+    Parameters
+    ----------
+    strict
+        Whether the first failure is raised, except that of a stream without a reader.
+
+    Attributes
+    ----------
+    failure
+        Reason of the last write's failure, such as ``Broken pipe``; "" after a success.
+    """
+
+    def __init__(self, descriptor: int, *, strict: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._strict = strict
+        self.failure = ""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        size = memoryview(data).nbytes
+        try:
+            written = super().write(data) or size  # None: a full pipe that does not block
+        except OSError as error:
+            first = not self.failure
+            self.failure = "closed" if error.errno == errno.EBADF else str(error.strerror)
+            if self._strict and first and error.errno not in _WITHOUT_READER:
+                raise OSError(error.errno, error.strerror, "standard output") from None
+            return size
+        self.failure = ""
+        return written
+
+
+def _text_stream(former: TextIO | None, raw: _Output) -> TextIO:
+    """Return a text stream over `raw` with the encoding and line buffering of `former`."""
+    if former is None:
+        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace")
+    each_line = getattr(former, "line_buffering", False) or getattr(former, "write_through", False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), former.encoding, former.errors, line_buffering=each_line
+    )

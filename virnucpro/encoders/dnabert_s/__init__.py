@@ -1,0 +1,1 @@
+"""DNABERT-S: bases to vectors."""

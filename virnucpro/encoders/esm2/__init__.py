@@ -1,0 +1,1 @@
+"""ESM-2: peptides to vectors."""

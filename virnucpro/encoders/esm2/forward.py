@@ -1,0 +1,165 @@
+"""ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias
+
+import torch
+from torch.nn.functional import layer_norm, linear
+
+from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.esm2.rotary import Rotation, rotations, side_by_side, turn
+from virnucpro.encoders.kernels.attention import attention_on
+from virnucpro.encoders.kernels.dense import Product, has_kernels
+from virnucpro.encoders.packed import CPU_STEP, Packed, mean_of_runs
+
+__all__ = ["Esm2"]
+
+_EPSILON: Final = 1e-5
+"""Added to the variance by the layer norms."""
+
+_NOT_MASKED: Final = 1 - 0.15 * 0.8
+"""By which models trained with token dropout scale their embeddings, masks or no masks.
+
+Source: fair-esm's ``ESM2.forward``.
+"""
+
+_STRIPE: Final = 8192
+"""Most rows that go through a feed-forward layer at once, a multiple of `CPU_STEP`: its wide side
+is all that a long sequence would have in memory several times over. The number makes no difference
+to the speed.
+"""
+
+_Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""(rows, inputs) -> (rows, outputs)"""
+
+
+class _Layer(NamedTuple):
+    before_attention: _Step
+    queries_keys_values: _Step
+    out: _Step
+    before_widening: _Step
+    widen: _Step
+    narrow: _Step
+    rotation: Rotation
+
+
+class Esm2:
+    """ESM-2 without its heads, pooled to a vector a sequence. For inference alone.
+
+    Parameters
+    ----------
+    config
+        Its size.
+    tensors
+        Names and shapes of `tensor_shapes`, on any device, of any floating-point type.
+    device, dtype
+        Where it computes, and in which type. Layer norms, angles and means are in float32 always.
+    """
+
+    def __init__(
+        self,
+        config: Esm2Config,
+        tensors: Mapping[str, torch.Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self._heads = config.attention_heads
+        self.dtype = dtype
+        source = _Source(tensors, device, dtype)
+        table = tensors["embed_tokens.weight"].to(device, torch.float32)
+        self._embedding = table * _NOT_MASKED if config.token_dropout else table
+        names = [f"layers.{number}" for number in range(config.num_layers)]
+        frequencies = (tensors[f"{name}.self_attn.rot_emb.inv_freq"] for name in names)
+        self._layers = [
+            source.layer(name, self._heads, rotation)
+            for name, rotation in zip(names, rotations(frequencies, device), strict=True)
+        ]
+        self._last_norm = source.norm("emb_layer_norm_after")
+        self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
+
+    def __call__(self, packed: Packed) -> torch.Tensor:
+        """Give the mean over residues, <cls> and <eos> left out: (n, dim) float32.
+
+        Parameters
+        ----------
+        packed
+            Every sequence has a residue, and none a <mask>.
+        """
+        return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
+
+    def hidden(self, packed: Packed) -> torch.Tensor:
+        """Give the last layer's representation after the final norm: (rows, dim) float32."""
+        stream = self._embedding[packed.tokens]
+        for rotation, layers in groupby(self._layers, lambda layer: layer.rotation):
+            factors = rotation.factors(packed)
+            for layer in layers:
+                self._attend(layer, stream, packed, factors)
+                self._widen(layer, stream)
+        return self._last_norm(stream)
+
+    def _attend(
+        self, layer: _Layer, stream: torch.Tensor, packed: Packed, factors: torch.Tensor
+    ) -> None:
+        normed = layer.before_attention(stream).to(self.dtype)
+        joined = layer.queries_keys_values(normed).view(len(stream), 3, self._heads, -1)
+        turn(joined[:, :2].flatten(1, 2), factors)
+        stream += layer.out(self._mix(joined, packed))
+
+    def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
+        for stripe in torch.split(stream, _stripe_rows(len(stream))):
+            normed = layer.before_widening(stripe).to(self.dtype)
+            stripe.add_(layer.narrow(layer.widen(normed)))
+
+
+class _Source(NamedTuple):
+    """Arranges the tensors of a state dict for the forward pass."""
+
+    tensors: Mapping[str, torch.Tensor]
+    device: torch.device
+    dtype: torch.dtype
+
+    def layer(self, name: str, heads: int, rotation: Rotation) -> _Layer:
+        return _Layer(
+            self.norm(f"{name}.self_attn_layer_norm"),
+            self._joined(f"{name}.self_attn", heads),
+            self._product(f"{name}.self_attn.out_proj"),
+            self.norm(f"{name}.final_layer_norm"),
+            self._product(f"{name}.fc1", gelu=True),
+            self._product(f"{name}.fc2"),
+            rotation,
+        )
+
+    def norm(self, name: str) -> _Step:
+        weight, bias = self._pair(name, torch.float32)
+        return lambda rows: layer_norm(rows, weight.shape, weight, bias, _EPSILON)
+
+    def _product(self, name: str, *, gelu: bool = False) -> _Step:
+        return _product(*self._pair(name, self.dtype), gelu=gelu)
+
+    def _joined(self, name: str, heads: int) -> _Step:
+        queries, keys, values = (self._pair(f"{name}.{part}_proj", self.dtype) for part in "qkv")
+        weight, bias = (
+            torch.cat([side_by_side(q, heads), side_by_side(k, heads), v])
+            for q, k, v in zip(queries, keys, values, strict=True)
+        )
+        return _product(weight, bias)
+
+    def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
+        return weight.to(self.device, dtype), bias.to(self.device, dtype)
+
+
+def _stripe_rows(rows: int) -> int:
+    """Cut a matrix into stripes of a size, of whole steps each, the last of what is left."""
+    even = -(-rows // -(-rows // _STRIPE))
+    return even + -even % CPU_STEP
+
+
+def _product(weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool = False) -> _Step:
+    """Give rows @ weight.T + bias, then GELU with the error function where that is asked for."""
+    if has_kernels(weight.device, weight.dtype):
+        return Product(weight, bias, gelu=gelu)
+    if gelu:
+        return lambda rows: torch.nn.functional.gelu(linear(rows, weight, bias))
+    return lambda rows: linear(rows, weight, bias)

@@ -1,0 +1,114 @@
+"""Softmax attention within each sequence of a packed batch."""
+
+import math
+from typing import Final, Protocol
+
+import torch
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from virnucpro.encoders.kernels.alignment import on_cache_lines
+from virnucpro.encoders.packed import Packed
+
+__all__ = ["Attention", "all_at_once", "attention_on", "by_runs", "has_varlen"]
+
+_HALVES: Final = (torch.float16, torch.bfloat16)
+_AMPERE: Final = (8, 0)
+_WIDEST_HEAD: Final = 256
+"""What flash attention takes. Source: torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
+"""
+
+_SCORES_AT_ONCE: Final = 1 << 20
+_MOST_SCORES: Final = 1 << 24
+"""Scores, one a pair of tokens and head: 2 MiB stay in the caches; a sequence with more than 32 MiB
+goes through torch's fused attention, which keeps no scores.
+"""
+
+
+class Attention(Protocol):
+    """Softmax attention from every token to every token of its sequence.
+
+    Nowhere is there a mask, nor a token that does not count.
+    """
+
+    def __call__(self, heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+        """Attend, scaled by 1 / sqrt(head_dim).
+
+        Parameters
+        ----------
+        heads
+            (rows, 3, n_heads, head_dim): queries, keys and values of each token.
+        packed
+            The batch that they are of.
+
+        Returns
+        -------
+        (rows, n_heads * head_dim)
+            Zeros where no sequence is.
+        """
+
+
+def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
+    """Choose how a model attends, once, where it is loaded; see `has_varlen` and `by_runs`."""
+    cuda = device.type == "cuda"
+    capability = torch.cuda.get_device_capability(device) if cuda else None
+    return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
+
+
+def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
+    """Tell whether torch's attention over offsets runs: flash attention, thus from Ampere on.
+
+    Parameters
+    ----------
+    capability
+        Of the GPU, as CUDA counts it; None where there is none.
+    dtype, head_dim
+        Of queries, keys and values.
+    """
+    flash = dtype in _HALVES and head_dim % 8 == 0 and head_dim <= _WIDEST_HEAD
+    return flash and capability is not None and capability >= _AMPERE
+
+
+def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+    """Attend by one kernel for the whole batch; see `Attention` and `has_varlen`."""
+    # It brings torch's compiler along, as long to import as torch itself: a CPU does without.
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+
+    q, k, v = heads[: packed.total].unbind(1)
+    longest = packed.longest
+    mixed = varlen_attn(q, k, v, packed.offsets, packed.offsets, longest, longest)
+    assert isinstance(mixed, torch.Tensor)  # a pair where auxiliary results are asked for
+    joined, filler = mixed.flatten(1), len(heads) - len(mixed)
+    return pad(joined, (0, 0, 0, filler)) if filler else joined
+
+
+def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+    """Attend run by run; see `Attention`.
+
+    On a CPU, bfloat16 goes by plain products, which processors multiply faster than torch's fused
+    attention does, and no less exactly.
+    """
+    mixed = heads.new_empty(len(heads), *heads.shape[2:])
+    mixed[packed.total :].zero_()
+    heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
+    by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
+    for run in packed.runs:
+        q, k, v = run.of(heads).permute(2, 0, 3, 1, 4)
+        scores = q.shape[1] * run.length**2
+        if by_products and scores <= _MOST_SCORES:
+            _attend_by_products(q, k, v, run.of(mixed), max(1, _SCORES_AT_ONCE // scores))
+        else:
+            run.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
+    return mixed.flatten(1)
+
+
+def _attend_by_products(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mixed: torch.Tensor, at_once: int
+) -> None:
+    """Attend in (n, n_heads, length, head_dim) and write into (n, length, n_heads, head_dim)."""
+    scale = 1 / math.sqrt(q.shape[-1])
+    nothing = q.new_empty(1, 1, 1)
+    for parts in zip(*(torch.split(x, at_once) for x in (q, k, v, mixed)), strict=True):
+        queries, keys, values = (part.flatten(0, 1) for part in parts[:3])
+        scores = torch.baddbmm(nothing, queries, keys.mT, beta=0, alpha=scale)
+        joined = torch.bmm(torch.softmax(scores, -1), values).view(parts[0].shape)
+        parts[3].copy_(joined.transpose(1, 2))

@@ -1,0 +1,1 @@
+"""Device memory: what encoders need, what fits, token budgets."""

@@ -1,0 +1,65 @@
+"""Where an encoder computes, and in which floating-point type."""
+
+from typing import Final
+
+import torch
+
+from virnucpro.encoders.base import Precision
+from virnucpro.errors import DeviceError, UsageError
+from virnucpro.machine import available_memory, usable_memory
+
+__all__ = ["device_bytes", "device_name", "dtype_of", "free_bytes", "open_device"]
+
+_DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def device_name(kind: str) -> str:
+    """Name the kind of hardware behind ``cpu`` or ``cuda``: what is learnt on one holds for all."""
+    return torch.cuda.get_device_name() if kind == "cuda" else kind
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """Give torch's type of a precision.
+
+    Raises
+    ------
+    UsageError
+        When the precision is none of fp32, fp16, bf16.
+    """
+    if precision not in _DTYPES:
+        raise UsageError(f"unknown precision {precision!r}; choose one of {', '.join(_DTYPES)}")
+    return _DTYPES[precision]
+
+
+def open_device(name: str) -> torch.device:
+    """Find a device by torch's name for it, and make sure that it answers.
+
+    Raises
+    ------
+    DeviceError
+        When there is no such device, or torch was built without support for it.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DeviceError(
+            f"device {name!r} cannot be used ({reason}). "
+            "Use 'cpu', or a device that this machine has."
+        ) from error
+    return device
+
+
+def device_bytes(device: torch.device) -> int | None:
+    """Say how much memory a device has, free or not; None for one that holds no numbers."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return usable_memory() if device.type == "cpu" else None
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Say how much of it is left for this process."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return available_memory() if device.type == "cpu" else None

@@ -1,0 +1,1 @@
+"""Files of weights: reading, checking, filling modules."""

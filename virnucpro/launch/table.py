@@ -1,0 +1,226 @@
+"""The table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from virnucpro.console import printable, say
+from virnucpro.durable import write_file
+from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.results import FileResult, FileStatus
+
+__all__ = [
+    "JSON_NAME",
+    "LOCK_NAME",
+    "LOGS_NAME",
+    "OWN_NAMES",
+    "TSV_NAME",
+    "LaunchReport",
+    "LaunchTable",
+    "readable",
+    "table_rows",
+]
+
+TSV_NAME = "launch.tsv"
+JSON_NAME = "launch.json"
+LOGS_NAME = "launch.logs"
+LOCK_NAME = "launch.lock"
+OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME}
+
+_INTERVAL_S = 1.0
+"""Minimum seconds between two versions of the table."""
+
+_SHARE = 20
+"""Writing the table takes at most this fraction, 1/20, of the time."""
+
+_MAX_WIDTH = 60
+"""Maximum characters of a cell on a terminal."""
+
+_SCALARS = (str, int, float, bool)
+_OWN_COLUMNS = ("file", "status", "seconds", "gpu", "attempts", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """Outcome of a launch.
+
+    Attributes
+    ----------
+    results
+        Results of all files, by name.
+    rows
+        The table, its header first.
+    exit_code
+        0: all files done. 1: none done. 2: some files failed or are partial, or the table could
+        not be written.
+    """
+
+    results: Sequence[FileResult]
+    rows: Sequence[Sequence[str]]
+    exit_code: int
+
+
+@dataclass(slots=True)
+class LaunchTable:
+    """Keep the table on disk up to date.
+
+    Parameters
+    ----------
+    source, target
+        Folders of the input files and of the results.
+    files
+        All files, in the order of the rows.
+    facts
+        Constant entries of ``launch.json``.
+    balancer
+        Source of the results.
+    """
+
+    source: Path
+    target: Path
+    files: Sequence[Path]
+    facts: Mapping[str, Any]
+    balancer: LoadBalancer
+    _not_before: float = 0.0
+
+    def begin(self) -> None:
+        """Replace the table of an earlier launch.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written: the results could not be written either.
+        """
+        self._write(self._results("not done yet"), None, lasting=True)
+
+    def update(self) -> None:
+        """Write the current state unless this was done a moment ago; ignore a full disk."""
+        started = time.monotonic()
+        if started < self._not_before:
+            return
+        with suppress(OSError):
+            self._write(self._results("not done yet"), None, lasting=False)
+        now = time.monotonic()
+        self._not_before = now + max(_INTERVAL_S, _SHARE * (now - started))
+
+    def end(self) -> LaunchReport:
+        """Write the final state; if that fails, print the error and return exit code 2."""
+        error = self.balancer.error
+        reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
+        results = self._results(f"the launch ended before this file was done{reason}")
+        exit_code = self.balancer.get_exit_code()
+        try:
+            rows = self._write(results, exit_code, lasting=True)
+        except OSError as raised:
+            notes = "; ".join(getattr(raised, "__notes__", ()))
+            say(
+                f"error: the table of this launch could not be written: {raised}; {notes}. Free "
+                "disk space or make the folder writable. The results of the files are unaffected."
+            )
+            rows, exit_code = table_rows(results, self.source), exit_code or 2
+        return LaunchReport(results, rows, exit_code)
+
+    def _results(self, reason_if_left: str) -> list[FileResult]:
+        known = {one.file: one for one in self.balancer.results}
+        return [
+            known.get(str(file), FileResult(str(file), FileStatus.LEFT, error=reason_if_left))
+            for file in self.files
+        ]
+
+    def _write(
+        self, results: Sequence[FileResult], exit_code: int | None, *, lasting: bool
+    ) -> Sequence[Sequence[str]]:
+        """Write both files, each atomically; a power cut may lose files that are not `lasting`."""
+        rows = table_rows(results, self.source)
+        content = {
+            **self.facts,
+            "exit_code": exit_code,
+            **self.balancer.get_summary_stats(),
+            "troubles": self.balancer.troubles,
+            "files": [_plain(one) for one in results],
+        }
+        with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
+            stream.writelines(b"\t".join(map(_encoded, row)) + b"\n" for row in rows)
+        with write_file(self.target / JSON_NAME, lasting=lasting) as stream:
+            stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
+        return rows
+
+
+def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
+    """Return the rows of the table, the header first.
+
+    Each scalar in the workers' results has a column. Files are named relative to `input_dir`.
+    Missing values are ``NA``.
+    """
+    scalars = (
+        name for one in results for name, value in one.result.items() if isinstance(value, _SCALARS)
+    )
+    fields = list(dict.fromkeys(scalars))
+    header = ["file", *_column_names(fields), *_OWN_COLUMNS[1:]]
+    return [header, *(_row(one, fields, input_dir) for one in results)]
+
+
+def _column_names(fields: Sequence[str]) -> list[str]:
+    """Name a column for each field, with the prefix ``result.`` if the name is taken."""
+    names: list[str] = []
+    for field in fields:
+        name = _cell(field)
+        while name in (*_OWN_COLUMNS, *names):
+            name = f"result.{name}"
+        names.append(name)
+    return names
+
+
+def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
+    values = [one.result.get(name) for name in fields]
+    return [
+        _cell(str(Path(one.file).relative_to(input_dir))),
+        *(_cell(value if isinstance(value, _SCALARS) else None) for value in values),
+        one.status.value,
+        "NA" if one.seconds is None else f"{one.seconds:.2f}",
+        _cell(one.gpu_id),
+        str(one.attempts),
+        _cell(one.error or None),
+    ]
+
+
+def _cell(value: object) -> str:
+    """Return a value as one line without tabs."""
+    if value is None:
+        return "NA"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return " ".join(text.split()) or "NA"
+
+
+def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the rows for a terminal: without empty columns, long cells shortened."""
+    columns = [
+        ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
+        for name, *cells in zip(*rows, strict=True)
+        if any(cell != "NA" for cell in cells)
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _shortened(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 3] + "..."
+
+
+def _encoded(text: str) -> bytes:
+    """Encode text as UTF-8; file names that are not UTF-8 keep their bytes."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return text.encode("utf-8", "backslashreplace")
+
+
+def _plain(one: FileResult) -> dict[str, Any]:
+    plain = asdict(one)
+    plain["gpu"] = plain.pop("gpu_id")
+    plain["seconds"] = None if one.seconds is None else round(one.seconds, 3)
+    return plain

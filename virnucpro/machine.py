@@ -1,0 +1,81 @@
+"""What this process may use of the machine: CPUs and memory, control groups included."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["available_memory", "cpu_flags", "usable_cpus", "usable_memory"]
+
+_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+_CGROUPS: Final = Path("/proc/self/cgroup")
+_CPUINFO: Final = Path("/proc/cpuinfo")
+_MEMINFO: Final = Path("/proc/meminfo")
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs: the smaller of the affinity mask and the CPU quota, at least 1."""
+    cpus = [len(os.sched_getaffinity(0)), *_cpu_quotas(_CGROUP_ROOT, _CGROUPS.read_text())]
+    return max(1, int(min(cpus)))
+
+
+def usable_memory() -> int:
+    """Return the bytes of memory: the smaller of the machine's and the control group's limit."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_memory_limits(_CGROUP_ROOT, _CGROUPS.read_text())])
+
+
+def available_memory() -> int:
+    """Return the bytes that this process can allocate now without swapping."""
+    fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+    return min(usable_memory(), int(fields["MemAvailable"].split()[0]) * 1024)
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the first CPU's features by their Linux names; empty where Linux lists none."""
+    for line in _CPUINFO.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _cpu_quotas(root: Path, cgroups: str) -> Iterator[float]:
+    """Yield the CPU quotas, in CPUs, of a process's control groups and of their parents."""
+    for group in _groups(root, cgroups, "cpu"):
+        two_files = _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
+        for numbers in (_numbers(group / "cpu.max"), two_files):
+            if len(numbers) == 2:
+                yield numbers[0] / numbers[1]
+
+
+def _memory_limits(root: Path, cgroups: str) -> Iterator[int]:
+    """Yield the memory limits, in bytes, of a process's control groups and of their parents."""
+    for group in _groups(root, cgroups, "memory"):
+        yield from _numbers(group / "memory.max") + _numbers(group / "memory.limit_in_bytes")
+
+
+def _groups(root: Path, cgroups: str, controller: str) -> Iterator[Path]:
+    """Yield the folders of a process's control groups, innermost first.
+
+    Parameters
+    ----------
+    root
+        Mount point of the control groups.
+    cgroups
+        Content of /proc/PID/cgroup: lines of ``number:controllers:path``; version 2 names no
+        controllers.
+    """
+    for line in cgroups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        group = base / path.lstrip("/")
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(base))
+
+
+def _numbers(file: Path) -> list[int]:
+    """Read positive numbers; "max" and -1 mean no limit, a missing file none either."""
+    texts = file.read_text().split() if file.is_file() else []
+    return [int(text) for text in texts if text.isdigit()]

@@ -1,0 +1,1 @@
+"""What is asked for: the job, its inputs and its precision."""

@@ -1,0 +1,60 @@
+"""Vectors of whole sequences from one encoder: the same pipeline without windows and head."""
+
+import os
+
+from virnucpro.errors import UsageError
+from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of
+from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Job, PrecisionChoice
+from virnucpro.pipeline.jobs.named_encoder import find_encoder
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+
+__all__ = ["embed_job"]
+
+_ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
+
+
+def embed_job(
+    inputs: Inputs,
+    *,
+    encoder: str | os.PathLike[str],
+    precision: PrecisionChoice = "fp32",
+    embeddings: EmbeddingsDtype = "fp16",
+) -> Job:
+    """Say what to embed, and with which encoder; `virnucpro.pipeline.predict.predict` does it.
+
+    Parameters
+    ----------
+    inputs
+        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+    encoder
+        As `find_encoder` takes it.
+    precision
+        As `virnucpro.pipeline.predict.predict_job` takes it.
+    embeddings
+        ``fp16`` or ``fp32``: there is nothing else to keep.
+
+    Raises
+    ------
+    UsageError
+        When there is no such encoder, or an option makes no sense.
+    BundleError
+        When the encoder is damaged.
+    """
+    if embeddings not in ("fp16", "fp32"):
+        raise UsageError(
+            f"no kind of embeddings {embeddings!r} for embed, which gives nothing else: give fp16 "
+            "or fp32"
+        )
+    found = find_encoder(encoder)
+    return Job(
+        command="embed",
+        inputs=inputs_of(inputs),
+        index=IndexSpec(kind="whole", alphabet=_ALPHABETS[found.spec.view]),
+        encoders=(found.spec,),
+        model_name=found.name,
+        model=found.fingerprint(),
+        precision=precision,
+        embeddings=embeddings,
+        verified_precisions=found.bundle.verified_precisions if found.bundle else (),
+    )

@@ -1,0 +1,69 @@
+"""The job of ``virnucpro predict``."""
+
+import os
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.errors import UsageError
+from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of
+from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Job, PrecisionChoice
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.windows import Tiling
+
+__all__ = ["predict_job"]
+
+
+def predict_job(
+    inputs: Inputs,
+    *,
+    bundle: str | os.PathLike[str] = "mini",
+    window: int | None = None,
+    tiling: Tiling | None = None,
+    genetic_code: int | None = None,
+    precision: PrecisionChoice = "fp32",
+    embeddings: EmbeddingsDtype = "fp16",
+) -> Job:
+    """Say what to predict, with the bundle's own window, tiling and genetic code where none given.
+
+    Parameters
+    ----------
+    inputs
+        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+    bundle
+        As `open_bundle` takes it.
+    precision
+        ``auto`` is settled by the devices and the run, as the command does it, in `predict`.
+
+    Raises
+    ------
+    BundleError
+        When the bundle is missing or damaged: every file of it is verified.
+    UsageError
+        When there is no such bundle, it has no classifier, or an option makes no sense.
+    """
+    opened = open_bundle(os.fspath(bundle))
+    if opened.head is None:
+        raise UsageError(
+            f"{bundle}: holds encoders and no classifier. Take its vectors by virnucpro embed "
+            f"(-e {bundle}/{opened.encoders[0].view}), or give a bundle with a classifier."
+        )
+    return Job(
+        command="predict",
+        inputs=inputs_of(inputs),
+        index=IndexSpec(
+            kind="frames",
+            alphabet=Alphabet.NUCLEOTIDE,
+            window=opened.window if window is None else window,
+            tiling=opened.tiling if tiling is None else tiling,
+            genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
+        ),
+        encoders=opened.encoders,
+        model_name=opened.name,
+        model=opened.fingerprint,
+        head=opened.head,
+        labels=opened.labels,
+        thresholds=dict(opened.thresholds),
+        precision=precision,
+        embeddings=embeddings,
+        verified_precisions=opened.verified_precisions,
+    )

@@ -1,0 +1,1 @@
+"""A run folder: opened, recorded, turned into outputs, verified."""

@@ -1,0 +1,184 @@
+"""The last step of every run: from whatever segments survived to the files a user opens."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classify.consensus import (
+    RecordCalls,
+    Thresholds,
+    call_records,
+    call_windows,
+)
+from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.run.manifest import Launch
+from virnucpro.pipeline.run.session import Session
+from virnucpro.report.published import write_consensus, write_results
+from virnucpro.report.tables import (
+    CALL_NAMES,
+    STATUS_NAMES,
+    write_missing,
+    write_predictions,
+    write_quarantine,
+    write_sequences,
+    write_windows,
+)
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.schema import OVERFLOW, RowState
+
+__all__ = ["Outcome", "write_gaps", "write_outputs", "write_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has answered.
+
+    Attributes
+    ----------
+    records
+        Number of records by status.
+    calls
+        Number of records by call; empty for a run without a classifier.
+    rows_missing, rows_quarantined
+        Rows without numbers: a resume computes the former, never the latter.
+    rows_overflowing
+        Those of the quarantined that a new run has numbers of, if it keeps embeddings as fp32.
+    main_output
+        The file to open first.
+    precision
+        Of the run.
+    again
+        Rows that were not finite at it in their batch, and have their numbers from another
+        precision, alone: how many from which. As far as ranks came to their end and said so.
+    """
+
+    root: Path
+    records: dict[str, int]
+    calls: dict[str, int]
+    rows_missing: int
+    rows_quarantined: int
+    rows_overflowing: int
+    main_output: Path
+    precision: str
+    again: dict[str, int]
+
+    @property
+    def complete(self) -> bool:
+        """Every row has its numbers."""
+        return not (self.rows_missing or self.rows_quarantined)
+
+
+def write_outputs(session: Session, reporter: Reporter) -> Outcome:
+    """Verify the segments and write every output from the rows that they hold.
+
+    Each file appears whole or not at all; a former one stays until its successor is whole.
+
+    Raises
+    ------
+    OSError
+        When an output cannot be written; the segments are untouched.
+    """
+    reporter.stage("verifying segments")
+    started = time.perf_counter()
+    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    for rejected in coverage.rejected:
+        reporter.warn(f"segment not used: {rejected.reason}")
+    reporter.stage("writing tables")
+    records = write_tables(session.run, session, coverage)
+    if session.manifest.parameters["embeddings"] != "none":
+        reporter.stage("writing embeddings")
+        views = session.manifest.views
+        write_embeddings(session.run.embeddings, coverage, session.index, views)
+    # Last of all: a list of gaps that still stands says that the outputs are not all of one state.
+    write_gaps(session.run, session, coverage, records)
+    seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
+    session.update(replace(session.manifest, seconds=seconds))
+    return _outcome(session, coverage, records)
+
+
+def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
+    """Write the tables below `target`, which need not be the session's own folder.
+
+    The same rows give the same bytes, always.
+
+    Raises
+    ------
+    OSError
+        When an output cannot be written.
+    """
+    index = session.index
+    windows = call_windows(
+        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
+    )
+    records = call_records(
+        index.record_first_window,
+        index.record_status,
+        windows,
+        Thresholds(**session.manifest.thresholds),
+    )
+    if session.manifest.command == "predict":
+        write_windows(target.windows, index, windows)
+        write_results(target.published_results, index, coverage, session.manifest.labels)
+        write_consensus(target.published_consensus, index, windows)
+        write_predictions(target.predictions, index, records)
+    else:
+        write_sequences(target.sequences, index, records)
+    return records
+
+
+def write_gaps(
+    target: RunDirectory, session: Session, coverage: Coverage, records: RecordCalls
+) -> None:
+    """Write the lists of what has no numbers; a list that would be empty is not there.
+
+    Raises
+    ------
+    OSError
+        When a list cannot be written or removed.
+    """
+    index = session.index
+    if coverage.missing:
+        write_missing(target.missing, index, records)
+    else:
+        target.missing.unlink(missing_ok=True)
+    if (coverage.row_state == RowState.QUARANTINED).any():
+        write_quarantine(target.quarantine, index, coverage)
+    else:
+        target.quarantine.unlink(missing_ok=True)
+
+
+def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outcome:
+    predicts = session.manifest.command == "predict"
+    return Outcome(
+        root=session.run.root,
+        records=_tally(records.status, STATUS_NAMES),
+        calls=_tally(records.call, CALL_NAMES) if predicts else {},
+        rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
+        rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
+        rows_overflowing=sum(
+            why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
+        ),
+        main_output=session.run.predictions if predicts else session.run.sequences,
+        precision=session.manifest.parameters["precision"],
+        again=_rows_again(session.manifest.launches),
+    )
+
+
+def _rows_again(launches: Iterable[Launch]) -> dict[str, int]:
+    again: Counter[str] = Counter()
+    for launch in launches:
+        for record in launch.ranks.values():
+            again.update(record.get("again", {}))
+    return dict(again)
+
+
+def _tally(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(codes, minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}

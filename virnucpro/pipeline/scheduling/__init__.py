@@ -1,0 +1,1 @@
+"""The course of a run: preflight checks, workers, restarts, work stealing."""

@@ -1,0 +1,1 @@
+"""Checks of numbers and speed: parity, golden figures, throughput."""

@@ -1,0 +1,1 @@
+"""What a worker process (a rank) does with its units."""

@@ -1,0 +1,187 @@
+"""The default worker of ``virnucpro launch``: does the same as ``virnucpro predict``.
+
+It loads the encoders once and processes one file after the other, each in its own run folder.
+"""
+
+import inspect
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from virnucpro.dispatch import WorkerUnusable
+from virnucpro.encoders.base import Precision
+from virnucpro.encoders.memory.memory_needed import memory_wanted
+from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.sizes import shapes_of
+from virnucpro.errors import NotARunError, UsageError, VirnucproError
+from virnucpro.launch.worker_spec import FileWorker
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.job import Job, SilentReporter
+from virnucpro.pipeline.jobs.precision import precision_on, weight_bytes
+from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.scheduling.in_process import run_in_process
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Device, Kind, inherited_mask
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.worker.models import Models
+
+__all__ = ["Worker"]
+
+
+class Worker(FileWorker):
+    """Identify viral sequences; one task is one file."""
+
+    progress_timeout = Execution(Path()).deadlines.progress
+
+    _job: Job
+    _models: "Models"
+
+    @classmethod
+    def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the job for all workers, made of the options of `predict_job`.
+
+        The precision ``auto`` becomes that of the first run below `output_dir`; without a run,
+        that of a new run on this kind of device.
+
+        Raises
+        ------
+        BundleError, UsageError
+            If the bundle is missing or damaged, or an option is unknown or invalid.
+        """
+        options = dict(keywords)
+        job = options.pop("job", None)
+        known = set() if job else inspect.signature(predict_job).parameters.keys() - {"inputs"}
+        if unknown := options.keys() - known:
+            raise UsageError(f"virnucpro.predict has no option {', '.join(sorted(unknown))}.")
+        job = job or predict_job((), **options)
+        if job.precision == "auto":
+            precision = _precision_of_runs(output_dir) or precision_on(
+                "auto", device, weight_bytes(job.encoders), job.verified_precisions
+            )
+            job = replace(job, precision=precision)
+        return {"job": job}
+
+    @classmethod
+    def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
+        """Return the memory of one CPU worker in bytes."""
+        job: Job = keywords["job"]
+        return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
+
+    def setup(  # type: ignore[override] # requires keywords that a launch passes
+        self,
+        gpu_id: int,  # noqa: ARG002 - the device mask selects the GPU
+        seed: int,  # noqa: ARG002 - there is nothing random
+        *,
+        input_dir: Path,
+        output_dir: Path,
+        device: Kind = "cpu",
+        threads: int | None = None,
+        **keywords: Any,  # noqa: ANN401 - `prepare`'s own
+    ) -> None:
+        """Load the encoders and the classifier.
+
+        Parameters
+        ----------
+        input_dir, output_dir
+            The run of ``input_dir/NAME`` is in ``output_dir/NAME``.
+        device
+            Kind of the device that this process sees.
+        threads
+            CPU threads of this worker; None for all CPUs of the process.
+        **keywords
+            As for `prepare`, or the dict that it returned.
+
+        Raises
+        ------
+        BundleError, DeviceError, UsageError
+            If the bundle is missing or damaged, the device cannot be used, or an option is invalid.
+        """
+        from virnucpro.pipeline.worker.models import Models  # noqa: PLC0415 - after the mask is set
+
+        self._input_dir, self._output_dir, self._threads = input_dir, output_dir, threads
+        mask = inherited_mask(os.environ)
+        self._device = Device(device, mask[0] if device == "cuda" and mask else None)
+        self._job = self.prepare(device, output_dir, keywords)["job"]
+        self._models = Models(
+            self._job.encoders,
+            self._job.head,
+            device,
+            self._job.settled_precision,
+            BATCH_TOKENS[device],
+        )
+
+    def process(self, data: str) -> dict[str, Any]:
+        """Predict one file, or resume its run.
+
+        Returns
+        -------
+        sequences, viral (numbers of sequences), complete (whether every row has a result), skipped
+        (whether an earlier launch computed everything), and details: folder, units_computed,
+        records and calls (numbers by status and by call), rows_missing, rows_quarantined, again
+        (rows recomputed at another precision), warnings.
+
+        Raises
+        ------
+        VirnucproError, OSError
+            As from `virnucpro.pipeline.predict.predict`; committed units are kept.
+        WorkerUnusable
+            If the device failed: this process cannot use it any more, a new one may.
+        """
+        from torch import AcceleratorError  # noqa: PLC0415 - after the mask is set
+
+        folder = self._output_dir / Path(data).relative_to(self._input_dir)
+        existed = RunDirectory(folder).run_json.exists()
+        execution = Execution(folder, threads=self._threads, resume=True)
+        warnings = _Warnings()
+        job = replace(self._job, inputs=(data,))
+        try:
+            outcome, computed = run_in_process(
+                job, execution, self._device, warnings, self._models, self.progressed
+            )
+        except AcceleratorError as error:
+            raise WorkerUnusable(f"{self._device}: {error}") from error
+        except VirnucproError as error:
+            if "--force" in str(error):
+                error.add_note(f"launch has no --force: delete {folder} and rerun the command")
+            raise
+        return {
+            "sequences": sum(outcome.records.values()),
+            "viral": outcome.calls.get("viral", 0),
+            "complete": outcome.complete,
+            "skipped": existed and not computed,
+            "details": {
+                "folder": str(folder),
+                "units_computed": computed,
+                "records": outcome.records,
+                "calls": outcome.calls,
+                "rows_missing": outcome.rows_missing,
+                "rows_quarantined": outcome.rows_quarantined,
+                "again": outcome.again,
+                "warnings": warnings.texts,
+            },
+        }
+
+
+class _Warnings(SilentReporter):
+    """Keep the warnings of a run."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        """Keep a warning."""
+        self.texts.append(text)
+
+
+def _precision_of_runs(folder: Path) -> Precision | None:
+    """Return the precision of the first readable run below a folder; None without one."""
+    for path in folder.rglob("run.json"):
+        with suppress(NotARunError, OSError):
+            precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]
+            return precision
+    return None

@@ -1,0 +1,76 @@
+"""One function call in a process of its own: for input that may crash whatever reads it."""
+
+import resource
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from virnucpro.errors import VirnucproError, WorkerError
+from virnucpro.runtime.deadlines import Deadlines
+from virnucpro.runtime.devices import Device
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.worker_channel import WorkerChannel
+
+__all__ = ["run_isolated"]
+
+T = TypeVar("T")
+
+_PAGE_BYTES: Final = resource.getpagesize()
+
+
+def run_isolated(
+    function: Callable[..., T], *arguments: object, n_bytes: int = 4 << 30, seconds: float = 600.0
+) -> T:
+    """Call ``function(*arguments)`` in a spawned process and return its result.
+
+    Parameters
+    ----------
+    function
+        A function of a module; it, its arguments and its result can be pickled.
+    n_bytes
+        Bytes that it may allocate beyond what its imports take.
+    seconds
+        Longest duration, imports included.
+
+    Raises
+    ------
+    VirnucproError
+        Whatever the function raises of them.
+    WorkerError
+        When the process raises anything else, dies or exceeds a limit: with the reason.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="virnucpro-isolated-") as folder,
+        GPUProcessCoordinator(
+            1, folder, [Device("cpu")], threads=1, deadlines=Deadlines(start=seconds)
+        ) as coordinator,
+    ):
+        coordinator.spawn_workers(_call, (function, arguments, n_bytes))
+        coordinator.wait_for_completion()
+        results, status = coordinator.collect_results(), coordinator.statuses[0]
+    if not status.succeeded:
+        raise WorkerError(status.reason)
+    (result,) = results
+    if isinstance(result, VirnucproError):
+        raise result
+    return cast("T", result)
+
+
+def _call(
+    rank: int,  # noqa: ARG001 - the coordinator's first two arguments
+    world_size: int,  # noqa: ARG001 - as above
+    channel: WorkerChannel,
+    function: Callable[..., object],
+    arguments: tuple[object, ...],
+    n_bytes: int,
+) -> None:
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + n_bytes, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        result = function(*arguments)
+    except VirnucproError as error:
+        channel.put(error)
+    else:
+        channel.put(result)
