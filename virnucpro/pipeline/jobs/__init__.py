@@ -1,1 +1,1 @@
-"""What is asked for: the job, its inputs and its precision."""
+"""Jobs: inputs, model, parameters and precision of a command."""

@@ -1,4 +1,4 @@
-"""Vectors of whole sequences from one encoder: the same pipeline without windows and head."""
+"""The job of ``virnucpro embed``: vectors of whole sequences from one encoder."""
 
 import os
 
@@ -21,7 +21,7 @@ def embed_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
-    """Say what to embed, and with which encoder; `virnucpro.pipeline.predict.predict` does it.
+    """Return a job for `virnucpro.pipeline.predict.predict`.
 
     Parameters
     ----------
@@ -32,20 +32,17 @@ def embed_job(
     precision
         As `virnucpro.pipeline.predict.predict_job` takes it.
     embeddings
-        ``fp16`` or ``fp32``: there is nothing else to keep.
+        Precision of the stored vectors: ``fp16`` or ``fp32``.
 
     Raises
     ------
     UsageError
-        When there is no such encoder, or an option makes no sense.
+        If there is no such encoder, or an option is invalid.
     BundleError
-        When the encoder is damaged.
+        If the encoder is damaged.
     """
     if embeddings not in ("fp16", "fp32"):
-        raise UsageError(
-            f"no kind of embeddings {embeddings!r} for embed, which gives nothing else: give fp16 "
-            "or fp32"
-        )
+        raise UsageError(f"unknown kind of embeddings {embeddings!r} for embed: give fp16 or fp32")
     found = find_encoder(encoder)
     return Job(
         command="embed",

@@ -1,4 +1,4 @@
-"""The input files of a job, however a caller names them. Light to import."""
+"""Input files of a job, from one path or several. Light to import."""
 
 import os
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from virnucpro.errors import UsageError
 __all__ = ["Inputs", "inputs_of", "require_inputs"]
 
 Inputs: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""One path, or several; text or `os.PathLike`."""
+"""One path or several, each a str or `os.PathLike`."""
 
 
 def inputs_of(inputs: Inputs) -> tuple[str, ...]:
-    """List the input files; one path that stands alone is one input, not its letters.
+    """Return the input files as text; a single str is one path.
 
     Raises
     ------
     UsageError
-        When one is no path as text or `os.PathLike`.
+        If an entry is neither a str nor `os.PathLike`.
     """
     if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
         return (_text(inputs),)
@@ -28,17 +28,17 @@ def inputs_of(inputs: Inputs) -> tuple[str, ...]:
 def _text(path: object) -> str:
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
-        raise UsageError(f"an input is a path, as text or os.PathLike, and {path!r} is none")
+        raise UsageError(f"invalid input {path!r}: give a path as str or os.PathLike")
     return text
 
 
 def require_inputs(inputs: tuple[str, ...]) -> None:
-    """Refuse to do nothing and call it complete.
+    """Refuse an empty list of inputs.
 
     Raises
     ------
     UsageError
-        When there is no input.
+        If there is no input.
     """
     if not inputs:
-        raise UsageError("no input: name one FASTA or FASTQ file at least, or - for standard input")
+        raise UsageError("no input: give at least one FASTA or FASTQ file, or - for standard input")

@@ -1,4 +1,4 @@
-"""What to compute, and who hears how it goes."""
+"""A job, and the interface for its progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to compute. Every part of it changes a number, and stands in the run's fingerprint.
+    """The computation of a run. Every attribute changes a number and is part of the fingerprint.
 
     Attributes
     ----------
@@ -30,19 +30,19 @@ class Job:
     inputs
         FASTA or FASTQ files, ``-`` for standard input.
     model
-        Fingerprint of the bundle, or of the one encoder's weights.
+        Fingerprint of the bundle or of the encoder.
     head
-        Weights of the classifier; None where vectors are all that is wanted.
+        Weights of the classifier; None for vectors only.
     precision
-        ``auto`` until the devices are known; see
-        `virnucpro.pipeline.scheduling.preflight.with_precision`.
+        Precision of the encoders; `virnucpro.pipeline.scheduling.preflight.with_precision`
+        resolves ``auto``.
     verified_precisions
         Precisions that the bundle's card lists as compared with fp32; used to resolve ``auto``.
 
     Raises
     ------
     UsageError
-        When there is no such precision, or no such kind of embeddings.
+        If the precision or the kind of embeddings is unknown.
     """
 
     command: str
@@ -64,16 +64,16 @@ class Job:
             ("kind of embeddings", self.embeddings, _EMBEDDINGS),
         ):
             if given not in known:
-                raise UsageError(f"no {what} {given!r}: give {', '.join(known)}")
+                raise UsageError(f"unknown {what} {given!r}: give {', '.join(known)}")
 
     @property
     def settled_precision(self) -> Precision:
-        """What encoders compute with.
+        """The precision of the encoders.
 
         Raises
         ------
         UsageError
-            When it is ``auto`` still.
+            If it is still ``auto``.
         """
         if self.precision == "auto":
             raise UsageError(
@@ -83,7 +83,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """List the parameters that a resume must repeat, by the names that users know."""
+        """Return the parameters that a resume must repeat, by the names of their options."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
@@ -97,26 +97,26 @@ class Job:
 
 
 class Reporter(Protocol):
-    """Hears how a run goes on. Shows it, or does not."""
+    """Interface for the progress of a run."""
 
     def stage(self, text: str) -> None:
-        """Hear that a stage of the work begins."""
+        """Report the start of a stage."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        """Hear what the ranks are doing, about twice a second."""
+        """Report the status of all ranks, about twice a second."""
 
     def warn(self, text: str) -> None:
-        """Hear of something that a person should know."""
+        """Report a warning."""
 
 
 class SilentReporter:
-    """Shows nothing."""
+    """Ignores all reports."""
 
     def stage(self, text: str) -> None:
-        """Show nothing."""
+        """Ignore the report."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        """Show nothing."""
+        """Ignore the report."""
 
     def warn(self, text: str) -> None:
-        """Show nothing."""
+        """Ignore the report."""

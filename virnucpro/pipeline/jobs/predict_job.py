@@ -23,7 +23,7 @@ def predict_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
-    """Say what to predict, with the bundle's own window, tiling and genetic code where none given.
+    """Return a job for `virnucpro.pipeline.predict.predict`.
 
     Parameters
     ----------
@@ -31,21 +31,23 @@ def predict_job(
         FASTA or FASTQ files: one path or several, ``-`` for standard input.
     bundle
         As `open_bundle` takes it.
+    window, tiling, genetic_code
+        Those of the bundle by default.
     precision
-        ``auto`` is settled by the devices and the run, as the command does it, in `predict`.
+        `predict` resolves ``auto`` by device, model and, for a resume, the run.
 
     Raises
     ------
     BundleError
-        When the bundle is missing or damaged: every file of it is verified.
+        If the bundle is missing or damaged; every file is verified.
     UsageError
-        When there is no such bundle, it has no classifier, or an option makes no sense.
+        If there is no such bundle, it has no classifier, or an option is invalid.
     """
     opened = open_bundle(os.fspath(bundle))
     if opened.head is None:
         raise UsageError(
-            f"{bundle}: holds encoders and no classifier. Take its vectors by virnucpro embed "
-            f"(-e {bundle}/{opened.encoders[0].view}), or give a bundle with a classifier."
+            f"{bundle}: has encoders but no classifier. Compute vectors with virnucpro embed "
+            f"-e {bundle}/{opened.encoders[0].view}, or give a bundle with a classifier."
         )
     return Job(
         command="predict",

@@ -1,4 +1,4 @@
-"""How many ranks a job gets where nobody said so. Light to import."""
+"""Devices and default number of ranks of a job. Light to import."""
 
 import os
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ __all__ = ["devices_for", "devices_of", "ranks_that_fit", "threads_of_rank"]
 
 
 def devices_of(job: "Job", execution: Execution) -> list[Device]:
-    """Read ``--devices``, one device a rank, as `devices_for` does for the encoders of a job."""
+    """Return the devices of a job, one per rank; see `devices_for`."""
     from virnucpro.encoders.sizes import shapes_of  # noqa: PLC0415 - imports NumPy
 
     return devices_for(
@@ -24,21 +24,21 @@ def devices_of(job: "Job", execution: Execution) -> list[Device]:
 
 
 def devices_for(execution: Execution, rank_bytes: int) -> list[Device]:
-    """Read ``--devices``, one device a rank.
+    """Return the devices of ``--devices``, one per rank.
 
-    ``auto`` on a machine without GPUs gives a rank to each thread: a rank with one thread never
-    waits for another's, and two of them do as much as one rank with two threads on a quiet
-    machine, and far more on a busy one.
+    ``auto`` on a machine without GPUs is one CPU rank per thread. Two ranks with one thread are as
+    fast as one rank with two threads on an idle machine, and much faster on a busy one, because
+    threads wait for one another.
 
     Parameters
     ----------
     rank_bytes
-        What a rank on a CPU takes; 0 where the encoders are not known yet.
+        Memory of a CPU rank; 0 if the encoders are not known yet.
 
     Raises
     ------
     UsageError, DeviceError
-        When the devices make no sense or are not there.
+        If the devices are invalid or missing.
     """
     devices = parse_devices(execution.devices, os.environ)
     if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
@@ -47,25 +47,25 @@ def devices_for(execution: Execution, rank_bytes: int) -> list[Device]:
 
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
-    """Tell how many CPU threads each of so many ranks may use."""
+    """Return the number of CPU threads of each of `ranks` ranks."""
     return max(1, _usable_threads(execution) // ranks)
 
 
 def _usable_threads(execution: Execution) -> int:
-    """Tell how many CPU threads all ranks may use together."""
+    """Return the number of CPU threads of all ranks together."""
     return execution.threads or usable_cpus()
 
 
 def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
-    """Choose a number of CPU ranks: one a thread, as far as half of the memory goes, at least one.
+    """Return the number of CPU ranks: one per thread, limited by half of the memory, at least 1.
 
     Parameters
     ----------
     threads
         CPU threads for all ranks together.
     rank_bytes
-        What a rank takes, see `memory_wanted`; what it takes without encoders is the least.
+        Memory of a rank, see `memory_wanted`; at least that of a rank without encoders.
     memory
-        Bytes of the machine.
+        Memory of the machine in bytes.
     """
     return max(1, min(threads, memory // 2 // max(rank_bytes, PROCESS_BYTES)))

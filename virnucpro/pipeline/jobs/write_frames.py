@@ -1,4 +1,4 @@
-"""Windows and stop-free frames as FASTA, with the names and files of the published tool."""
+"""Windows and stop-free frames as FASTA, with the file names of the published tool."""
 
 import os
 import tempfile
@@ -28,28 +28,26 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
 ) -> Iterator[Path]:
-    """Write three FASTA files for each input, and name each as it is done.
+    """Write three FASTA files for each input; yield the path of each finished file.
 
-    The sequences are indexed in the system's folder for temporary files (TMPDIR), in about as many
-    bytes as there are bases.
+    A temporary index (in TMPDIR) takes about one byte per base.
 
     Raises
     ------
     InputError
-        When an input cannot be read.
+        If an input cannot be read.
     UsageError
-        When there is no input, two inputs would write the same files, or a file is there and
-        `force` was not given.
+        If there is no input, two inputs have the same output files, or an output file exists and
+        `force` is false.
     """
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
     stems = [_stem(name) for name in names]
     if repeated := {stem for stem in stems if stems.count(stem) > 1}:
         raise UsageError(
-            f"several inputs would be written as {min(repeated)}_*: "
-            "run them one by one into different folders."
+            f"several inputs have the same output files {min(repeated)}_*: "
+            "run the command for each of them with another folder."
         )
-    folder.mkdir(parents=True, exist_ok=True)
     spec = IndexSpec(
         kind="frames",
         alphabet=Alphabet.NUCLEOTIDE,
@@ -59,11 +57,12 @@ def write_frames(
     )
     outputs = [_outputs(folder, stem, window) for stem in stems]
     if existing := [path for paths in outputs for path in paths if path.exists() and not force]:
-        raise UsageError(f"{existing[0]} is there already: --force replaces it.")
+        raise UsageError(f"{existing[0]} exists already: --force replaces it.")
     for name, paths in zip(names, outputs, strict=True):
-        _remove_unfinished(folder, paths)
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
             index = build_index(Path(own) / "index", [name], spec)
+            folder.mkdir(parents=True, exist_ok=True)  # not for an input that is refused
+            _remove_unfinished(folder, paths)
             write_frames_files(index, *paths)
         yield from paths
 
@@ -77,7 +76,7 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
 
 
 def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
-    """Remove what a killed process left of these files."""
+    """Remove temporary files of these outputs that a killed process has left."""
     names = {path.name for path in paths}
     for path in outdir.glob("*.tmp"):
         if finished_name(path) in names:
@@ -85,7 +84,7 @@ def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
 
 
 def _stem(name: str) -> str:
-    """Name the outputs: ``a/b.fa.gz`` gives ``b``, standard input gives ``stdin``."""
+    """Return the stem of the output names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
     if name == "-":
         return "stdin"
     path = Path(name)

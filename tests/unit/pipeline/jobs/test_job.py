@@ -1,10 +1,10 @@
-"""What a job may be made of, as callers of the library write it."""
+"""Inputs and options of a job, as callers of the library give them."""
 
 from pathlib import Path
 
 import pytest
 
-from virnucpro.errors import UsageError
+from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.embed_job import embed_job
@@ -31,28 +31,39 @@ def frames_of(inputs, outdir="never"):
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
 @pytest.mark.parametrize("alone", ["s.fa", Path("s.fa"), "-"])
-def test_a_path_that_stands_alone_is_one_input(job_of, alone):
+def test_a_single_path_is_one_input(job_of, alone):
     assert job_of(alone).inputs == (str(alone),) == job_of([alone]).inputs
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
-def test_no_input_is_no_complete_run(job_of, tmp_path):
-    with pytest.raises(UsageError, match="no input: name one"):
+def test_an_empty_list_of_inputs_is_refused(job_of, tmp_path):
+    with pytest.raises(UsageError, match="no input: give at least one"):
         predict(job_of([]), Execution(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_and_an_input_may_be_text(nothing_to_encode, tmp_path):
+def test_folder_and_input_may_be_str(nothing_to_encode, tmp_path):
     outcome = predict(predict_job(nothing_to_encode), Execution(str(tmp_path / "run")))
     assert outcome.root == tmp_path / "run"
     assert outcome.records == {"too_short": 1}
 
 
-def test_frames_take_inputs_as_jobs_do(nothing_to_encode, tmp_path):
+def test_frames_accept_the_same_inputs_as_jobs(nothing_to_encode, tmp_path):
     (one, _, _) = frames_of(nothing_to_encode, str(tmp_path / "out"))
     assert one == tmp_path / "out" / "short_chunked500.fa"
-    with pytest.raises(UsageError, match="no input: name one"):
+    with pytest.raises(UsageError, match="no input: give at least one"):
         frames_of([])
+
+
+@pytest.mark.parametrize("content", [None, "no sequences\n"])
+def test_frames_of_a_refused_input_leave_no_folder(content, tmp_path):
+    if content:
+        (tmp_path / "in.fa").write_text(content)
+    with pytest.raises(InputError, match=r"in\.fa"):
+        frames_of(tmp_path / "in.fa", tmp_path / "out")
+    with pytest.raises(UsageError, match="same output files in_"):
+        frames_of([tmp_path / "in.fa", "in.fa"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_bundle_may_be_a_path():
@@ -61,18 +72,18 @@ def test_a_bundle_may_be_a_path():
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
-def test_numbers_that_nobody_knows_are_refused_with_those_that_are(job_of):
-    with pytest.raises(UsageError, match="no precision 'fp8': give auto, fp32, fp16, bf16"):
+def test_unknown_precisions_are_refused_with_the_known_ones(job_of):
+    with pytest.raises(UsageError, match="unknown precision 'fp8': give auto, fp32, fp16, bf16"):
         job_of("s.fa", precision="fp8")
     known = "give fp16, fp32, none" if job_of is predict_job else ".* give fp16 or fp32$"
-    with pytest.raises(UsageError, match=f"no kind of embeddings 'float16'.*{known}"):
+    with pytest.raises(UsageError, match=f"unknown kind of embeddings 'float16'.*{known}"):
         job_of("s.fa", embeddings="float16")
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job, frames_of])
 @pytest.mark.parametrize("inputs", [b"s.fa", [b"s.fa"], ["s.fa", 5], 5, None])
-def test_what_is_no_path_is_no_input(job_of, inputs):
-    with pytest.raises(UsageError, match="an input is a path, as text or"):
+def test_inputs_that_are_no_paths_are_refused(job_of, inputs):
+    with pytest.raises(UsageError, match=r"invalid input .*: give a path as str or"):
         job_of(inputs)
 
 
@@ -80,26 +91,24 @@ def test_what_is_no_path_is_no_input(job_of, inputs):
     "wrong",
     [{"devices": ["cpu"]}, {"devices": 0}, *({"threads": n} for n in ("2", 0, -1, 1.0, True))],
 )
-def test_an_execution_of_senseless_parts_is_refused(wrong):
+def test_invalid_devices_and_threads_are_refused(wrong):
     with pytest.raises(UsageError, match=f"^{next(iter(wrong))} are .* not "):
         Execution("run", **wrong)
 
 
-def test_embedding_for_nothing_is_refused():
+def test_embed_without_stored_vectors_is_refused():
     with pytest.raises(UsageError, match="fp16 or fp32"):
         protein_job("s.fa", embeddings="none")
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
-def test_auto_is_settled_where_the_devices_are_known(
-    job_of, nothing_to_encode, tmp_path, monkeypatch
-):
+def test_a_run_resolves_auto(job_of, nothing_to_encode, tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     job = job_of(nothing_to_encode, precision="auto")
     predict(job, Execution(tmp_path / "run", devices="cpu:1"))
     assert read_manifest(RunDirectory(tmp_path / "run")).parameters["precision"] == "fp16"
 
 
-def test_what_is_not_settled_is_never_written_down():
+def test_parameters_require_a_resolved_precision():
     with pytest.raises(UsageError, match="with_precision"):
         predict_job("s.fa", precision="auto").parameters()

@@ -53,7 +53,7 @@ def test_a_job_carries_what_the_card_verified(monkeypatch):
 
 
 @pytest.mark.parametrize("choice", ["fp32", "fp16", "bf16"])
-def test_a_choice_is_kept(choice):
+def test_an_explicit_precision_is_kept(choice):
     assert precision_on(choice, "cuda", 10**10) == choice
 
 

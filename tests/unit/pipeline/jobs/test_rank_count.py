@@ -15,7 +15,7 @@ GB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("threads", "rank_bytes", "memory", "wanted"),
+    ("threads", "rank_bytes", "memory", "expected"),
     [
         (1, 0, 16 * GB, 1),
         (8, 0, 3 * GB, 3),
@@ -25,24 +25,24 @@ GB = 1 << 30
         (8, 11 * GB, 16 * GB, 1),
     ],
 )
-def test_one_rank_a_thread_as_far_as_half_of_the_memory_goes(threads, rank_bytes, memory, wanted):
-    assert ranks_that_fit(threads, rank_bytes, memory) == wanted
+def test_ranks_are_one_per_thread_within_half_of_the_memory(threads, rank_bytes, memory, expected):
+    assert ranks_that_fit(threads, rank_bytes, memory) == expected
 
 
-@pytest.mark.parametrize(("precision", "wanted"), [("fp32", 3), ("fp16", 8)])
-def test_what_counts_is_the_precision_computed_with_not_the_file(
-    tmp_path, monkeypatch, precision, wanted
+@pytest.mark.parametrize(("precision", "expected"), [("fp32", 3), ("fp16", 8)])
+def test_memory_of_a_rank_depends_on_the_computed_precision(
+    tmp_path, monkeypatch, precision, expected
 ):
-    """ESM-2 3B takes 16.4 GB at fp32, in whichever type it is stored; here there is no file."""
+    """ESM-2 3B takes 16.4 GB at fp32, whatever the type of its file."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(ranks, "usable_memory", lambda: 100 * 10**9)
     size = PUBLISHED["esm2_t36_3B_UR50D"]
     spec = EncoderSpec("3B", "esm2", "protein", 2560, tmp_path, {}, asdict(size))
     job = replace(predict_job(["a.fa"]), encoders=(spec,), precision=precision)
-    assert len(devices_of(job, Execution(tmp_path, threads=12))) == wanted
+    assert len(devices_of(job, Execution(tmp_path, threads=12))) == expected
 
 
-def test_auto_without_a_gpu_spreads_over_the_threads(tmp_path, monkeypatch):
+def test_auto_without_a_gpu_is_one_rank_per_thread(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     job = predict_job(["a.fa"])
     assert devices_of(job, Execution(tmp_path, threads=3)) == [Device("cpu")] * 3
