@@ -10,6 +10,7 @@ and its record has no call. A quarantined item has no score for good, so the cal
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ __all__ = [
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.uint8]
+Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
 
 class Call(IntEnum):
@@ -136,8 +138,8 @@ def call_windows(
     done = item_state == RowState.DONE
     others = np.where(done, scores[item_row, 0], np.float32(-np.inf))
     virus = np.where(done, scores[item_row, 1], np.float32(-np.inf))
-    n_scored = _group_count(window_first_item, done)
-    n_missing = _group_count(window_first_item, item_state == RowState.MISSING)
+    n_scored = _count(window_first_item, done)
+    n_missing = _count(window_first_item, item_state == RowState.MISSING)
     n_items = np.diff(window_first_item)
 
     status = np.full(len(n_items), Status.SCORED, np.uint8)
@@ -146,8 +148,8 @@ def call_windows(
     status[n_missing > 0] = Status.MISSING
     scored = status == Status.SCORED
 
-    best_others = _blank(_group_max(window_first_item, others), ~scored)
-    best_virus = _blank(_group_max(window_first_item, virus), ~scored)
+    best_others = np.where(scored, _max(window_first_item, others), np.float32(np.nan))
+    best_virus = np.where(scored, _max(window_first_item, virus), np.float32(np.nan))
     call = np.full(len(n_items), Call.NOT_SCORED, np.uint8)
     call[scored & (best_virus >= best_others)] = Call.VIRAL
     call[scored & (best_virus < best_others)] = Call.NON_VIRAL
@@ -157,7 +159,7 @@ def call_windows(
         score=best_virus / (best_others + best_virus),
         n_items=n_items,
         n_scored=n_scored,
-        best_item=np.where(scored, _group_argmax(window_first_item, virus), -1),
+        best_item=np.where(scored, _argmax(window_first_item, virus), -1),
         call=call,
         status=status,
     )
@@ -184,16 +186,16 @@ def call_records(
     """
     scored = windows.status == Status.SCORED
     n_windows = np.diff(record_first_window)
-    n_scored = _group_count(record_first_window, scored)
-    n_missing = _group_count(record_first_window, windows.status == Status.MISSING)
-    n_quarantined = _group_count(record_first_window, windows.status == Status.QUARANTINED)
+    n_scored = _count(record_first_window, scored)
+    n_missing = _count(record_first_window, windows.status == Status.MISSING)
+    n_quarantined = _count(record_first_window, windows.status == Status.QUARANTINED)
 
     status = _structural_status(record_status)
     status[n_quarantined > 0] = Status.QUARANTINED
     status[n_scored > 0] = Status.SCORED
     status[n_missing > 0] = Status.MISSING
 
-    total = _group_sum(record_first_window, np.where(scored, windows.score, np.float32(0)))
+    total = _group(np.add, record_first_window, np.where(scored, windows.score, 0), 0, np.float64)
     with np.errstate(invalid="ignore"):
         score = (total / n_scored).astype(np.float32)
     evidence = np.where(scored, windows.score, np.float32(-np.inf))
@@ -202,7 +204,7 @@ def call_records(
         n_windows=n_windows,
         n_scored=n_scored,
         n_missing=n_missing,
-        best_window=np.where(n_scored > 0, _group_argmax(record_first_window, evidence), -1),
+        best_window=np.where(n_scored > 0, _argmax(record_first_window, evidence), -1),
         call=_threshold(score, status == Status.SCORED, thresholds),
         status=status,
     )
@@ -224,37 +226,28 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
     return table[record_status]
 
 
-def _blank(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
-    return np.where(where, np.float32(np.nan), values)
-
-
-def _group_count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
-    result = np.zeros(len(first) - 1, np.int64)
+def _group(
+    ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
+) -> NDArray[Number]:
+    """Reduce ``values[first[g]:first[g + 1]]`` of each group g; `empty` for an empty group."""
+    result = np.full(len(first) - 1, empty, dtype)
     filled = np.flatnonzero(np.diff(first))
     if len(filled):
-        result[filled] = np.add.reduceat(values, first[filled], dtype=np.int64)
+        result[filled] = ufunc.reduceat(values, first[filled], dtype=dtype)
     return result
 
 
-def _group_sum(first: IntArray, values: FloatArray) -> NDArray[np.float64]:
-    result = np.zeros(len(first) - 1, np.float64)
-    filled = np.flatnonzero(np.diff(first))
-    if len(filled):
-        result[filled] = np.add.reduceat(values, first[filled], dtype=np.float64)
-    return result
+def _count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
+    return _group(np.add, first, values, 0, np.int64)
 
 
-def _group_max(first: IntArray, values: FloatArray) -> FloatArray:
-    result = np.full(len(first) - 1, -np.inf, np.float32)
-    filled = np.flatnonzero(np.diff(first))
-    if len(filled):
-        result[filled] = np.maximum.reduceat(values, first[filled])
-    return result
+def _max(first: IntArray, values: FloatArray) -> FloatArray:
+    return _group(np.maximum, first, values, -np.inf, np.float32)
 
 
-def _group_argmax(first: IntArray, values: FloatArray) -> IntArray:
+def _argmax(first: IntArray, values: FloatArray) -> IntArray:
     """Return the position of the first highest value of each group; -1 for an empty group."""
-    best = np.repeat(_group_max(first, values), np.diff(first))
+    best = np.repeat(_max(first, values), np.diff(first))
     hits = np.flatnonzero(values == best)
     result = np.full(len(first) - 1, -1, np.int64)
     group = np.searchsorted(first, hits, side="right") - 1
