@@ -1,4 +1,4 @@
-"""The published tool's embeddings: their shapes, their order, and ours beside them."""
+"""Shapes and order of the embeddings, compared with those of the published tool."""
 
 import json
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(scope="module")
 def published(shared):
-    """Names and vectors as the published tool wrote them: merged, nucleotide, protein."""
+    """Names and vectors from the published tool: merged, nucleotide, protein."""
     folder = shared / "reference" / "published-tool"
 
     def load(path):
@@ -28,7 +28,7 @@ def published(shared):
 
 
 @pytest.mark.shared
-def test_a_published_vector_is_the_nucleotides_then_the_proteins(shared, published):
+def test_a_published_vector_joins_nucleotide_and_protein(shared, published):
     from virnucpro.encoders.dnabert_s.config import DnabertSConfig
     from virnucpro.encoders.sizes import PUBLISHED
 
@@ -43,9 +43,7 @@ def test_a_published_vector_is_the_nucleotides_then_the_proteins(shared, publish
 
 
 @pytest.mark.shared
-def test_our_embeddings_stand_in_the_published_order_joined_as_published(
-    shared, published, virnucpro, tmp_path
-):
+def test_embeddings_have_the_published_order_and_shape(shared, published, virnucpro, tmp_path):
     from virnucpro.bundles.bundle import open_bundle
     from virnucpro.encoders.registry import load_encoder
 

@@ -1,4 +1,4 @@
-"""The published tool's merged vectors through a head, a segment and the tables."""
+"""The published merged vectors through a classifier, a segment and the tables."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from virnucpro.run_dir import RunDirectory
 
 
 @pytest.mark.shared
-def test_the_published_merged_vectors_through_a_head_give_its_files(shared, tmp_path):
+def test_the_published_vectors_give_the_published_result_files(shared, tmp_path):
     import torch
     from safetensors.torch import save_file
 
@@ -71,7 +71,7 @@ def test_the_published_merged_vectors_through_a_head_give_its_files(shared, tmp_
 
 
 def straight_line_scores(weights, vectors):
-    """Linear, batch norm, ReLU, linear, softmax, written out in float64."""
+    """Linear, batch norm, ReLU, linear and softmax in float64."""
     get = {name: tensor.double().numpy() for name, tensor in weights.items()}
     hidden = vectors @ get["hidden.0.linear.weight"].T + get["hidden.0.linear.bias"]
     deviation = np.sqrt(get["hidden.0.norm.running_var"] + 1e-5)

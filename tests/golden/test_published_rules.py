@@ -1,4 +1,4 @@
-"""The published tool's rules, against its own output and against the rule written out straight."""
+"""Windows, frames and peptides, compared with the published output and a plain reimplementation."""
 
 import math
 
@@ -11,7 +11,7 @@ from virnucpro.sequences.windows import tile, tile_all
 
 
 def published_windows(length, window):
-    """Rule of ARCHITECTURE section 5, line by line, with Python's own numbers and lists."""
+    """The published rule for windows, with plain Python numbers and lists."""
     n = math.ceil(length / window)
     excess = n * window - length
     low = excess // n
@@ -26,7 +26,7 @@ def published_windows(length, window):
 
 
 @pytest.mark.parametrize("window", [300, 500])
-def test_every_length_to_five_thousand_is_cut_as_published(window):
+def test_windows_of_all_lengths_to_five_thousand_match_the_published_ones(window):
     lengths = np.arange(1, 5001)
     together = tile_all(lengths, window, "published")
     spans = np.stack((together.starts, together.ends), axis=1)
@@ -43,7 +43,7 @@ def wrapped(sequence, width=60):
 
 
 @pytest.mark.shared
-def test_windows_frames_and_peptides_come_out_byte_for_byte(shared, tmp_path):
+def test_windows_frames_and_peptides_match_the_published_ones(shared, tmp_path):
     reference = shared / "reference" / "published-tool"
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "published", 1)
     index = build_index(tmp_path / "index", [str(reference / "test_with_orfs.fa")], spec)

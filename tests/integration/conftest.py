@@ -1,4 +1,4 @@
-"""Input that several tests of the whole program use."""
+"""Input files of the integration tests."""
 
 import random
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def small_fasta(tmp_path_factory) -> Path:
-    """A few dozen records of every kind: coding-like, repeated, short, ambiguous, stop-ridden."""
+    """A few dozen records: coding, repeated, short, ambiguous, with many stops."""
     dice = random.Random(20)
     codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
     coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]

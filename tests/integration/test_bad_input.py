@@ -1,4 +1,4 @@
-"""What the command line says to input that is not what it should be: one case a row."""
+"""Exit codes and messages for bad input."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ def _truncated(path):
     path.write_bytes(gzip.compress(b">a\n" + os.urandom(4000).hex().encode())[:-300])
 
 
-# name, how it comes to be, exit code, what the message holds
+# name, function that makes it, exit code, part of the message
 CASES = [
     ("absent.fa", lambda _: None, 1, ["absent.fa"]),
     ("folder.fa", _directory, 1, ["folder.fa", "director"]),
@@ -36,20 +36,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "code", "said"), CASES, ids=[row[0] for row in CASES])
-def test_refused_with_the_reason_and_without_a_trace(name, make, code, said, tmp_path, capsys):
+@pytest.mark.parametrize(("name", "make", "code", "message"), CASES, ids=[row[0] for row in CASES])
+def test_bad_input_is_refused_with_a_reason_and_leaves_nothing(
+    name, make, code, message, tmp_path, capsys
+):
     path = tmp_path / name
     make(path)
     assert main(["predict", str(path), "-o", str(tmp_path / "run")]) == code
     message = capsys.readouterr().err
     assert "virnucpro: error:" in message
     assert "Traceback" not in message
-    for text in said:
+    for text in message:
         assert text in message
     assert not (tmp_path / "run").exists()
 
 
-# name, content, and the statuses of its rows
+# name, content, statuses of its rows
 ANSWERED = [
     ("one_base.fa", b">a\nA\n", ["too_short"]),
     ("all_n.fa", b">a\n" + b"N" * 900 + b"\n", ["ambiguous_bases"]),
@@ -66,8 +68,8 @@ ANSWERED = [
 
 
 @pytest.mark.timeout(110)
-def test_odd_but_legal_input_is_answered(tmp_path, tables):
-    """All cases in one run: the reader sees each file for itself."""
+def test_unusual_but_valid_input_is_predicted(tmp_path, tables):
+    """All cases are inputs of one run."""
     paths = [tmp_path / name for name, _, _ in ANSWERED]
     for path, (_, content, _) in zip(paths, ANSWERED, strict=True):
         path.write_bytes(content)
@@ -81,7 +83,7 @@ def test_odd_but_legal_input_is_answered(tmp_path, tables):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "required"),
         (["predict"], "required"),
@@ -90,11 +92,11 @@ def test_odd_but_legal_input_is_answered(tmp_path, tables):
         (["fly"], "unknown command"),
     ],
 )
-def test_wrong_usage_exits_64(arguments, said, capsys):
+def test_wrong_usage_exits_64(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 64
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path, capsys):
@@ -109,7 +111,7 @@ def test_a_folder_with_other_files_is_not_touched(tmp_path, capsys):
 
 @pytest.mark.timeout(110)
 @pytest.mark.slow
-def test_a_record_of_three_million_bases(tmp_path, tables):
+def test_a_record_of_three_million_bases_is_predicted(tmp_path, tables):
     import random
 
     path = tmp_path / "large.fa"

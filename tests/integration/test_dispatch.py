@@ -1,4 +1,4 @@
-"""Programs that dispatch, ended in every way: no worker outlives them, nothing hangs."""
+"""Programs that use a dispatcher and are ended in different ways: no worker is left."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def program(tmp_path):
-    """Start the program in a session of its own; all of it is gone after the test."""
+    """Start the program in a new session; kill all of it after the test."""
     started = []
 
     def start(what):
@@ -70,30 +70,30 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_is_raised(program, no_orphan):
 
 
 @pytest.mark.parametrize("what", ["half_a_map", "daemon_thread"])
-def test_a_run_that_nobody_ends_keeps_no_program_from_ending(program, no_orphan, what):
+def test_an_unfinished_run_does_not_keep_a_program_from_exiting(program, no_orphan, what):
     process = program(what)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 0
-    if what == "half_a_map":  # a thread that is cut off may say so, or may have no time to
+    if what == "half_a_map":  # an interrupted thread may print an error
         assert errors == ""
     no_orphan(process.pid)
 
 
-def test_a_worker_of_the_program_itself(program):
+def test_a_worker_can_be_defined_in_the_main_program(program):
     output, errors = program("of_main").communicate(timeout=20)
     assert output.split() == ["0", "7", "14"]
     assert errors == ""
 
 
-def test_a_script_of_the_public_dispatchers_users_runs_as_it_is():
+def test_a_script_for_the_public_dispatcher_runs_unchanged():
     script = PROGRAM.with_name("inference_script.py")
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Two workers write at the same time: not always a line each. The table's are silent.
-    for said in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] put away"):
-        assert done.stdout.count(said) == 1
+    # Two workers write at the same time, so lines may be joined. Those of the table are silent.
+    for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] put away"):
+        assert done.stdout.count(message) == 1
     assert done.stdout.splitlines()[-4:] == [
         "58 completed, 1 failed, 1 late",
         "38 completed, 1 failed, 1 late",

@@ -28,7 +28,7 @@ def read(folder):
         return names, file["embeddings"][:], dict(file.attrs)
 
 
-def test_one_vector_a_sequence_in_input_order(proteins, tmp_path, virnucpro, tables):
+def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucpro, tables):
     options = ["--encoder", "mini/protein", "--embeddings", "fp32"]
     for ranks in (1, 2):
         done = virnucpro(
@@ -49,7 +49,7 @@ def test_one_vector_a_sequence_in_input_order(proteins, tmp_path, virnucpro, tab
     assert [names[int(row["embedding"])] for row in numbered] == names
 
 
-def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virnucpro, stand_ins):
+def test_vectors_of_a_checkpoint_equal_those_of_fair_esm(proteins, tmp_path, virnucpro, stand_ins):
     import esm
     import torch
     from esm.model.esm2 import ESM2
@@ -75,7 +75,7 @@ def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virn
 
 
 @pytest.mark.parametrize(
-    ("encoder", "code", "said"),
+    ("encoder", "code", "message"),
     [
         ("protein", 64, "BUNDLE/VIEW"),
         ("", 64, "BUNDLE/VIEW"),
@@ -83,11 +83,13 @@ def test_a_fair_esm_checkpoint_gives_fair_esm_s_vectors(proteins, tmp_path, virn
         ("none/protein", 64, "no such bundle"),
     ],
 )
-def test_an_unknown_encoder_says_what_there_is(encoder, code, said, proteins, tmp_path, capsys):
+def test_an_unknown_encoder_is_refused_with_the_known_ones(
+    encoder, code, message, proteins, tmp_path, capsys
+):
     from virnucpro.cli.main import main
 
     assert main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", encoder]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""The real genomes of the validation families, in one run."""
+"""All genomes of the validation families in one run."""
 
 import csv
 
@@ -16,7 +16,9 @@ def valid_genomes(shared):
 
 
 @pytest.mark.slow
-def test_all_valid_genomes_with_two_ranks_one_and_three(shared, tmp_path, tables, difference_of):
+def test_tables_of_all_validation_genomes_are_equal_with_one_two_and_three_ranks(
+    shared, tmp_path, tables, difference_of
+):
     from virnucpro.cli.main import main
 
     genomes = valid_genomes(shared)

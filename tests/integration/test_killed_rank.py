@@ -1,4 +1,4 @@
-"""kill -9 of one rank: the others finish, the gaps are named, a resume fills them."""
+"""SIGKILL of one rank: the others finish, the tables list the gaps, a resume fills them."""
 
 import json
 import os
@@ -22,7 +22,7 @@ DEADLINE = 60.0
 
 @pytest.fixture(scope="module")
 def many_fasta(tmp_path_factory):
-    """Enough units that a kill can fall in the middle."""
+    """Enough units for a kill in the middle of a run."""
     dice = random.Random(5)
     codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
     coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]
@@ -43,7 +43,7 @@ def undisturbed(tmp_path_factory, many_fasta):
 
 
 def uncovered_records(folder):
-    """What the segments leave open, from the files themselves."""
+    """Return the rows without a segment, from the files."""
     run = RunDirectory(folder)
     index = SequenceIndex.open(run.index)
     covered = np.zeros(index.n_rows, bool)
@@ -57,7 +57,7 @@ def uncovered_records(folder):
 
 
 def kill_a_rank(folder, victim, after_units, later):
-    """SIGKILL the victim some seconds after its shard holds so many segments."""
+    """SIGKILL the victim some seconds after its shard has a number of segments."""
     run = RunDirectory(folder)
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
@@ -82,7 +82,7 @@ def kill_a_rank(folder, victim, after_units, later):
         for number in range(CAMPAIGNS)
     ],
 )
-def test_the_others_finish_and_a_resume_completes(
+def test_other_ranks_finish_and_a_resume_completes_the_run(
     campaign, many_fasta, undisturbed, tmp_path, virnucpro, tables, difference_of
 ):
     dice = random.Random(campaign)
@@ -96,9 +96,9 @@ def test_the_others_finish_and_a_resume_completes(
         text=True,
     ) as process:
         kill_a_rank(folder, victim, dice.randrange(3), dice.uniform(0.0, 0.1))
-        _, said = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 2, said
-    assert "SIGKILL" in said
+        _, message = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 2, message
+    assert "SIGKILL" in message
 
     status = json.loads((folder / "status.json").read_text())["ranks"]
     assert status[str(victim)]["exit"] == "SIGKILL"

@@ -54,7 +54,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_folder_with_broken_files(folder, tmp_path, virnucpro, tables, difference_of, capsys):
+def test_a_launch_reports_broken_files_and_predicts_the_others(
+    folder, tmp_path, virnucpro, tables, difference_of, capsys
+):
     out = tmp_path / "out"
     command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
     first = virnucpro(*command, "--gpus", "cpu:2")
@@ -177,8 +179,8 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
         worker = json.loads((out / "f1.fa" / "status.json").read_text())["pid"]
         assert worker in ranks_of(process)
         os.kill(worker, signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
+        _, message = process.communicate(timeout=60)
+        assert process.returncode == 0, message
         no_orphan(process.pid)
     done = segments_of(out)
     assert ended.items() <= done.items()
@@ -187,7 +189,7 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     assert {name: row["attempts"] for name, row in rows.items() if row["attempts"] != "1"} == {
         "f1.fa": "2"
     }
-    assert "f1.fa is retried" in said
+    assert "f1.fa is retried" in message
     for number, n_records in SIZES.items():
         answered = tables(out / f"f{number}.fa" / "predictions.tsv")
         assert len(answered) == n_records
@@ -245,10 +247,10 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
-        _, said = process.communicate(timeout=10)
+        _, message = process.communicate(timeout=10)
         assert process.returncode == 128 + signum
-        assert "Rerun the command" in said
-        assert "Traceback" not in said
+        assert "Rerun the command" in message
+        assert "Traceback" not in message
         no_orphan(process.pid)
     content = json.loads((out / "launch.json").read_text())
     assert {one["status"] for one in content["files"]} == {"left"}
@@ -267,7 +269,7 @@ def read_terminal(terminal):
     return shown
 
 
-def test_another_worker_with_a_table_on_a_terminal(tmp_path):
+def test_a_custom_worker_shows_a_table_on_a_terminal(tmp_path):
     """A worker unrelated to sequences, given by its file."""
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -309,7 +311,7 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--gpus", "cpu:0"], 64, "cpu:N"),
         (["--worker", "no.such"], 64, "cannot be imported"),
@@ -320,19 +322,17 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
     ],
 )
 def test_errors_before_the_start_have_their_exit_code(
-    folder, tmp_path, capsys, arguments, code, said
+    folder, tmp_path, capsys, arguments, code, message
 ):
     command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
     assert main([*command, "-q", *arguments]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.timeout(1500)
-def test_152_viruses_one_of_them_broken_and_the_launch_killed_once(
-    shared, tmp_path, tables, no_orphan
-):
+def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_orphan):
     with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
     names = [

@@ -1,4 +1,4 @@
-"""The main job, end to end, with real processes and files."""
+"""The command predict with real processes and files."""
 
 import json
 
@@ -19,7 +19,7 @@ def undisturbed(tmp_path_factory, small_fasta):
     return folder
 
 
-def test_every_record_is_answered_once_in_input_order(undisturbed, small_fasta, tables):
+def test_every_record_has_one_row_in_input_order(undisturbed, small_fasta, tables):
     names = [
         line[1:].split()[0] for line in small_fasta.read_text().splitlines() if line.startswith(">")
     ]
@@ -43,7 +43,7 @@ def test_repeated_records_have_the_same_numbers(undisturbed, tables):
     assert [row["score"] for row in rows] == [original["score"]] * 2
 
 
-def test_embeddings_stand_in_input_order_with_their_names(undisturbed):
+def test_embeddings_are_in_input_order_with_names(undisturbed):
     lines = (undisturbed / "prediction_results.txt").read_text().splitlines()[1:]
     with h5py.File(undisturbed / "embeddings.h5") as file:
         names = [name.decode() for name in file["sequence_ids"][:]]
@@ -57,7 +57,7 @@ def test_embeddings_stand_in_input_order_with_their_names(undisturbed):
 
 
 @pytest.mark.parametrize("devices", [pytest.param("cpu:1", marks=pytest.mark.slow), "cpu:3"])
-def test_the_number_of_ranks_does_not_matter(
+def test_the_table_does_not_depend_on_the_number_of_ranks(
     undisturbed, small_fasta, tmp_path, virnucpro, difference_of, devices
 ):
     done = virnucpro("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices)
@@ -65,7 +65,7 @@ def test_the_number_of_ranks_does_not_matter(
     assert difference_of(undisturbed, tmp_path / "run") == []
 
 
-def test_run_json_says_how_it_was_made(undisturbed, small_fasta):
+def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
     content = json.loads((undisturbed / "run.json").read_text())
     assert content["parameters"]["bundle"] == "mini"
     assert content["inputs"][0]["path"] == str(small_fasta)
@@ -78,17 +78,17 @@ def test_run_json_says_how_it_was_made(undisturbed, small_fasta):
     assert 0 <= rank["unused"] < 1
 
 
-def test_status_and_aggregate_of_a_finished_run(undisturbed, virnucpro):
+def test_status_and_aggregate_accept_a_finished_run(undisturbed, virnucpro):
     before = (undisturbed / "predictions.tsv").read_bytes()
-    told = virnucpro("status", undisturbed, "--json")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["state"] == "complete"
+    status = virnucpro("status", undisturbed, "--json")
+    assert status.returncode == 0, status.stderr
+    assert json.loads(status.stdout)["state"] == "complete"
     again = virnucpro("aggregate", undisturbed)
     assert again.returncode == 0, again.stderr
     assert (undisturbed / "predictions.tsv").read_bytes() == before
 
 
-def test_a_run_is_not_overwritten_unless_asked(undisturbed, small_fasta, tmp_path, virnucpro):
+def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, tmp_path, virnucpro):
     refused = virnucpro("predict", small_fasta, "-o", undisturbed)
     assert refused.returncode == 1
     assert "--resume" in refused.stderr

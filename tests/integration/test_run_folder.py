@@ -1,4 +1,4 @@
-"""What a command does to the folder that it is given: a run's, somebody's, nobody's."""
+"""Commands on folders with a run, with other files, and without a run."""
 
 import json
 import shutil
@@ -79,7 +79,7 @@ def test_force_replaces_the_run(run, gene, tmp_path):
 
 @pytest.mark.parametrize("name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json"])
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
-def test_somebodys_files_with_a_runs_names_are_safe(gene, tmp_path, capsys, name, option):
+def test_other_files_with_the_names_of_a_run_are_kept(gene, tmp_path, capsys, name, option):
     precious = tmp_path / "project" / name
     precious.parent.mkdir(parents=True)
     precious.write_text("{}")
@@ -96,7 +96,7 @@ def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
     assert content(run) == before
 
 
-def test_a_run_killed_before_its_index_was_in_place_goes_on(run, gene, finished):
+def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finished):
     (run / "index").rename(run / "index.next")
     shutil.rmtree(run / "shards")
     (run / "predictions.tsv").unlink()
@@ -104,7 +104,7 @@ def test_a_run_killed_before_its_index_was_in_place_goes_on(run, gene, finished)
     assert (run / "predictions.tsv").read_bytes() == (finished / "predictions.tsv").read_bytes()
 
 
-def test_another_run_s_index_under_a_manifest_is_refused(run, gene, tmp_path, capsys):
+def test_the_index_of_another_run_is_refused(run, gene, tmp_path, capsys):
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}A\n")
     assert main(["predict", str(other), "-o", str(tmp_path / "two"), "-q"]) == 0
@@ -132,7 +132,7 @@ def status(folder, capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_status_tells_complete_from_computed_and_incomplete(run, capsys):
+def test_status_distinguishes_complete_computed_and_incomplete_runs(run, capsys):
     assert status(run, capsys)["state"] == "complete"
     for name in ("predictions.tsv", "embeddings.h5"):
         (run / name).rename(run / "aside.tsv")
@@ -146,19 +146,19 @@ def test_status_tells_complete_from_computed_and_incomplete(run, capsys):
 
 
 @pytest.mark.parametrize("text", ["{", '{"ranks": []}', '{"ranks": {"0": 5}}', ""])
-def test_status_does_without_a_status_file(run, capsys, text):
+def test_status_works_without_a_status_file(run, capsys, text):
     (run / "status.json").write_text(text)
     assert status(run, capsys)["ranks"] == {}
 
 
-def test_status_says_that_ranks_died_with_their_parent(run, capsys):
-    told = json.loads((run / "status.json").read_text())
-    told["ranks"]["0"] |= {"state": "running", "exit": None}
-    (run / "status.json").write_text(json.dumps(told))
+def test_status_reports_ranks_that_died_with_their_parent(run, capsys):
+    content = json.loads((run / "status.json").read_text())
+    content["ranks"]["0"] |= {"state": "running", "exit": None}
+    (run / "status.json").write_text(json.dumps(content))
     assert status(run, capsys)["ranks"]["0"]["state"] == "lost with its parent"
 
 
-def test_status_knows_a_run_that_is_still_reading(tmp_path, capsys):
+def test_status_reports_a_run_that_reads_its_input(tmp_path, capsys):
     import os
 
     fifo = tmp_path / "fifo"
@@ -176,7 +176,7 @@ def test_status_knows_a_run_that_is_still_reading(tmp_path, capsys):
     assert status(folder, capsys)["state"] == "complete"
 
 
-def test_frames_leaves_nothing_behind_of_a_killed_predecessor(gene, tmp_path):
+def test_frames_removes_the_temporary_files_of_a_killed_process(gene, tmp_path):
     left = tmp_path / "gene_chunked500.fa.123-abcdef12.tmp"
     left.touch()
     assert main(["frames", gene, "-o", str(tmp_path)]) == 0

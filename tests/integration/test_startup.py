@@ -1,4 +1,4 @@
-"""A command imports only the modules that it needs: torch alone takes a second or two."""
+"""Each command imports only the modules that it needs: torch takes a second or two."""
 
 import re
 import shutil
@@ -46,12 +46,12 @@ CASES = {
     "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
     "a run that is there": (["predict", EXAMPLE, "-o", "{run}"], ExitCode.FAILED, ENCODERS),
 }
-"""Command line, exit code, and the modules that it may not import."""
+"""Command line, exit code, modules that it must not import."""
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
-    """A run that was stopped before its first batch."""
+    """A run stopped before its first batch."""
     folder = tmp_path_factory.mktemp("startup") / "run"
     with open_session(predict_job([EXAMPLE]), Execution(folder), SilentReporter()):
         pass
@@ -59,7 +59,7 @@ def run_folder(tmp_path_factory):
 
 
 def imported(*command: str) -> tuple[int, set[str]]:
-    """Run Python and list the modules that it imported, by the name above the first dot."""
+    """Run Python and return the top-level names of the imported modules."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command],
         capture_output=True,
@@ -98,7 +98,7 @@ def test_fetching_an_installed_bundle_imports_no_torch(tmp_path, monkeypatch):
     assert modules & ENCODERS == set()
 
 
-def test_no_help_page_imports_anything_heavy():
+def test_help_pages_import_no_heavy_module():
     program = (
         "import contextlib\n"
         "from virnucpro.cli.main import main\n"

@@ -1,4 +1,4 @@
-"""The whole run is stopped or killed: nothing committed is lost, and no process is left."""
+"""A run stopped or killed as a whole: commits are kept and no process is left."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def long_fasta(tmp_path_factory):
 
 
 def started(fasta, folder):
-    """A run with two ranks that has committed something."""
+    """A run of two ranks with a first commit."""
     command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", folder]
     process = subprocess.Popen(
         [*command, "--devices", "cpu:2", "--resume"],
@@ -56,17 +56,17 @@ def started(fasta, folder):
         pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_by_a_signal_with_all_that_was_committed(
+def test_a_signal_stops_a_run_and_keeps_its_commits(
     signum, whole_group, long_fasta, tmp_path, no_orphan
 ):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
         committed = RunDirectory(folder).segments()
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
-        _, said = process.communicate(timeout=10)
+        _, message = process.communicate(timeout=10)
         assert process.returncode == 128 + signum
-        assert "--resume" in said
-        assert "Traceback" not in said
+        assert "--resume" in message
+        assert "Traceback" not in message
         no_orphan(process.pid)
     assert set(committed) <= set(RunDirectory(folder).segments())
     assert not (folder / "predictions.tsv").exists()
@@ -81,8 +81,8 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
         process.kill()
         process.wait()
         no_orphan(process.pid)
-    told = virnucpro("status", folder)
-    assert "incomplete" in told.stdout
+    status = virnucpro("status", folder)
+    assert "incomplete" in status.stdout
     done = virnucpro("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:2")
     assert done.returncode == 0, done.stderr
     rows = tables(folder / "predictions.tsv")
@@ -93,8 +93,8 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("turn", range(4))
-def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orphan):
-    """Most of it is imports, in which an exception may vanish or print a traceback."""
+def test_a_stop_signal_works_at_any_moment_of_the_start(turn, tmp_path, no_orphan):
+    """Most of the start is imports, where an exception may be lost or printed."""
     dice = random.Random(turn)
     for number in range(25):
         signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -108,9 +108,9 @@ def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orph
         )
         time.sleep(dice.uniform(0.15, 1.3))
         process.send_signal(signum)
-        _, said = process.communicate(timeout=60)
-        ended = {-signum, 128 + signum}  # the first until the command hears of signals itself
-        assert process.returncode in ended, said
-        assert "Traceback" not in said
-        assert "Exception" not in said
+        _, message = process.communicate(timeout=60)
+        ended = {-signum, 128 + signum}  # the first before the command handles signals
+        assert process.returncode in ended, message
+        assert "Traceback" not in message
+        assert "Exception" not in message
         no_orphan(process.pid)

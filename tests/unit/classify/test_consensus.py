@@ -13,7 +13,7 @@ DONE, QUARANTINED, MISSING = RowState.DONE, RowState.QUARANTINED, RowState.MISSI
 
 
 def windows_of(groups):
-    """Windows from lists of (score2, state), one pair for each item."""
+    """Return windows from lists of (score2, state), one pair for each item."""
     first = np.cumsum([0, *map(len, groups)])
     items = [item for group in groups for item in group]
     scores = np.array([(1 - virus, virus) for virus, _ in items], np.float32).reshape(-1, 2)
@@ -54,7 +54,7 @@ def test_the_first_of_equal_items_is_the_best():
     assert calls.best_item.tolist() == [0]
 
 
-def test_a_records_score_is_the_mean_of_its_scored_windows():
+def test_the_score_of_a_record_is_the_mean_of_its_scored_windows():
     windows = windows_of([[(0.9, DONE)], [(0.5, DONE)], [], [(0.2, DONE)], [(0.5, DONE)]])
     records = call_records(
         np.array([0, 3, 4, 5]),

@@ -165,5 +165,3 @@ def test_a_problem_names_the_error_and_the_tolerance():
 def test_explained_flips_never_exceed_flips(found, wanted):
     compared = compare_scores(scores_of(found), scores_of(wanted), "bf16")
     assert 0 <= compared.explained <= compared.flips <= compared.n
-    if compared.agrees:
-        assert compared.explained == compared.flips
