@@ -187,7 +187,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="output folder of the bundle")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
-    parser.add_argument("--windows", type=int, default=20_000, help="training windows a length")
+    parser.add_argument("--windows", type=int, default=20_000, help="training windows per length")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--version", default="1.0.0", help="version of the bundle")
     return parser.parse_args(argv)
