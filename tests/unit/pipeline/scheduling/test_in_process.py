@@ -14,6 +14,7 @@ from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.pipeline.scheduling.in_process import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
+from virnucpro.store.segment import read_segment
 from virnucpro.store.shard import ShardWriter
 
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
@@ -109,9 +110,17 @@ def test_each_batch_is_a_heartbeat(do):
     assert len(heartbeats) >= 4 * computed
 
 
-def test_a_complete_run_is_not_computed_again(do):
-    do("same", 5)
-    folder, (outcome, computed) = do("same", 5)
+def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch):
+    do("same", 70)
+    surveyed = []
+
+    def counted(path):
+        surveyed.append(path)
+        return read_segment(path)
+
+    monkeypatch.setattr("virnucpro.store.coverage.read_segment", counted)
+    folder, (outcome, computed) = do("same", 70)
     assert computed == 0
     assert outcome.complete
     assert len(json.loads(folder.run_json.read_text())["launches"]) == 1
+    assert surveyed == [path for _, path in folder.segments()]
