@@ -62,7 +62,7 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     said = capsys.readouterr().err
     assert said.count("virnucpro: error:") == 1
     complaint = said[said.index("virnucpro: error:") :]
-    assert "every rank (2) failed before anything was computed" in complaint
+    assert "every worker (2) failed before anything was computed" in complaint
     assert str(bundle / "protein.safetensors") in complaint
     assert "rank-0000.log" in complaint
     assert "Traceback" not in said
