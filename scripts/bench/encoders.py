@@ -160,7 +160,7 @@ def _their_name(name: str) -> str:
 
 def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
     """Cut all peptides into batches; return a sample spread evenly over the lengths."""
-    ids = tokenise_residues(synthetic_items(arguments.peptides, lengths).residues)
+    ids = tokenise_residues(synthetic_items(arguments.peptides, lengths)["protein"])
     order = longest_first([len(one) for one in ids])
     sizes = [len(ids[i]) for i in order]
     cut = [[ids[order[k]] for k in one] for one in batches(sizes, lambda _: arguments.tokens)]

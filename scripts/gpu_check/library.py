@@ -22,7 +22,7 @@ from virnucpro.encoders.registry import load_encoder
 from virnucpro.encoders.sizes import work_of
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.validation.agreement import VectorAgreement, compare_vectors
-from virnucpro.pipeline.validation.parity import parity_of_bundle
+from virnucpro.pipeline.validation.parity import measure_parity
 from virnucpro.pipeline.validation.synthetic import synthetic_items
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import visible_gpus
@@ -40,8 +40,8 @@ __all__ = [
     "free_memory",
     "left_processes",
     "load_encoder",
+    "measure_parity",
     "operations",
-    "parity_of_bundle",
     "random_bundle",
     "random_encoder",
     "sequences",
@@ -148,8 +148,7 @@ def _digest(path: Path) -> dict[str, object]:
 
 def sequences(n: int, lengths: str, view: str) -> tuple[bytes, ...]:
     """Draw `n` synthetic sequences: ``six-frame`` lengths, or residues as ``A-B``."""
-    items = synthetic_items(n, lengths)
-    return items.bases if view == "nucleotide" else items.residues
+    return tuple(synthetic_items(n, lengths)[view])
 
 
 def batches_of(ids: Sequence[NDArray[np.int64]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
