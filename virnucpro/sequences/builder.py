@@ -113,8 +113,8 @@ def _read_batches(path: str, alphabet: Alphabet) -> Iterator[_Batch]:
     for record in read_records(path, alphabet):
         if len(record.sequence) > _LONGEST:
             raise InputError(
-                f"{path}: record {shortened(record.name)} has {len(record.sequence):,} letters, the "
-                f"limit is {_LONGEST:,}; split the record"
+                f"{path}: record {shortened(record.name)}: {len(record.sequence):,} letters, more "
+                f"than the limit of {_LONGEST:,}; split the record"
             )
         batch.names.append(record.name.encode())
         batch.sequences.append(record.sequence)

@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from virnucpro.console import say
 from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
+from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -54,6 +56,8 @@ def write_frames(
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
             index = build_index(Path(own) / "index", [name], spec)
+            if warning := names_warning(index):
+                say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)
             write_frames_files(index, *paths)

@@ -68,3 +68,11 @@ def test_a_pipe_is_an_input(frames):
         assert len(frames(f"/dev/fd/{reader}")) == 3
     finally:
         os.close(reader)
+
+
+def test_names_with_control_characters_are_counted_in_one_warning(frames, tmp_path, capsys):
+    (tmp_path / "gene.fa").write_bytes(FASTA + b">a\x1b[2J\nA\n>b\x07\nA\n")
+    frames("gene.fa")
+    warning = capsys.readouterr().err
+    assert warning.count("\n") == 1
+    assert "gene.fa: 2 sequence names contain control characters" in warning
