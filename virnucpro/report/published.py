@@ -53,6 +53,9 @@ def write_results(
 def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
     """Write whether each scored window is a virus, and the highest score of either class.
 
+    Spreadsheet programs open this file, and execute cells that look like a formula. The first
+    character of a name is therefore percent-encoded if it is ``=``, ``+``, ``-`` or ``@``.
+
     Raises
     ------
     OSError
@@ -64,7 +67,7 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
         ("Modified_ID", "Is_Virus", "max_score_0", "max_score_1"),
         (
             (
-                index.window_names(scored[block]),
+                list(map(_without_formula, index.window_names(scored[block]))),
                 [str(virus) for virus in (windows.call[scored[block]] == Call.VIRAL).tolist()],
                 _shortest(windows.others[scored[block]]),
                 _shortest(windows.virus[scored[block]]),
@@ -87,6 +90,10 @@ def _results(
         _shortest(scores[:, 0]),
         _shortest(scores[:, 1]),
     )
+
+
+def _without_formula(name: str) -> str:
+    return f"%{ord(name[0]):X}{name[1:]}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def _shortest(values: npt.NDArray[np.float32]) -> list[str]:

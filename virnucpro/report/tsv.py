@@ -1,7 +1,7 @@
 """Tables as text: columns in blocks, cells parted by tabs, one line a row, the same bytes always.
 
-Cells are written as they are, without quotes. That is safe since a record's name, the only free
-text in a table, ends at the first white space of its header.
+Cells are written without quotes. This is safe: the only free text is the name of a record, which
+ends at the first white space of the header, and `SequenceIndex` encodes control characters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.durable import write_file
+from virnucpro.sequences.index import SequenceIndex
 
-__all__ = ["NA", "blocks", "codes", "decimals", "integers", "write_tsv"]
+__all__ = ["NA", "blocks", "codes", "decimals", "integers", "names_warning", "write_tsv"]
 
 NA = "NA"
 """Stands for a value that there is none of."""
@@ -63,3 +64,14 @@ def decimals(values: npt.NDArray[np.floating]) -> list[str]:
 def codes(values: npt.NDArray[np.uint8], names: Sequence[str]) -> list[str]:
     """Replace codes by what they mean."""
     return [names[value] for value in values.tolist()]
+
+
+def names_warning(index: SequenceIndex) -> str:
+    """Return a warning that counts the names with control characters; "" if there are none."""
+    count = index.count_encoded_names()
+    if not count:
+        return ""
+    return (
+        f"{count:,} sequence names contain control characters, which are percent-encoded in all "
+        "outputs (the escape character as %1B)"
+    )

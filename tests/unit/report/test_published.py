@@ -70,6 +70,16 @@ def test_what_has_no_score_is_left_out(index_records, cover, tmp_path):
     ]
 
 
+def test_a_cell_of_the_consensus_file_starts_no_formula(index_records, cover, tmp_path):
+    names = ["=1+1", "+a", "-b", "@c", "d=", "\x1be"]
+    index = index_records([(name, OPEN) for name in names])
+    coverage = cover(index, [0.75] * index.n_items)
+    write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
+    lines = (tmp_path / "consensus.csv").read_text().splitlines()[1:]
+    encoded = ["%3D1+1", "%2Ba", "%2Db", "%40c", "d=", "%1Be"]
+    assert [line.split("\t")[0] for line in lines] == [f"{name}_chunk_1" for name in encoded]
+
+
 @given(values=st.lists(st.floats(0, 1, width=32), max_size=20))
 def test_scores_come_back_from_their_text_as_short_as_can_be(values):
     array = np.array(values, np.float32)

@@ -1,5 +1,7 @@
 import dataclasses
 import io
+import unicodedata
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -165,7 +167,9 @@ odd_names = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(names=odd_names)
-def test_any_name_comes_back_in_its_row(names, index_records, cover, tmp_path_factory):
+def test_any_name_is_one_cell_with_encoded_control_characters(
+    names, index_records, cover, tmp_path_factory
+):
     index = index_records([(name, OPEN) for name in names])
     coverage = cover(index, [0.5] * index.n_items)
     windows = call_windows(
@@ -177,7 +181,10 @@ def test_any_name_comes_back_in_its_row(names, index_records, cover, tmp_path_fa
     lines = io.StringIO(path.read_bytes().decode(), newline="\n").read().split("\n")
     assert lines.pop() == ""
     rows = [line.split("\t") for line in lines[1:]]
-    assert [row[0] for row in rows] == names
+    assert [row[0] for row in rows] == [
+        "".join(quote(one) if unicodedata.category(one) == "Cc" else one for one in name)
+        for name in names
+    ]
     assert {len(row) for row in rows} <= {len(lines[0].split("\t"))}
 
 

@@ -28,6 +28,7 @@ from virnucpro.report.tables import (
     write_sequences,
     write_windows,
 )
+from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
@@ -104,6 +105,8 @@ def write_outputs(
     """
     started = time.perf_counter()
     coverage = coverage or survey_segments(session, reporter)
+    if warning := names_warning(session.index):
+        reporter.warn(warning)
     reporter.stage("writing tables")
     records = write_tables(session.run, session, coverage)
     if session.manifest.parameters["embeddings"] != "none":
