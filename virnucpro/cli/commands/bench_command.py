@@ -1,9 +1,9 @@
-"""``virnucpro bench``: how fast this machine is, without a download."""
+"""``virnucpro bench``: throughput of an encoder on this machine, without a download."""
 
 import argparse
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, seconds
@@ -13,23 +13,19 @@ from virnucpro.console import say
 if TYPE_CHECKING:
     from virnucpro.pipeline.validation.bench import EncoderFigures
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
-_ONCE = "a lower bound: a batch that takes more than a minute is measured once"
+_ONCE = "a lower bound: batches of more than a minute are measured once"
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "bench",
-        help="how fast this machine is",
-        description="Let an encoder encode made-up sequences on one device, and tell tokens and "
-        "sequences a second, the share of what matrix products of a layer's shapes reach on this "
-        "very device (their ceiling: by torch.mm or with weights laid out once, whichever is "
-        "faster, in turns with the batches), and where the time goes. Each "
-        "batch counts at its fastest of three times or more, whatever --seconds says; one that "
-        "takes longer than a minute is done once. Exit code 1: the model does not fit, or cannot "
-        "be opened.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Encode synthetic sequences on one device. Print tokens and sequences per second, the "
+        "time of each stage, and the share of the ceiling: the throughput of matrix products with "
+        "the shapes of a layer on this device (torch.mm or packed weights, the faster one). Each "
+        "batch is repeated at least three times and its fastest time counts; a batch of more than "
+        "a minute is measured once. Exit code 1: the model does not fit or cannot be opened."
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -42,33 +38,33 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         "dnabert_s; default: %(default)s",
     )
     model.add_argument(
-        "-b", "--bundle", type=a_name, metavar="NAME", help="the encoders of a bundle, such as mini"
+        "-b", "--bundle", type=a_name, metavar="NAME", help="encoders of a bundle, such as mini"
     )
     add_device_options(parser)
     parser.add_argument(
         "--lengths",
         default="six-frame",
         metavar="KIND",
-        help="six-frame (frames of windows of 500 bases), or residues: N or A-B, such as 20-400; "
-        "default: %(default)s",
+        help="sequence lengths: six-frame (reading frames of windows of 500 bases), or residues: N "
+        "or A-B, such as 20-400; default: %(default)s",
     )
     parser.add_argument(
         "--seconds",
         type=seconds,
         default=20.0,
         metavar="S",
-        help="for each encoder, besides its loading; default: %(default)g",
+        help="time for each encoder without loading, in seconds; default: %(default)g",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    _refuse_what_nobody_knows(arguments)  # before torch is imported for nothing
+    _refuse_unknown_names(arguments)  # before the slow import of torch
     from virnucpro.pipeline.validation.bench import Measuring, measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
-    keep_freed_memory()  # as a run's ranks do
+    keep_freed_memory()  # as the workers of a run do
     measuring = Measuring(
         device=arguments.device,
         precision=arguments.precision,
@@ -87,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:
+def _refuse_unknown_names(arguments: argparse.Namespace) -> None:
     from virnucpro.bundles.bundle import find_bundle
     from virnucpro.encoders.sizes import size_named
     from virnucpro.pipeline.validation.synthetic import range_of
@@ -123,17 +119,17 @@ def _as_text(figures: "EncoderFigures") -> str:
     room = figures.batches * figures.batch_tokens
     longer = ", or of one sequence that is longer" if figures.tokens > room else ""
     title = f"{figures.encoder} on {figures.device}, {figures.precision}{threads}"
-    what = (
+    batches = (
         f"lengths {figures.lengths}: {_counted(figures.sequences, 'sequence')}, "
         f"{_counted(figures.tokens, 'token')} in {_counted(figures.batches, 'batch', 'batches')} "
-        f"of up to {figures.batch_tokens:,}{longer} ({figures.unused:.1%} left unused), each done "
+        f"of up to {figures.batch_tokens:,}{longer} ({figures.unused:.1%} unused), each measured "
         f"{'once' if once else f'{figures.turns:,} times or more'}"
     )
-    return "\n".join([title, what, *aligned(rows, right={1})])
+    return "\n".join([title, batches, *aligned(rows, right={1})])
 
 
 def _ceilings(rates: Mapping[str, float]) -> str:
-    """Say what multiplies at the highest rate, and at which rate anything else does."""
+    """Return the fastest kind of matrix product, and the throughput of the others."""
     best, *others = sorted(rates, key=rates.__getitem__, reverse=True)
     rest = "".join(f" ({one}: {rates[one] / 1e9:,.1f})" for one in others)
     return f"{best}, at a layer's shapes{rest}"
