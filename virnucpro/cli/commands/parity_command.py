@@ -81,8 +81,8 @@ def _run(arguments: argparse.Namespace) -> int:
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
         say(
-            f"{arguments.fasta} holds fewer than {arguments.sequences:,} items: "
-            f"all {compared:,} were compared"
+            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} requested; "
+            "all were compared"
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 
