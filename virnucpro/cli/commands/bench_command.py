@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _refuse_what_nobody_knows(arguments: argparse.Namespace) -> None:
     from virnucpro.bundles.bundle import find_bundle
-    from virnucpro.encoders.sizes import size_named
+    from virnucpro.encoders.registry import size_named
     from virnucpro.pipeline.validation.synthetic import range_of
 
     range_of(arguments.lengths)

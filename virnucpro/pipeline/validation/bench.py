@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling, batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import bytes_of, require_room
 from virnucpro.encoders.memory.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import shapes_of, size_named, work_of
+from virnucpro.encoders.registry import config_of, load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 from virnucpro.pipeline.jobs.precision import precision_on
@@ -237,9 +237,9 @@ def measure_encoder(
     Raises
     ------
     BundleError, DeviceError, UsageError
-        As `load_encoder`, `synthetic_items` and `work_of`.
+        As `load_encoder`, `synthetic_items` and `config_of`.
     """
-    work, torch_device = work_of(spec), open_device(device)
+    work, torch_device = config_of(spec).work(), open_device(device)
     batch_tokens = BATCH_TOKENS[kind_of(device)]
     sequences = synthetic_items(_SEQUENCES, measuring.lengths).of(spec.view)
     torch.set_num_threads(measuring.threads)

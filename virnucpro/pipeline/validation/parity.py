@@ -13,8 +13,9 @@ import torch
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.classify.head import load_head
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
+from virnucpro.encoders.base import EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import InputError, UsageError

@@ -1,4 +1,4 @@
-"""ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
+"""ESM-2's forward pass over packed batches."""
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
