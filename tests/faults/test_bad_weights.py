@@ -90,6 +90,6 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
         complaint.count("'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16")
         == 1
     )
-    assert "Take --precision bf16 or fp32." in complaint
+    assert "Use --precision bf16 or fp32." in complaint
     ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
     assert {rank["attempt"] for rank in ranks.values()} == {1}

@@ -14,7 +14,14 @@ from torch.overrides import TorchFunctionMode
 from virnucpro.encoders.weights.shapes import require_shapes
 from virnucpro.errors import BundleError
 
-__all__ = ["check_layout", "check_tensors", "fill", "init_empty_weights", "read_safetensors"]
+__all__ = [
+    "check_layout",
+    "check_tensors",
+    "fill",
+    "init_empty_weights",
+    "place",
+    "read_safetensors",
+]
 
 _ALTERNATIVE: Final = {
     torch.float16: ("fp16", "Use --precision bf16 or fp32"),
@@ -123,6 +130,14 @@ class _SkipInit(TorchFunctionMode):
         return func(*args, **given)
 
 
+def place(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Copy a tensor to a device, then convert it there.
+
+    ``to(device, dtype)`` converts on the CPU: slower than a GPU, with a copy in host memory.
+    """
+    return tensor.to(device).to(dtype)
+
+
 def fill(
     module: nn.Module,
     tensors: Mapping[str, torch.Tensor],
@@ -149,7 +164,7 @@ def fill(
     shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     check_tensors(shapes, tensors, source, linear, dtype)
     placed = {
-        name: tensor.to(device, dtype if name in linear else torch.float32)
+        name: place(tensor, device, dtype if name in linear else torch.float32)
         for name, tensor in tensors.items()
     }
     module.load_state_dict(placed, assign=True)
