@@ -24,11 +24,11 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.dnabert_s.alibi import head_slopes
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.kernels.dense import prepack
-from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
@@ -104,7 +104,7 @@ def main() -> None:
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
-        encode = encoding(ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
+        encode = encoding(Encoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
         sides[f"virnucpro, {name}"] = [
             _bound(encode, part) for part in parts(batch, arguments.tokens)
         ]
@@ -116,7 +116,7 @@ def main() -> None:
 def windows(n: int, tokenizer: Path) -> list[IntArray]:
     """Tokenise windows of random bases, the longest first."""
     letters = np.random.default_rng(0).choice(np.frombuffer(b"ACGT", np.uint8), (n, 500))
-    tokenised = BaseTokeniser(tokenizer)([row.tobytes() for row in letters])
+    tokenised = BpeTokeniser(tokenizer)([row.tobytes() for row in letters])
     return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
 
 
@@ -126,7 +126,7 @@ def random_model(config: DnabertSConfig) -> nn.Module:
     return DnabertS(config)
 
 
-def encoding(encoder: ModuleEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
+def encoding(encoder: Encoder) -> Callable[[list[IntArray]], torch.Tensor]:
     """Collate and encode, as a rank does."""
     return lambda batch: encoder.encode(encoder.collate(batch))
 

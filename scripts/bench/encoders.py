@@ -25,10 +25,10 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.esm2.forward import Esm2
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.esm2.model import Esm2
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.encoders.packed import CPU_STEP, pack
-from virnucpro.encoders.sizes import PUBLISHED
+from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bare_loop import BareLoop
 
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan
 from virnucpro.pipeline.worker.rank_task import RankTask
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
@@ -77,7 +77,7 @@ def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
     """Compute units by both loops alternately; sum the minimum CPU seconds of each unit."""
     encoding = Stopwatch()
     for name in ("collate", "encode"):  # of both sides' encoders
-        setattr(ModuleEncoder, name, encoding.around(getattr(ModuleEncoder, name)))
+        setattr(Encoder, name, encoding.around(getattr(Encoder, name)))
     dice = random.Random(1)  # noqa: S311 - an order without a pattern
     loop = BareLoop(run)
     task = _task(loop, scratch)

@@ -20,8 +20,8 @@ from esm.data import Alphabet
 from tokenizers import Encoding, Tokenizer
 
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 
 Side = Callable[[Sequence[bytes]], list[IntArray]]
 
@@ -47,7 +47,7 @@ def main() -> None:
     library.no_truncation()
     library.no_padding()
     sides = {
-        "virnucpro": BaseTokeniser(arguments.tokenizer),
+        "virnucpro": BpeTokeniser(arguments.tokenizer),
         "tokenizers, one by one": lambda texts: _ids(library.encode(t.decode()) for t in texts),
         "tokenizers, encode_batch": lambda texts: _ids(
             library.encode_batch([t.decode() for t in texts])

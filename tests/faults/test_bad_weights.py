@@ -86,7 +86,10 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
     assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
     said = capsys.readouterr().err
     complaint = said[said.index("virnucpro: error:") :]
-    assert complaint.count("'layers.0.fc1.weight' holds numbers up to 7e+04, and fp16 none") == 1
-    assert "Take --precision bf16 or fp32." in complaint
+    assert (
+        complaint.count("'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16")
+        == 1
+    )
+    assert "Use --precision bf16 or fp32." in complaint
     ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
     assert {rank["attempt"] for rank in ranks.values()} == {1}

@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check_names(arguments: argparse.Namespace) -> None:
     """Refuse unknown lengths, models and bundles before torch is imported."""
     from virnucpro.bundles.bundle import find_bundle
-    from virnucpro.encoders.sizes import size_named
+    from virnucpro.encoders.registry import size_named
     from virnucpro.pipeline.validation.synthetic import parse_lengths
 
     parse_lengths(arguments.lengths)

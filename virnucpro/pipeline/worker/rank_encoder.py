@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.probe import holds, probe
 from virnucpro.encoders.memory.token_budget import MOST_TOKENS, TokenBudget

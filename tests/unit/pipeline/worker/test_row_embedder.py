@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
-from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.pipeline.worker import encoder_pass, fallback_precision
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
@@ -99,7 +99,7 @@ def memory(monkeypatch):
 
     def limit(tokens, views=("nucleotide", "protein")):
         attempts = []
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def limited(self, batch):
             attempts.append((self.name, batch.total))
@@ -109,7 +109,7 @@ def memory(monkeypatch):
                 )
             return encode(self, batch)
 
-        monkeypatch.setattr(ModuleEncoder, "encode", limited)
+        monkeypatch.setattr(Encoder, "encode", limited)
         return attempts
 
     return limit
@@ -200,7 +200,7 @@ def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
 ):
     """Whoever waits for one batch waits for nothing of the next: the device goes on meanwhile."""
     steps = []
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def launched(self, batch):
         steps.append("launch")
@@ -210,7 +210,7 @@ def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
         steps.append("copy")
         return lambda: steps.append("wait") or vectors
 
-    monkeypatch.setattr(ModuleEncoder, "encode", launched)
+    monkeypatch.setattr(Encoder, "encode", launched)
     monkeypatch.setattr(encoder_pass, "fetching", fetching)
     through_one_encoder(rank_encoder, index, ahead=True)
     n_batches = steps.count("launch")
@@ -231,14 +231,14 @@ def test_a_copy_from_a_gpu_is_waited_for_alone(gpu):
 
 def test_batches_launched_ahead_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
     plain, _ = through_one_encoder(rank_encoder, index, ahead=False)
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def limited(self, batch):
         if batch.total > 200:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", limited)
+    monkeypatch.setattr(Encoder, "encode", limited)
     split, watch = through_one_encoder(rank_encoder, index, ahead=True)
     torch.testing.assert_close(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
@@ -320,7 +320,7 @@ def test_what_is_tried_alone_is_the_row_that_was_accused(task, index, monkeypatc
     suspicion = Suspicion(convicted={(stage, convicted): "its process dies of it"})
     tried = []
     monkeypatch.setattr(
-        ModuleEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
+        Encoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
     )
     embedder = RowEmbedder(task, index)
     embedder.try_alone(UnitSpan(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
@@ -377,7 +377,7 @@ def planted(monkeypatch):
     """Put a number into vectors of one length of sequence; by a rule of (encoder, batch)."""
 
     def plant(view, length, value, when=lambda _encoder, _batch: True):
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def changed(self, batch):
             vectors = encode(self, batch).clone()
@@ -386,7 +386,7 @@ def planted(monkeypatch):
                 vectors[lengths == length, 1] = value
             return vectors
 
-        monkeypatch.setattr(ModuleEncoder, "encode", changed)
+        monkeypatch.setattr(Encoder, "encode", changed)
 
     return plant
 
@@ -514,12 +514,12 @@ def test_a_row_that_does_not_fit_at_fp32_is_set_aside(task, index, planted, memo
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def full_at_fp32(self, batch):
         return out_of_memory() if self.module.dtype == torch.float32 else encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", full_at_fp32)
+    monkeypatch.setattr(Encoder, "encode", full_at_fp32)
     monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
     segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
