@@ -23,8 +23,8 @@ from bare_loop import BareLoop
 
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan
-from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.poison_isolation import Suspicion
+from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.worker_channel import WorkerChannel
@@ -34,21 +34,6 @@ from virnucpro.store.writer import SegmentWriter
 REPEATS = 8
 UNITS = 8
 PAUSE_S = 0.1
-
-
-class Marks:
-    """A rank's heartbeat before each batch, into a pipe."""
-
-    def __init__(self, outbox: WorkerChannel) -> None:
-        self._outbox = outbox
-
-    def at(self, place: UnitSpan) -> None:
-        """Report the next rows."""
-        self._outbox.mark(place)
-
-    def through(self, rows: int) -> None:
-        """Report progress."""
-        self._outbox.progress(rows, 1 << 30)
 
 
 class Stopwatch:
@@ -88,12 +73,12 @@ def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
         SegmentWriter(ShardWriter(task.run, 0)) as writer,
     ):
         assert reader.stdin
-        marks = Marks(WorkerChannel(reader.stdin.fileno()))
+        progress = UnitProgress(WorkerChannel(reader.stdin.fileno()), 0, 1 << 30)
         for unit, first, last in _some_units(loop):
             sides = {
                 "bare": lambda: loop.unit(first, last),  # noqa: B023 - called in this turn
                 "rank": lambda: writer.put(
-                    embedder.embed(unit, first, last, marks, Suspicion())  # noqa: B023 - as above
+                    embedder.embed(unit, first, last, progress, Suspicion())  # noqa: B023 - as above
                 ),
             }
             for side, seconds in _least_seconds(sides, dice, encoding).items():

@@ -321,7 +321,11 @@ def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
             os.kill(int(copy), signal.SIGKILL)
     record.assert_each_answered_once(11)
     for error in record.errors.values():
-        assert "more tasks than it had" in error or "invalid message" in error or "foreign bytes" in error
+        assert (
+            "more tasks than it had" in error
+            or "invalid message" in error
+            or "foreign bytes" in error
+        )
 
 
 def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
@@ -378,7 +382,10 @@ def test_a_worker_that_always_dies_idle_is_given_up(workers, record):
 
 
 def test_who_dies_before_each_first_task_has_not_failed_in_its_set_up(workers, record):
-    with pytest.raises(RuntimeError, match=r"^No worker is left:\n(?s:.*)died 3 times in a row before its first task"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"^No worker is left:\n(?s:.*)died 3 times in a row before its first task",
+    ):
         run(workers, record, [1], gpu_ids=[1], worker="DiesWhenSetUp")
     record.assert_each_answered_once(1)
     assert "was killed by SIGKILL" in record.errors[0]
