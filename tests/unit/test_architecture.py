@@ -78,7 +78,7 @@ def test_early_imports_stay_light(modules, unwanted):
 def test_modules_and_folders_are_small():
     modules = {str(path.relative_to(PACKAGE)): path for path in PACKAGE.rglob("*.py")}
     long = {name for name, path in modules.items() if len(path.read_text().splitlines()) > 400}
-    assert long == LONG_MODULES
+    assert long <= LONG_MODULES
     folders = Counter(path.parent for path in modules.values())
     assert [folder for folder, files in folders.items() if files > 20] == []
 

@@ -11,7 +11,7 @@ def paths(tmp_path):
 
 @pytest.mark.shared
 @pytest.mark.parametrize("rows_at_once", [1, 1000])
-def test_the_published_files_come_out_byte_for_byte(
+def test_fasta_files_equal_those_of_the_published_tool(
     shared, index_file, paths, monkeypatch, rows_at_once
 ):
     monkeypatch.setattr(tsv, "_ROWS_AT_ONCE", rows_at_once)
@@ -26,7 +26,7 @@ def test_the_published_files_come_out_byte_for_byte(
         assert path.read_bytes() == (reference / f"test_with_orfs_{suffix}").read_bytes()
 
 
-def test_windows_without_frames_are_written_all_the_same(index_records, paths):
+def test_windows_without_frames_are_written(index_records, paths):
     index = index_records([("closed", "TTAA" * 20), ("twice", "GCC" * 2), ("twice", "GCC" * 2)])
     write_frames_files(index, *paths)
     chunked, nucleotide, protein = (path.read_text() for path in paths)
@@ -39,7 +39,7 @@ def test_windows_without_frames_are_written_all_the_same(index_records, paths):
     assert nucleotide.count(">") == protein.count(">") == 12
 
 
-def test_no_records_give_empty_files(index_records, paths):
+def test_files_without_records_are_empty(index_records, paths):
     write_frames_files(index_records([]), *paths)
     assert [path.read_bytes() for path in paths] == [b"", b"", b""]
 
