@@ -16,9 +16,9 @@ if "--multiprocessing-fork" in sys.orig_argv:
     import os
 
     import torch
-    from virnucpro.encoders.module_encoder import ModuleEncoder
+    from virnucpro.encoders.encoder import Encoder
 
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def limited(self, batch):
         tokens = batch.total
@@ -30,7 +30,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    ModuleEncoder.encode = limited
+    Encoder.encode = limited
 """
 """Makes the encoders of every rank raise above a size, and writes down what was tried."""
 

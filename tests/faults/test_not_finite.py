@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from virnucpro.encoders.esm2.residues import TOKENS
+from virnucpro.encoders.esm2.tokeniser import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, seconds
@@ -12,19 +12,17 @@ from virnucpro.console import say
 if TYPE_CHECKING:
     from virnucpro.pipeline.validation.bench import EncoderFigures
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "bench",
-        help="measure the throughput of an encoder on this machine",
-        description="Encode synthetic sequences on one device. Report tokens and sequences per "
-        "second, and the share of the ceiling: the rate of matrix products of the encoder's shapes "
-        "on the same device. The shortest of at least three measurements of each batch counts; a "
-        "batch of more than a minute is measured once. Exit code 1: the model does not fit into "
-        "memory, or cannot be read.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Encode synthetic sequences on one device. Print tokens and sequences per second, and the "
+        "share of the ceiling: the throughput of matrix products of the encoder's shapes on the "
+        "same device. The fastest of at least three measurements of each batch counts; a batch of "
+        "more than a minute is measured once. Exit code 1: the model does not fit into memory or "
+        "cannot be read."
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -85,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check_names(arguments: argparse.Namespace) -> None:
     """Refuse unknown lengths, models and bundles before torch is imported."""
     from virnucpro.bundles.bundle import find_bundle
-    from virnucpro.encoders.sizes import size_named
+    from virnucpro.encoders.registry import size_named
     from virnucpro.pipeline.validation.synthetic import parse_lengths
 
     parse_lengths(arguments.lengths)

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, positive
@@ -12,23 +12,20 @@ from virnucpro.console import say
 if TYPE_CHECKING:
     from virnucpro.pipeline.validation.parity import Parity
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "parity",
-        help="compare the numbers of this device and precision with fp32 on the CPU",
-        description="Encode sequences in batches on one device at one precision, and one by one "
-        "on the CPU at fp32; report the differences of vectors and scores. On the CPU at fp32 this "
-        "compares the program with itself: it shows that batches change nothing, not that the "
-        "numbers are right (see bundle verify --golden). Tolerances at fp32: errors of 1e-5 (as a "
-        "share of the channel's largest number if that is above 1) and score errors of 1e-4. "
-        "Tolerances at fp16 and bf16: cosines from 0.9999 and 0.999, shifts (error of a vector "
-        "relative to the distances between vectors) up to 0.05 and 0.25, score errors of 0.01 and "
-        "0.05. A label may flip if its two scores are as close as rounding. Exit code 0: all "
-        "within tolerance; 1: not.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Encode the same sequences twice: in batches on one device at one precision, and one by "
+        "one on the CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 "
+        "the command compares batches with single sequences only; to compare with recorded "
+        "vectors, use virnucpro bundle verify --golden. Limits at fp32: error 1e-5 (relative to "
+        "the channel's largest number if that is above 1), score error 1e-4. Limits at fp16 and "
+        "bf16: cosine at least 0.9999 and 0.999, shift (error of a vector / distance between "
+        "vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the difference "
+        "of its two scores is within rounding. Exit code 0: all within the limits; 1: not."
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -84,8 +81,8 @@ def _run(arguments: argparse.Namespace) -> int:
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
         say(
-            f"{arguments.fasta} holds fewer than {arguments.sequences:,} items: "
-            f"all {compared:,} were compared"
+            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} requested; "
+            "all were compared"
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 

@@ -1,14 +1,17 @@
-"""Windows and stop-free frames as FASTA, with the file names of the published tool."""
+"""Windows and stop-free frames as FASTA, with the names and files of the published tool."""
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from virnucpro.console import say
 from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
+from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -28,43 +31,47 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
 ) -> Iterator[Path]:
-    """Write three FASTA files for each input; yield the path of each finished file.
+    """Write three FASTA files for each input; yield each path once its file is complete.
 
-    A temporary index (in TMPDIR) takes about one byte per base.
+    The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
+    `outdir` is created after the first input was read without an error.
 
     Raises
     ------
     InputError
-        If an input cannot be read.
+        When an input cannot be read.
     UsageError
-        If there is no input, two inputs have the same output files, or an output file exists and
-        `force` is false.
+        When there is no input, two inputs would have the same output files, an output file exists
+        and `force` is not given, or an output file is also an input.
     """
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
-    stems = [_stem(name) for name in names]
-    if repeated := {stem for stem in stems if stems.count(stem) > 1}:
-        raise UsageError(
-            f"several inputs have the same output files {min(repeated)}_*: "
-            "run the command for each of them with another folder."
-        )
-    spec = IndexSpec(
-        kind="frames",
-        alphabet=Alphabet.NUCLEOTIDE,
-        window=window,
-        tiling=tiling,
-        genetic_code=genetic_code,
-    )
-    outputs = [_outputs(folder, stem, window) for stem in stems]
-    if existing := [path for paths in outputs for path in paths if path.exists() and not force]:
-        raise UsageError(f"{existing[0]} exists already: --force replaces it.")
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, tiling, genetic_code)
+    outputs = [_outputs(folder, stem, window) for stem in _distinct_stems(names)]
+    for path in itertools.chain(*outputs):
+        if path.exists() and any(path.samefile(name) for name in names if Path(name).exists()):
+            raise UsageError(f"{path}: both an input and an output; choose another output folder.")
+        if path.exists() and not force:
+            raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
             index = build_index(Path(own) / "index", [name], spec)
-            folder.mkdir(parents=True, exist_ok=True)  # not for an input that is refused
+            if warning := names_warning(index):
+                say(f"warning: {name}: {warning}")
+            folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)
             write_frames_files(index, *paths)
         yield from paths
+
+
+def _distinct_stems(names: Sequence[str]) -> list[str]:
+    stems = [_stem(name) for name in names]
+    if repeated := {stem for stem in stems if stems.count(stem) > 1}:
+        raise UsageError(
+            f"{min(repeated)}_*: output files of several inputs; "
+            "run the inputs one by one with different output folders."
+        )
+    return stems
 
 
 def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
@@ -76,7 +83,7 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
 
 
 def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
-    """Remove temporary files of these outputs that a killed process has left."""
+    """Remove the temporary files of a killed process that wrote these files."""
     names = {path.name for path in paths}
     for path in outdir.glob("*.tmp"):
         if finished_name(path) in names:
@@ -84,7 +91,7 @@ def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
 
 
 def _stem(name: str) -> str:
-    """Return the stem of the output names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
+    """Return the start of the outputs' names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
     if name == "-":
         return "stdin"
     path = Path(name)

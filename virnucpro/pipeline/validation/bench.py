@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import require_room
 from virnucpro.encoders.memory.placement import dtype_of, free_bytes, open_device
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import shapes_of, size_named, work_of
+from virnucpro.encoders.registry import config_of, load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 from virnucpro.pipeline.validation.compute import choose_compute
@@ -179,7 +179,7 @@ def _measure(
 
     Other processes slow down single batches, so the shortest time of each batch counts.
     """
-    work, torch_device = work_of(spec), open_device(device)
+    work, torch_device = config_of(spec).work(), open_device(device)
     batch_tokens = BATCH_TOKENS["cpu" if torch_device.type == "cpu" else "cuda"]
     sequences = synthetic_items(_SEQUENCES, options.lengths)[spec.view]
     log(f"loading {spec.name} on {device}, {precision}")

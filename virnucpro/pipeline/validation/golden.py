@@ -18,8 +18,7 @@ from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, S
 from virnucpro.bundles.published import published_names, recipe_of, sources_of
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import BundleError
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 from virnucpro.pipeline.validation.compute import choose_compute

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from virnucpro.encoders.base import Encoder, IntArray
+from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import Filling, longest_first
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.token_budget import TokenBudget
 from virnucpro.encoders.packed import Packed

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 import torch
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import memory_wanted
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.placement import device_bytes, free_bytes, open_device
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import load_encoder, shapes_of
 
 __all__ = ["FallbackPrecision", "Retry", "encode_alone"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, IntArray, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import Filling
 from virnucpro.encoders.memory.out_of_memory import Shortage
 from virnucpro.encoders.memory.probe import holds, probe
@@ -71,7 +71,7 @@ class RankEncoder:
     ) -> None:
         self.number = number
         self.budget = TokenBudget(spec.name, first_budget, learnt)
-        self.encoder: Encoder = load_encoder(spec, device, precision)
+        self.encoder = load_encoder(spec, device, precision)
         self._name = spec.name
         self._fallback = FallbackPrecision(spec, device, precision, self.encoder)
 

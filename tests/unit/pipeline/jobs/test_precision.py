@@ -6,7 +6,7 @@ import pytest
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.sizes import PUBLISHED, n_parameters
+from virnucpro.encoders.registry import PUBLISHED, n_parameters
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.job import SilentReporter

@@ -9,7 +9,7 @@ import torch
 from virnucpro.cli.main import main
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM
 from virnucpro.encoders.packed import pack
-from virnucpro.encoders.sizes import PUBLISHED
+from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.pipeline.validation import bench
 from virnucpro.pipeline.validation.bench import BenchOptions, measure_bundle, measure_model

@@ -125,4 +125,6 @@ def test_an_encoder_of_a_bundle_is_named_as_for_embed(tmp_path):
 def test_the_help_explains_a_comparison_on_the_cpu_at_fp32(capsys):
     with pytest.raises(SystemExit):
         main(["parity", "--help"])
-    assert "compares the program with itself" in " ".join(capsys.readouterr().out.split())
+    assert "compares batches with single sequences only" in " ".join(
+        capsys.readouterr().out.split()
+    )

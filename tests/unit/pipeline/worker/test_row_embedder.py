@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
-from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.pipeline.worker import encoder_pass, fallback_precision
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
@@ -99,7 +99,7 @@ def memory(monkeypatch):
 
     def limit(tokens, views=("nucleotide", "protein")):
         attempts = []
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def limited(self, batch):
             attempts.append((self.name, batch.total))
@@ -109,7 +109,7 @@ def memory(monkeypatch):
                 )
             return encode(self, batch)
 
-        monkeypatch.setattr(ModuleEncoder, "encode", limited)
+        monkeypatch.setattr(Encoder, "encode", limited)
         return attempts
 
     return limit
@@ -205,7 +205,7 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
 ):
     """The device computes the next batch while the host waits for the vectors of one."""
     steps = []
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def launched(self, batch):
         steps.append("launch")
@@ -215,7 +215,7 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
         steps.append("copy")
         return lambda: steps.append("wait") or vectors
 
-    monkeypatch.setattr(ModuleEncoder, "encode", launched)
+    monkeypatch.setattr(Encoder, "encode", launched)
     monkeypatch.setattr(encoder_pass, "fetching", fetching)
     through_one_encoder(rank_encoder, index, prefetch=True)
     n_batches = steps.count("launch")
@@ -236,14 +236,14 @@ def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
 
 def test_prefetched_batches_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
     plain, _ = through_one_encoder(rank_encoder, index, prefetch=False)
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def limited(self, batch):
         if batch.total > 200:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", limited)
+    monkeypatch.setattr(Encoder, "encode", limited)
     split, watch = through_one_encoder(rank_encoder, index, prefetch=True)
     torch.testing.assert_close(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
@@ -325,7 +325,7 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     suspicion = Suspicion(isolated={(stage, convicted): "it kills its process"})
     tried = []
     monkeypatch.setattr(
-        ModuleEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
+        Encoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
     )
     embedder = RowEmbedder(task, index)
     embedder.try_alone(UnitSpan(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
@@ -382,7 +382,7 @@ def planted(monkeypatch):
     """Plant a number into the vectors of one sequence length, if `when` returns true."""
 
     def plant(view, length, value, when=lambda _encoder, _batch: True):
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def changed(self, batch):
             vectors = encode(self, batch).clone()
@@ -391,7 +391,7 @@ def planted(monkeypatch):
                 vectors[lengths == length, 1] = value
             return vectors
 
-        monkeypatch.setattr(ModuleEncoder, "encode", changed)
+        monkeypatch.setattr(Encoder, "encode", changed)
 
     return plant
 
@@ -523,12 +523,12 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def full_at_fp32(self, batch):
         return out_of_memory() if self.module.dtype == torch.float32 else encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", full_at_fp32)
+    monkeypatch.setattr(Encoder, "encode", full_at_fp32)
     monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
     segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
