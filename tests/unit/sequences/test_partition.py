@@ -58,5 +58,5 @@ def test_ranks_outside_the_world_are_refused(rank, world_size):
 
 @pytest.mark.parametrize("limits", [(0, 1), (1, 0)])
 def test_units_that_hold_nothing_are_refused(limits):
-    with pytest.raises(ValueError, match="holds nothing"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         unit_bounds(np.array([1]), *limits)

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.errors import UsageError
 from virnucpro.sequences.windows import TILINGS, tile, tile_all
 
 lengths = st.integers(0, 20_000)
@@ -66,12 +65,3 @@ def test_many_records_are_cut_as_each_by_itself(many, window, tiling):
         np.testing.assert_array_equal(together.ends[mine], ends)
     assert together.first[-1] == len(together.starts) == len(together.ends)
     assert {a.dtype for a in (together.first, together.starts, together.ends)} == {np.dtype("i8")}
-
-
-@pytest.mark.parametrize(
-    ("length", "window", "tiling", "word"),
-    [(10, 0, "even", "at least 1"), (10, 5, "dense", "published, even"), (-1, 5, "even", "from 0")],
-)
-def test_senseless_requests_are_refused(length, window, tiling, word):
-    with pytest.raises(UsageError, match=word):
-        tile(length, window, tiling)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.sequences.rows import distinct_rows
+from virnucpro.sequences.builder import distinct_rows
 
 # A digest tells the length, as identical items have one length.
 items = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 4)), max_size=60)
