@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.durable import finished_name, temporary_beside
+from virnucpro.errors import RunError
 
 __all__ = ["RunDirectory"]
 
+_LOGS = ("rank-????.log", "rank-????.jsonl", "coordinator.*")
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 
 
@@ -162,6 +164,21 @@ class RunDirectory:
             any(place.is_relative_to(folder.resolve()) for folder in folders)
         )
 
+    def require_regular_files(self) -> None:
+        """Check that no pipe, socket, device or folder is in the place of one of the run's files.
+
+        Raises
+        ------
+        RunError
+            Otherwise. Opening a named pipe would wait for another process.
+        """
+        own = (*self._files(), self.lock, *self.launches.glob("????.json"))
+        logs = (path for pattern in _LOGS for path in self.logs.glob(pattern))
+        columns = (path for path in self.index.glob("*") if not path.is_dir())
+        for path in (*own, *logs, *columns):
+            if path.exists() and not path.is_file():
+                raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+
     def clear(self) -> None:
         """Remove everything that a run wrote but run.json; other files stay, but for its index's.
 
@@ -174,9 +191,7 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
         for folder, pattern in (
             (self.launches, "????.json"),
-            (self.logs, "rank-????.log"),
-            (self.logs, "rank-????.jsonl"),
-            (self.logs, "coordinator.*"),
+            *((self.logs, pattern) for pattern in _LOGS),
             *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
             (self.shards, ""),
         ):

@@ -1,49 +1,40 @@
-"""Entry point: picks the command, turns errors into messages and exit codes."""
+"""Entry point: imports the given command, turns errors into messages and exit codes."""
 
 import argparse
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 from virnucpro import __version__
-from virnucpro.cli.advice import advice_for
-from virnucpro.cli.commands import (
-    aggregate_command,
-    bench_command,
-    bundle_command,
-    embed_command,
-    frames_command,
-    launch_command,
-    parity_command,
-    predict_command,
-    status_command,
-    verify_command,
-)
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.parser import Parser
 from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
 __all__ = ["main"]
 
-_COMMANDS = (
-    predict_command,
-    embed_command,
-    launch_command,
-    frames_command,
-    status_command,
-    verify_command,
-    aggregate_command,
-    bundle_command,
-    parity_command,
-    bench_command,
-)
+_COMMANDS: Final = {
+    "predict": "identify viral sequences",
+    "embed": "compute one embedding per sequence",
+    "launch": "process many files, with one run folder per file",
+    "frames": "write windows and stop-free reading frames as FASTA",
+    "status": "print the progress of a run or launch",
+    "verify": "check all files of a run for damage",
+    "aggregate": "write the outputs of a partial run, or join segments",
+    "bundle": "list, show, fetch, verify and move bundles",
+    "parity": "compare the numbers of a device and precision with CPU and fp32",
+    "bench": "measure the throughput of an encoder on this machine",
+}
+"""Command -> its help. The options are added by the module ``commands.NAME_command``."""
 
-_EPILOG = """\
+_EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
 
-exit codes: 0 all sequences answered | 1 failed | 2 partial, see missing.tsv and quarantine.tsv |
-64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: rerun with --resume
+exit codes: 0 all sequences have a result | 1 failed | 2 partial: see missing.tsv and
+quarantine.tsv | 64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: rerun the
+command with --resume
 """
 
 
@@ -55,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit code, see `ExitCode`. Raises SystemExit only where argparse does (help, version,
     wrong usage).
     """
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(words).parse_args(words)
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
@@ -78,21 +70,73 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+class _Parser(argparse.ArgumentParser):
+    """Parser without abbreviations; its usage errors name the nearest option or command."""
+
+    def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - ArgumentParser's own
+        super().__init__(**keywords, allow_abbrev=False)
+        self._commands: argparse._SubParsersAction[Any] | None = None
+
+    def add_subparsers(self, **keywords: Any) -> Any:  # noqa: ANN401 - argparse keeps the type private
+        self._commands = super().add_subparsers(**keywords)
+        return self._commands
+
+    def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
+        self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse arguments; exit with this parser's usage if one of them is unknown."""
+        words = list(args or ())
+        self._refuse_unknown(words)
+        parsed, rest = super().parse_known_args(words, namespace)
+        if rest:
+            self.error(f"too many arguments: {' '.join(rest)}")
+        return parsed, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message; exit with the code of wrong usage."""
+        self.print_usage(sys.stderr)
+        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        for word in words:
+            if word == "--":
+                return
+            option = word.partition("=")[0]
+            known = self._option_string_actions
+            if option.startswith("--") and option not in known:
+                self.error(f"unknown option {option}{_nearest(option, known)}")
+            if self._commands is not None and not word.startswith("-"):
+                names = self._commands.choices
+                if word not in names:
+                    self.error(f"unknown command {word!r}{_nearest(word, names)}")
+                return  # all further words are the command's
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {nearest[0]}?" if nearest else ""
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of a command line; only the commands named in it have options."""
+    parser = _Parser(
         prog="virnucpro",
-        description="Identify viral sequences.",
+        description="Identify viral sequences in FASTA and FASTQ files.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"virnucpro {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.add_parser(commands)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name in words:
+            import_module(f"virnucpro.cli.commands.{name}_command").add_options(command)
     return parser
 
 
 def _advice(error: OSError | MemoryError, arguments: argparse.Namespace) -> str | None:
+    from virnucpro.cli.advice import advice_for
+
     return advice_for(error, resumable=hasattr(arguments, "resume"))
 
 

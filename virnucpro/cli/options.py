@@ -33,14 +33,14 @@ _JOB_OPTIONS = ("bundle", "window", "tiling", "genetic_code", "precision", "embe
 
 
 def a_name(text: str) -> str:
-    """Refuse an empty name, as from an unset variable of a script."""
+    """Return the text; refuse an empty one, as from an unset variable of a script."""
     if not text:
         raise argparse.ArgumentTypeError("is empty")
     return text
 
 
 def a_path(text: str) -> Path:
-    """Parse a path; refuse an empty one, which would be the current folder."""
+    """Return the path; refuse an empty one, which would be the current folder."""
     return Path(a_name(text))
 
 
@@ -51,7 +51,7 @@ def _integer_from(least: int) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if number < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return number
 
     return parse
@@ -231,7 +231,9 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_tiling_options(parser: "argparse._ActionsContainer", default: str = "the bundle's") -> None:
+def add_tiling_options(
+    parser: "argparse._ActionsContainer", default: str = "that of the bundle"
+) -> None:
     """Add the options of windows and translation; `default` is shown in their help."""
     parser.add_argument(
         "--window", type=positive, metavar="BASES", help=f"window length; default: {default}"

@@ -1,11 +1,10 @@
-import argparse
 import errno
 import os
 
 import pytest
 
-from virnucpro.cli import main as entry
 from virnucpro.cli.advice import advice_for
+from virnucpro.cli.main import main
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
@@ -23,17 +22,20 @@ def test_other_errors_advise_another_folder_or_nothing():
 
 
 @pytest.mark.parametrize(
-    ("command", "resumes"), [(["predict", "a.fa", "-o", "b"], True), (["aggregate", "a"], False)]
+    ("command", "step", "resumes"),
+    [
+        (["embed", "a.fa", "-o", "b", "-e", "c"], "jobs.embed_job.embed_job", True),
+        (["aggregate", "a"], "run.session.reopen_session", False),
+    ],
 )
-def test_the_command_line_knows_which_commands_have_resume(command, resumes, monkeypatch, capsys):
-    def full(_: argparse.Namespace) -> int:
+def test_a_full_disk_advises_resume_only_if_the_command_has_it(
+    command, step, resumes, monkeypatch, capsys
+):
+    def full(*_: object, **_keywords: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    arguments = entry._parser().parse_args(command)
-    arguments.run = full
-    parser = type("Parser", (), {"parse_args": lambda *_: arguments})
-    monkeypatch.setattr(entry, "_parser", parser)
-    assert entry.main(command) == 1
+    monkeypatch.setattr(f"virnucpro.pipeline.{step}", full)
+    assert main(command) == 1
     assert ("--resume" in capsys.readouterr().err) == resumes
 
 

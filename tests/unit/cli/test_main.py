@@ -1,6 +1,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,17 @@ from virnucpro.pipeline.run.session import open_session
 from virnucpro.runtime.signals import StopRequested
 
 MINI = Path(bundles.__path__[0]) / "mini"
+
+
+def test_a_command_line_imports_its_own_command_only():
+    code = (
+        "import sys; from virnucpro.cli.main import main\n"
+        "try: main(['predict', '--help'])\n"
+        "except SystemExit: print(*(name for name in sys.modules if name.endswith('_command')))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    assert printed.split()[-1] == b"virnucpro.cli.commands.predict_command"
+    assert printed.count(b"_command\n") + printed.count(b"_command ") == 1
 
 
 def test_an_error_shows_control_characters_as_escapes(capsys):
@@ -94,7 +107,7 @@ def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, m
         (["bundle", "verify", "mini", "--goldn"], "virnucpro bundle verify", "mean --golden?"),
         (["bundle", "verfy"], "virnucpro bundle", "'verfy': did you mean verify?"),
         (["predit", "x.fa"], "virnucpro", "unknown command 'predit': did you mean predict?"),
-        (["status", "run", "other"], "virnucpro status", "unrecognized arguments: other"),
+        (["status", "run", "other"], "virnucpro status", "too many arguments: other"),
         (["--verison"], "virnucpro", "did you mean --version?"),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
@@ -161,7 +174,7 @@ def test_parity_reports_fewer_items_than_requested(tmp_path, capsys):
     path = tmp_path / "few.fa"
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
     assert main(["parity", "--fasta", str(path), "-n", "50", "--device", "cpu"]) == 0
-    assert "few.fa holds " in capsys.readouterr().err
+    assert "few.fa has only 4 items of 50 " in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -198,4 +211,4 @@ def test_the_advice_after_a_stop_names_no_option_that_the_command_lacks(
 
 def test_aggregate_names_the_command_that_computes_missing_rows(prepared, capsys):
     assert main(["aggregate", str(prepared)]) == 2
-    assert "repeat the run's own command with --resume" in capsys.readouterr().err
+    assert "rerun the command of the run with --resume" in capsys.readouterr().err

@@ -1,11 +1,11 @@
-"""``virnucpro aggregate``: outputs from whatever segments there are."""
+"""``virnucpro aggregate``: outputs of a partial run, or of loose segments."""
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_path
+from virnucpro.cli.options import a_path, add_quiet_option
 from virnucpro.cli.progress import Advice, open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
@@ -13,47 +13,45 @@ from virnucpro.errors import UsageError
 if TYPE_CHECKING:
     from virnucpro.pipeline.run.aggregate_segments import LooseOutcome
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 _ADVICE = Advice(
-    stopped="What was computed is safe: repeat the command.",
-    partial="To compute them, repeat the run's own command with --resume.",
+    stopped="All segments are kept. Rerun the command.",
+    partial="To compute them, rerun the command of the run with --resume.",
 )
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "aggregate",
-        help="make outputs from what has been computed so far",
-        description="With a run: verify its segments and write its tables from those that are "
-        "whole; sequences without them are listed in missing.tsv (exit code 2). With -o: join any "
-        "segments of one run, wherever they lie, into one embeddings.h5; rows that no segment "
-        "holds are printed (exit code 2). Without --index nobody knows which rows come behind the "
-        "last one, so the exit code is 2 then as well.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "With a run folder: verify its segments and write its tables from the valid ones. "
+        "Sequences without a result are listed in missing.tsv (exit code 2). With -o: join "
+        "segments of one run from any folders into one embeddings.h5. Rows without a segment are "
+        "printed (exit code 2). Without --index the number of rows of the run is unknown, and the "
+        "exit code is always 2."
     )
     parser.add_argument(
         "paths",
         nargs="+",
         type=a_path,
         metavar="PATH",
-        help="folder of the run; with -o, segment files and shard folders",
+        help="run folder; with -o: segment files, shard folders or run folders",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=a_path,
         metavar="FILE",
-        help="write this one file from loose segments",
+        help="write FILE (an embeddings.h5) from the segments in PATH",
     )
     parser.add_argument(
         "--index",
         type=a_path,
         metavar="DIR",
-        help="with -o: the run, or the index in it, for names and input order; without it, vectors "
-        "are named by their rows",
+        help="with -o: run folder or its index folder, which gives names and input order; default: "
+        "the names are row numbers",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    add_quiet_option(parser)
     parser.set_defaults(run=_run)
 
 
@@ -61,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         return _aggregate_segments(arguments)
     if arguments.index is not None or len(arguments.paths) > 1:
-        raise UsageError("give one run, or say with -o FILE where segments are to be joined")
+        raise UsageError("give one run folder, or name the output of joined segments with -o FILE")
     return _aggregate_run(arguments.paths[0], quiet=arguments.quiet)
 
 
@@ -87,22 +85,22 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
         print("first_row", "last_row", sep="\t")
     for first, end in outcome.gaps:
         print(first, end - 1, sep="\t")
-    _tell(arguments.output, outcome, quiet=arguments.quiet)
+    _report(arguments.output, outcome, quiet=arguments.quiet)
     return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
 
 
-def _tell(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
+def _report(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
     warnings = [f"segment not used: {reason}" for reason in outcome.rejected]
     if outcome.gaps:
         rows = sum(end - first for first, end in outcome.gaps)
-        warnings.append(f"partial: {rows:,} rows have no segment; name their shards as well")
+        warnings.append(f"partial: {rows:,} rows have no segment. Add their shards to the command.")
     if not outcome.indexed:
         warnings.append(
-            "rows behind the last segment may be missing: without --index nobody knows how many "
-            "the run has (exit code 2); name the run or its index to be sure"
+            "the number of rows of the run is unknown, so the last rows may be missing (exit code "
+            "2). Give the run folder or its index with --index."
         )
     if outcome.rows_quarantined:
-        warnings.append(f"{outcome.rows_quarantined:,} rows have no numbers and never will")
+        warnings.append(f"{outcome.rows_quarantined:,} rows are quarantined: their vectors are NaN")
     lines = [f"warning: {text}" for text in warnings]
     if not quiet:
         lines += [f"note: {note}" for note in outcome.notes]

@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from virnucpro.bundles.bundle import Bundle
     from virnucpro.pipeline.validation.golden import GoldenRow
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its sub-commands."""
-    parser = commands.add_parser(
-        "bundle",
-        help="list, show, fetch, verify and move bundles",
-        description="A bundle is a folder with everything that a prediction needs: encoders, "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the actions of the command."""
+    parser.description = (
+        "A bundle is a folder with everything that a prediction needs: encoders, "
         "classifier, thresholds, and a card with its measured accuracy. Bundles are installed in "
-        "VIRNUCPRO_DATA; default: ~/.local/share/virnucpro (XDG data folder).",
+        "VIRNUCPRO_DATA; default: ~/.local/share/virnucpro (XDG data folder)."
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for add in (_add_list, _add_show, _add_fetch, _add_import, _add_verify, _add_pack, _add_unpack):
@@ -55,8 +53,8 @@ def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
         "fetch",
         help="download and install a published bundle",
         description="Download, verify, convert to safetensors and install. No downloaded code "
-        "runs. Rerun the command to resume an interrupted fetch. Proxies are those of the "
-        f"environment (https_proxy, no_proxy). Variables for addresses of mirrors: {mirrors}.",
+        "runs. Rerun the command to resume an interrupted download. Environment variables of "
+        f"proxies: https_proxy, no_proxy; of mirrors: {mirrors}.",
     )
     parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
     parser.add_argument(
@@ -64,7 +62,7 @@ def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
         dest="source",
         type=a_path,
         metavar="DIR",
-        help="folder with the published files, instead of the network",
+        help="copy the published files from DIR instead of the network",
     )
     _add_quiet(parser)
     parser.set_defaults(run=_fetch)
@@ -74,8 +72,8 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
     parser = actions.add_parser(
         "import",
         help="install a classifier from a file",
-        description="Convert a published classifier (a pickled MLPClassifier; none of its code "
-        "runs) and install it with its encoders as a bundle.",
+        description="Convert a published classifier (a pickled MLPClassifier; its code does not "
+        "run) and install it with its encoders as a bundle.",
     )
     parser.add_argument(
         "classifier", type=a_path, metavar="FILE", help="classifier, such as 500_model.pth"
@@ -83,24 +81,32 @@ def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
     parser.add_argument(
         "--name",
         type=a_name,
-        help="name of the bundle; default: the published name, or for other classifiers the "
-        "file's stem",
+        help="name of the bundle; default: the published name, or the name of the file",
     )
     parser.add_argument(
         "--window",
         type=positive,
         metavar="BASES",
-        help="window length of the training; default: as published, or the number in the file's "
-        "name",
+        help="window length of the training data; default: the published one, or the number in the "
+        "file name",
     )
     parser.add_argument(
-        "--encoders", type=a_name, metavar="NAME", help="installed bundle with the encoders"
+        "--encoders",
+        type=a_name,
+        metavar="NAME",
+        help="take the encoders from this installed bundle",
     )
     parser.add_argument(
-        "--nucleotide", type=a_path, metavar="DIR", help="DNABERT-S folder, with --protein"
+        "--nucleotide",
+        type=a_path,
+        metavar="DIR",
+        help="nucleotide encoder: a DNABERT-S folder; requires --protein",
     )
     parser.add_argument(
-        "--protein", type=a_path, metavar="FILE", help="fair-esm checkpoint, with --nucleotide"
+        "--protein",
+        type=a_path,
+        metavar="FILE",
+        help="protein encoder: a fair-esm checkpoint; requires --nucleotide",
     )
     parser.set_defaults(run=_import)
 
@@ -111,7 +117,7 @@ def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
         help="verify every file of a bundle",
         description="Compare every file with its SHA-256 in the bundle's manifest. With --golden, "
         "compute the vectors of reference sequences on this device and compare them with recorded "
-        "ones: exit code 1 if they differ by more than rounding.",
+        "ones (exit code 1 if they differ by more than rounding).",
     )
     parser.add_argument("bundle", type=a_name, metavar="NAME", help="name or folder of a bundle")
     parser.add_argument(
@@ -209,7 +215,9 @@ def _import(arguments: argparse.Namespace) -> int:
 
     own = (arguments.nucleotide, arguments.protein)
     if (None in own) != (own == (None, None)) or (arguments.encoders and own != (None, None)):
-        raise UsageError("give --nucleotide and --protein together, or --encoders, or none of them")
+        raise UsageError(
+            "give --nucleotide and --protein together, or --encoders, or none of the three options"
+        )
     bundle = import_classifier(
         arguments.classifier,
         data_folder(),

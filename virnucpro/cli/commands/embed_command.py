@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.commands.run_job import run_job
 from virnucpro.cli.options import (
@@ -14,17 +14,15 @@ from virnucpro.cli.options import (
 if TYPE_CHECKING:
     from virnucpro.pipeline.jobs.job import Job
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "embed",
-        help="compute one embedding per sequence",
-        description="Embed whole sequences with one encoder, nucleotides or proteins as it "
-        "requires. DIR/embeddings.h5 holds the vectors in input order, DIR/sequences.tsv has one "
-        "row per input sequence.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Embed whole sequences with one encoder. Sequences are nucleotides or proteins, as the "
+        "encoder requires. DIR/embeddings.h5 holds the vectors in input order, DIR/sequences.tsv "
+        "has one row per input sequence."
     )
     add_input_argument(parser)
     add_execution_options(parser)

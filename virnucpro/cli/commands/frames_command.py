@@ -1,29 +1,26 @@
-"""``virnucpro frames``: windows and stop-free frames as FASTA, nothing embedded."""
+"""``virnucpro frames``: write windows and stop-free reading frames as FASTA."""
 
 import argparse
-from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path, add_input_argument, add_tiling_options
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "frames",
-        help="windows and stop-free frames as FASTA",
-        description="Write, for each input file, DIR/{stem}_chunked{L}.fa (windows), "
-        "{stem}_identified_nucleotide.fa and {stem}_identified_protein.faa (stop-free frames); L "
-        "is the length of a window.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "For each input file NAME.fa, write windows of L bases to DIR/NAME_chunkedL.fa, and the "
+        "reading frames without a stop codon to DIR/NAME_identified_nucleotide.fa and "
+        "DIR/NAME_identified_protein.faa. No embeddings are computed."
     )
     add_input_argument(parser)
     parser.add_argument(
-        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="folder for the files"
+        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="output folder"
     )
     add_tiling_options(parser, default="%(default)s")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import (
@@ -28,20 +28,18 @@ if TYPE_CHECKING:
 
     from virnucpro.launch.results import FileResult
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "launch",
-        help="process many files, with one run folder per file",
-        description="Process every file of a folder with workers that load the encoders once, one "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Process every file of a folder with workers that load the encoders once, one "
         "worker per device. The run of DIR/a.fa is in OUT/a.fa, the table of all files in "
         "OUT/launch.tsv and OUT/launch.json. To resume a launch, rerun the same command. "
-        "Exit code 0: all files done; 2: some files failed or are partial; 1: no file was done.",
+        "Exit code 0: all files done; 2: some files failed or are partial; 1: no file was done."
     )
     parser.add_argument(
         "--input-dir", type=a_path, required=True, metavar="DIR", help="folder of the input files"

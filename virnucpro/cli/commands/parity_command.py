@@ -1,8 +1,8 @@
-"""``virnucpro parity``: whether this device and precision give the numbers that they should."""
+"""``virnucpro parity``: comparison of a device and a precision with fp32 on the CPU."""
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, positive
@@ -12,23 +12,20 @@ from virnucpro.console import say
 if TYPE_CHECKING:
     from virnucpro.pipeline.validation.parity import Parity
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "parity",
-        help="whether this device and precision give the right numbers",
-        description="Encode sequences in batches on one device at one precision, and one by one "
-        "on the CPU at fp32; tell how vectors and scores differ. On the CPU at fp32 this very "
-        "program is compared with itself: what that shows is that batches change nothing, not "
-        "that the numbers are right (`bundle verify --golden` is for that). Tolerated at fp32: "
-        "errors of up to 1e-5 (as a share of the channel's largest number where that is above 1), "
-        "and of 1e-4 in a score. Tolerated at fp16 and bf16: cosines from 0.9999 and 0.999, shifts "
-        "(a vector's error as a share of how far vectors are apart) of up to 0.05 and 0.25, errors "
-        "of up to 0.01 and 0.05 in a score. At each of them a label may flip where the two scores "
-        "lie nearer to each other than rounding moves them. Exit code 0: all within; 1: not.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Encode the same sequences twice: in batches on one device at one precision, and one by "
+        "one on the CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 "
+        "the command compares batches with single sequences only; to compare with recorded "
+        "vectors, use virnucpro bundle verify --golden. Limits at fp32: error 1e-5 (relative to "
+        "the channel's largest number if that is above 1), score error 1e-4. Limits at fp16 and "
+        "bf16: cosine at least 0.9999 and 0.999, shift (error of a vector / distance between "
+        "vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the difference "
+        "of its two scores is within rounding. Exit code 0: all within the limits; 1: not."
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -50,7 +47,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
     parser.add_argument(
         "--fasta",
         metavar="FILE",
-        help="compare sequences of all lengths from this file; default: made-up ones",
+        help="file with the sequences to compare; default: synthetic sequences",
     )
     parser.add_argument(
         "-n",
@@ -58,9 +55,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type
         type=positive,
         default=64,
         metavar="N",
-        help="how many sequences to compare, up to 100,000; default: %(default)s",
+        help="number of sequences to compare, up to 100,000; default: %(default)s",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 
@@ -68,26 +65,24 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.bundle import find_bundle
 
     if arguments.encoder is None:
-        find_bundle(arguments.bundle)  # before torch is imported for nothing
-    from virnucpro.pipeline.validation.parity import parity_of_bundle, parity_of_encoder
+        find_bundle(arguments.bundle)  # an unknown name is refused before torch is imported
+    from virnucpro.pipeline.validation.parity import measure_parity
 
-    options = {
-        "device": arguments.device,
-        "precision": arguments.precision,
-        "fasta": arguments.fasta,
-        "n_sequences": arguments.sequences,
-        "threads": arguments.threads,
-    }
-    if arguments.encoder is None:
-        parity = parity_of_bundle(arguments.bundle, **options)
-    else:
-        parity = parity_of_encoder(arguments.encoder, **options)
+    parity = measure_parity(
+        arguments.bundle,
+        encoder=arguments.encoder,
+        device=arguments.device,
+        precision=arguments.precision,
+        fasta=arguments.fasta,
+        n_sequences=arguments.sequences,
+        threads=arguments.threads,
+    )
     print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
         say(
-            f"{arguments.fasta} holds {compared:,} items, not {arguments.sequences:,}: "
-            "all of them were compared"
+            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} requested; "
+            "all were compared"
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 
@@ -131,7 +126,9 @@ def _as_text(parity: "Parity") -> str:
                 _verdict(agrees=scores.agrees),
             )
         )
-    title = f"{parity.model} on {parity.device} at {parity.precision}, against the CPU at fp32"
+    title = (
+        f"{parity.model} on {parity.device} at {parity.precision}, compared with the CPU at fp32"
+    )
     return "\n".join([title, *aligned([head, *rows], right=set(range(1, 8)))])
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from virnucpro.cli.commands.run_job import run_job
 from virnucpro.cli.options import (
@@ -17,16 +17,14 @@ from virnucpro.cli.options import (
 if TYPE_CHECKING:
     from virnucpro.pipeline.jobs.job import Job
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "predict",
-        help="identify viral sequences",
-        description="Cut sequences into windows, translate these in six frames, embed and score "
-        "the frames without a stop codon. DIR/predictions.tsv has one row per input sequence.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Cut sequences into windows, translate these in six frames, embed and score "
+        "the frames without a stop codon. DIR/predictions.tsv has one row per input sequence."
     )
     add_input_argument(parser)
     add_execution_options(parser)

@@ -1,27 +1,24 @@
-"""``virnucpro status``: how far a run or a launch is, asked from another process."""
+"""``virnucpro status``: progress of a run or launch, read from its folder."""
 
 import argparse
 import json
-from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "status",
-        help="how far a run or a launch is",
-        description="Tell how far a run, or a launch of many files, is, also while it goes on. "
-        "Changes nothing.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Print the progress of a run, or of a launch of many files. Works during the run; changes "
+        "no files."
     )
     parser.add_argument(
         "run_folder", type=a_path, metavar="RUN", help="folder of the run or launch"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 

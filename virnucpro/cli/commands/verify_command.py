@@ -1,30 +1,28 @@
-"""``virnucpro verify``: whether a run is whole, to the last byte."""
+"""``virnucpro verify``: check all files of a run for damage."""
 
 import argparse
 import json
-from typing import Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path
 
-__all__ = ["add_parser"]
+__all__ = ["add_options"]
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 - argparse keeps the type of subparsers private
-    """Add the command and its options."""
-    parser = commands.add_parser(
-        "verify",
-        help="whether a run is whole",
-        description="Read everything in a run folder back and compare it with what was written: "
-        "run.json, index, segments, coverage, outputs. Exit code 0: clean; 1: problems, each "
-        "listed with what to do; 2: nothing wrong, but units are missing.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the description and the options of the command."""
+    parser.description = (
+        "Read all files of a run folder and compare them with their checksums and with each "
+        "other: run.json, index, segments, outputs. Exit code 0: no problems and no missing units; "
+        "1: problems, each printed with the next step; 2: no problems, but units (blocks of rows) "
+        "are not computed yet."
     )
     parser.add_argument("run_folder", type=a_path, metavar="RUN", help="folder of the run")
-    parser.add_argument("--json", action="store_true", help="print JSON for a machine")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="remove the segments that are torn or flipped, and nothing else; --resume redoes them",
+        help="delete damaged segments, and no other files; the run recomputes them with --resume",
     )
     parser.set_defaults(run=_run)
 
