@@ -35,7 +35,7 @@ def test_windows_of_known_lengths(length, tiling, expected):
 
 
 @given(lengths, windows, tilings)
-def test_windows_cover_the_record_in_order_and_none_is_too_long(length, window, tiling):
+def test_windows_cover_the_record_in_order_within_the_limit(length, window, tiling):
     starts, ends = tile(length, window, tiling)
     assert len(starts) == -(-length // window)
     covered = 0
@@ -47,7 +47,7 @@ def test_windows_cover_the_record_in_order_and_none_is_too_long(length, window, 
 
 
 @given(lengths, windows)
-def test_even_windows_are_full_and_spread_evenly(length, window):
+def test_even_windows_are_complete_and_equally_spaced(length, window):
     starts, ends = tile(length, window, "even")
     if length >= window:
         assert set(ends - starts) == {window}
@@ -56,7 +56,7 @@ def test_even_windows_are_full_and_spread_evenly(length, window):
 
 
 @given(st.lists(lengths, max_size=12), windows, tilings)
-def test_many_records_are_cut_as_each_by_itself(many, window, tiling):
+def test_many_records_have_the_windows_of_single_records(many, window, tiling):
     together = tile_all(np.array(many, dtype=np.int64), window, tiling)
     for i, length in enumerate(many):
         mine = slice(together.first[i], together.first[i + 1])
