@@ -170,13 +170,8 @@ def _write_rows(folder: Path) -> dict[str, ColumnFile]:
     """Write the columns of the distinct items and of their positions."""
     column = {
         name: Column(folder, name).values
-        for name in (
-            *TEMPORARY_COLUMNS,
-            *_RUNNING_SUMS,
-            "window_starts",
-            "window_ends",
-            "item_frame",
-        )
+        for name in (*COLUMNS, *TEMPORARY_COLUMNS)
+        if name not in _ROW_COLUMNS
     }
     digests = np.array(column["item_digest"]).reshape(-1, 2)
     item_row, first_item = distinct_rows(digests, column["item_length"])

@@ -51,6 +51,10 @@ class SequenceIndex:
         Input files and their content.
     fingerprint
         Digest of the inputs' content, `spec` and the schema.
+    n_records, n_windows, n_items, n_rows
+        Numbers of records, windows, items and distinct items.
+    name_bytes
+        Total length of the records' names in UTF-8.
     record_lengths
         ``(n_records,)`` int64: bases, or residues of proteins.
     record_status
@@ -76,21 +80,21 @@ class SequenceIndex:
         self._folder = folder
         self._files = header.files
         self._columns = {name: Column(folder, name) for name in COLUMNS}
-        column = {name: column.values for name, column in self._columns.items()}
-        self.record_lengths: IntArray = column["record_lengths"]
-        self.record_status: npt.NDArray[np.uint8] = column["record_status"]
-        self.record_first_window: IntArray = column["record_first_window"]
-        self.window_starts: IntArray = column["window_starts"]
-        self.window_ends: IntArray = column["window_ends"]
-        self.window_first_item: IntArray = column["window_first_item"]
-        self.item_frame: npt.NDArray[np.uint8] = column["item_frame"]
-        self.item_row: IntArray = column["item_row"]
-        self.row_lengths: npt.NDArray[np.int32] = column["row_lengths"]
-        self._row_first_base: IntArray = column["row_first_base"]
-        self._row_span: npt.NDArray[np.int32] = column["row_span"]
-        self._row_frame: npt.NDArray[np.uint8] = column["row_frame"]
-        self._record_first_base: IntArray = column["record_first_base"]
-        self._name_first: IntArray = column["name_first"]
+        self._values = {name: column.values for name, column in self._columns.items()}
+        self.record_lengths: IntArray = self._values["record_lengths"]
+        self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
+        self.record_first_window: IntArray = self._values["record_first_window"]
+        self.window_starts: IntArray = self._values["window_starts"]
+        self.window_ends: IntArray = self._values["window_ends"]
+        self.window_first_item: IntArray = self._values["window_first_item"]
+        self.item_frame: npt.NDArray[np.uint8] = self._values["item_frame"]
+        self.item_row: IntArray = self._values["item_row"]
+        self.row_lengths: npt.NDArray[np.int32] = self._values["row_lengths"]
+        self.n_records = len(self.record_lengths)
+        self.n_windows = len(self.window_starts)
+        self.n_items = len(self.item_row)
+        self.n_rows = len(self.row_lengths)
+        self.name_bytes = int(self._values["name_first"][-1])
         self._names = self._columns["names"]
         self._bases = self._columns["bases"]
 
@@ -122,31 +126,6 @@ class SequenceIndex:
             if checksum(self._folder, name) != file.crc32:
                 yield column_path(self._folder, name), "changed since it was written"
 
-    @property
-    def n_records(self) -> int:
-        """Number of records."""
-        return len(self.record_lengths)
-
-    @property
-    def n_windows(self) -> int:
-        """Number of windows."""
-        return len(self.window_starts)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return len(self.item_row)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of distinct items."""
-        return len(self.row_lengths)
-
-    @property
-    def name_bytes(self) -> int:
-        """Total length of all records' names in UTF-8."""
-        return int(self._name_first[-1])
-
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records as all outputs spell them.
 
@@ -154,9 +133,9 @@ class SequenceIndex:
         escape character. Any other character is as in the input.
         """
         distinct, which = np.unique(records, return_inverse=True)
-        firsts, lasts = self._name_first[distinct].tolist(), self._name_first[distinct + 1].tolist()
-        read = self._names.read
-        names = [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
+        first = self._values["name_first"]
+        spans = zip(first[distinct].tolist(), first[distinct + 1].tolist(), strict=True)
+        names = [self._names.read(low, high).decode() for low, high in spans]
         if not "".join(names).isprintable():  # much faster than the regular expression
             names = [_CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
         return [names[number] for number in which.tolist()]
@@ -165,7 +144,7 @@ class SequenceIndex:
         """Count the records whose names contain control characters; see `record_names`."""
         count = 0
         for first in range(0, self.n_records, _NAMES_AT_ONCE):
-            bounds = self._name_first[first : first + _NAMES_AT_ONCE + 1]
+            bounds = self._values["name_first"][first : first + _NAMES_AT_ONCE + 1]
             text = self._names.read(int(bounds[0]), int(bounds[-1]))
             if not text.decode().isprintable():
                 names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
@@ -191,7 +170,7 @@ class SequenceIndex:
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
         (record,) = _owners(self.record_first_window, np.array([window]))
-        origin = int(self._record_first_base[record])
+        origin = int(self._values["record_first_base"][record])
         start, end = int(self.window_starts[window]), int(self.window_ends[window])
         return self._bases.read(origin + start, origin + end)
 
@@ -226,10 +205,10 @@ class SequenceIndex:
                 f"{kind} sequences"
             )
         try:
-            span = self._row_span[rows]
+            span = self._values["row_span"][rows]
             if self.spec.genetic_code is None:
                 return self._cut_out(rows, span)
-            span = span - self._row_frame[rows] % 3
+            span = span - self._values["row_frame"][rows] % 3
             if view == "nucleotide":
                 return self._cut_out(rows, np.minimum(3 * self.row_lengths[rows] + 1, span))
             codons = span // 3
@@ -237,7 +216,7 @@ class SequenceIndex:
             residues = residues_by_codon(joined, genetic_code(self.spec.genetic_code))
             ends = np.cumsum(codons, dtype=np.int64)
             spans = zip((ends - codons).tolist(), ends.tolist(), strict=True)
-            # An unknown codon is "-" up to here: peptides are as long as their spans.
+            # Until here an unknown codon is "-", so each codon has one residue.
             return [residues[low:high].replace(b"-", b"") for low, high in spans]
         finally:
             for column in self._columns.values():
@@ -247,9 +226,10 @@ class SequenceIndex:
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
         """Return the first `letters` bases of each row, on the strand of its frame."""
-        frame, first = self._row_frame[rows], self._row_first_base[rows]
+        values = self._values
+        frame, first = values["row_frame"][rows], values["row_first_base"][rows]
         offset, forward = (frame % 3).astype(np.int64), frame < 3
-        low = first + np.where(forward, offset, self._row_span[rows] - offset - letters)
+        low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
         spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
         read = self._bases.read
         return [read(a, b) if onward else reverse_complement(read(a, b)) for a, b, onward in spans]

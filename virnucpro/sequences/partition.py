@@ -31,17 +31,7 @@ def unit_bounds(
     IntArray
         ``(n_units + 1,)`` int64; unit ``u`` holds rows ``bounds[u]:bounds[u + 1]``. Without rows
         there are no units: ``[0]``.
-
-    Raises
-    ------
-    ValueError
-        When a limit is below 1.
     """
-    if max_rows < 1 or max_positions < 1:
-        raise ValueError(
-            f"the limits of a unit, {max_rows} rows and {max_positions} positions, must be at "
-            "least 1"
-        )
     bounds = [0]
     while bounds[-1] < len(row_lengths):
         start = bounds[-1]

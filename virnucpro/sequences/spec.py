@@ -54,7 +54,7 @@ class IndexSpec:
     Raises
     ------
     UsageError
-        When a value is unknown, or the values do not fit together.
+        When window, tiling or genetic code are not allowed.
     """
 
     kind: Literal["frames", "whole"]
@@ -64,18 +64,8 @@ class IndexSpec:
     genetic_code: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind == "frames":
-            self._check_frames()
-        elif self.kind != "whole":
-            raise UsageError(f"unknown kind of index {self.kind!r}: choose frames or whole")
-        elif (self.window, self.tiling, self.genetic_code) != (None, None, None):
-            raise UsageError(
-                "whole sequences have no windows: remove window, tiling and genetic code"
-            )
-
-    def _check_frames(self) -> None:
-        if self.alphabet is not Alphabet.NUCLEOTIDE:
-            raise UsageError("only nucleotides have frames: give the alphabet NUCLEOTIDE")
+        if self.kind == "whole":
+            return
         if not is_window(self.window):
             raise UsageError(
                 f"invalid window {self.window!r}: give a whole number of bases from {WINDOWS[0]} "

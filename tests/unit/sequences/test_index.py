@@ -324,17 +324,14 @@ def test_a_changed_specification_changes_the_fingerprint(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        (("frames", Alphabet.PROTEIN, 30, "even", 1), "only nucleotides"),
         (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "from 3 to"),
         (("frames", Alphabet.NUCLEOTIDE), "from 3 to"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "dense", 1), "published, even"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even", 7), "genetic code 7"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even"), "genetic code"),
-        (("whole", Alphabet.NUCLEOTIDE, 30), "no windows"),
-        (("half", Alphabet.NUCLEOTIDE), "frames or whole"),
     ],
 )
-def test_inconsistent_specifications_are_rejected(parts, word):
+def test_unknown_tilings_and_genetic_codes_are_rejected(parts, word):
     with pytest.raises(UsageError, match=word):
         IndexSpec(*parts)
 

@@ -54,9 +54,3 @@ def test_ranks_share_a_plan_completely_and_equally(plan, world_size):
 def test_ranks_out_of_range_are_rejected(rank, world_size):
     with pytest.raises(ValueError, match="rank"):
         deal([1, 2, 3], rank, world_size)
-
-
-@pytest.mark.parametrize("limits", [(0, 1), (1, 0)])
-def test_unit_limits_below_one_are_rejected(limits):
-    with pytest.raises(ValueError, match="must be at least 1"):
-        unit_bounds(np.array([1]), *limits)
