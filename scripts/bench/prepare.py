@@ -124,8 +124,8 @@ def items_of(index: SequenceIndex) -> Iterator[Item]:
     """Yield name, bases and peptide of every item."""
     bases = index.sequences(index.item_row, "nucleotide")
     peptides = index.sequences(index.item_row, "protein")
-    for item in range(index.n_items):
-        yield index.item_name(item), bases[item], peptides[item]
+    names = index.item_names(np.arange(index.n_items))
+    yield from zip(names, bases, peptides, strict=True)
 
 
 def prepare_with_biopython(path: Path, window: int) -> list[Item]:

@@ -22,7 +22,7 @@ def records_of_rows(run, first, last):
     items = np.flatnonzero((index.item_row >= first) & (index.item_row < last))
     windows = np.searchsorted(index.window_first_item, items, side="right") - 1
     records = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return {index.record_name(int(record)) for record in records}
+    return set(index.record_names(records))
 
 
 @pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])

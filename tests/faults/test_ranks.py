@@ -185,7 +185,7 @@ def test_a_sequence_that_kills_is_found_and_set_aside(how, point, faulty, undist
     done, folder = faulty(point=point, how=how, rank=None, times=None, poison=[letters.decode()])
     assert done.returncode == 2, done.stderr
 
-    names = {index.item_name(int(item)) for item in np.flatnonzero(index.item_row == row)}
+    names = set(index.item_names(np.flatnonzero(index.item_row == row)))
     quarantined = tables(folder / "quarantine.tsv")
     assert {entry["item"] for entry in quarantined} == names
     assert {(entry["row"], entry["reason"]) for entry in quarantined} == {("70", "kills_process")}

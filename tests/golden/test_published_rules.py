@@ -48,11 +48,11 @@ def test_windows_frames_and_peptides_match_the_published_ones(shared, tmp_path):
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "published", 1)
     index = build_index(tmp_path / "index", [str(reference / "test_with_orfs.fa")], spec)
     windows = b"".join(
-        b">%s\n%s" % (index.window_name(i).encode(), wrapped(index.window_sequence(i)))
-        for i in range(index.n_windows)
+        b">%s\n%s" % (name.encode(), wrapped(index.window_sequence(i)))
+        for i, name in enumerate(index.window_names(np.arange(index.n_windows)))
     )
     assert windows == (reference / "test_with_orfs_chunked500.fa").read_bytes()
-    names = [index.item_name(item).encode() for item in range(index.n_items)]
+    names = [name.encode() for name in index.item_names(np.arange(index.n_items))]
     files = {
         "nucleotide": "test_with_orfs_identified_nucleotide.fa",
         "protein": "test_with_orfs_identified_protein.faa",

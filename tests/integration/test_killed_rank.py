@@ -53,7 +53,7 @@ def uncovered_records(folder):
     open_items = np.flatnonzero(~covered[index.item_row])
     windows = np.searchsorted(index.window_first_item, open_items, side="right") - 1
     records = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return {index.record_name(int(record)) for record in records}
+    return set(index.record_names(records))
 
 
 def kill_a_rank(folder, victim, after_units, later):

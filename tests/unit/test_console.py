@@ -56,7 +56,7 @@ def test_standard_error_without_a_reader_raises_nothing():
 
 
 def test_standard_error_that_works_again_has_no_failure(tmp_path):
-    """A file size limit stands for a disk that is full for a while."""
+    """A file size limit simulates a disk that is full for some time."""
     program = """
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -85,7 +85,7 @@ for _ in range(2):
     assert run(program, ">&-").stderr == ""
 
 
-def test_closed_descriptors_are_given_to_no_other_file():
+def test_closed_standard_streams_keep_their_descriptors():
     program = """
 import os
 number = os.open(os.devnull, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The command that checks a machine with a GPU: its bookkeeping, and all of it on a CPU."""
+"""Tests of scripts/gpu_check.sh: its parts and results, and a complete run on a CPU."""
 
 import importlib
 import json
@@ -51,7 +51,7 @@ def module(monkeypatch):
 
 @pytest.fixture
 def run_part(module, tmp_path):
-    """Run a part's process with this body; returns its result."""
+    """Run a part with this body in a process; return its result."""
 
     def run(body, seconds=60.0, program=PART):
         command = [sys.executable, "-c", program.format(body=body), str(tmp_path)]
@@ -68,13 +68,13 @@ def test_a_part_that_returns_has_passed_and_keeps_its_figures(run_part):
     assert result.seconds > 0
 
 
-def test_a_disagreement_fails_the_part_and_the_part_goes_on(run_part):
+def test_a_disagreement_fails_the_part_without_ending_it(run_part):
     result = run_part("recorder.require(False, 'apart'); recorder.figure('later', n=1)")
     assert (result.status, result.problems) == ("failed", ["apart"])
     assert result.figures["later"] == {"n": 1}
 
 
-def test_an_exception_fails_the_part_and_is_named(run_part, tmp_path):
+def test_an_exception_fails_the_part_and_is_reported(run_part, tmp_path):
     result = run_part("raise ValueError('broken')")
     assert (result.status, result.problems) == ("failed", ["ValueError: broken"])
     assert result.figures == {"row": {"tokens per s": 1234.5}}
@@ -108,7 +108,7 @@ def test_a_timeout_ends_the_processes_that_the_part_started(run_part, tmp_path):
 
 @pytest.fixture
 def checked(module, monkeypatch, tmp_path):
-    """Run parts whose results are given by name; returns exit code and the parts that ran."""
+    """Run parts with given results; return the exit code and the names of the parts that ran."""
     check = module("check")
     results = module("results")
 
@@ -138,7 +138,7 @@ def test_parts_that_have_passed_are_not_repeated(checked):
     assert checked({"tests": "passed", "killed": "timeout"}) == (1, ["killed"])
 
 
-def test_results_of_other_sizes_or_another_device_do_not_count(checked):
+def test_results_of_other_sizes_or_devices_are_ignored(checked):
     assert checked({"tests": "passed"}) == (0, ["tests"])
     assert checked({"tests": "passed"}, sizes="full") == (0, ["tests"])
 

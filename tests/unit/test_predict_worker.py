@@ -99,7 +99,7 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
         assert keywords["job"].precision == wanted
 
 
-def test_memory_is_that_of_the_encoders_at_the_precision_of_the_job(tmp_path):
+def test_the_memory_estimate_depends_on_the_precision(tmp_path):
     job = predict_job((), precision="fp32")
     assert predict.Worker.memory_bytes({"job": job}) > PROCESS_BYTES
     half = replace(job, precision="bf16")

@@ -1,1 +1,1 @@
-"""From input files to numbered items: readers, windows, six-frame translation, the index."""
+"""Readers of input files, windows, six-frame translation and the sequence index."""

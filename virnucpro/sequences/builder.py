@@ -1,11 +1,11 @@
-"""Writes a sequence index, one batch of records after another."""
+"""Builds a sequence index from batches of records."""
 
 import shutil
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,39 +15,35 @@ from virnucpro.durable import sync_folder, temporary_beside
 from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
-    PASSING_COLUMNS,
+    TEMPORARY_COLUMNS,
     Column,
     ColumnFile,
     ColumnWriter,
     column_path,
+    write_column,
 )
 from virnucpro.sequences.header import Header, write_header
 from virnucpro.sequences.items import cut
 from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
-from virnucpro.sequences.rows import distinct_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
+from virnucpro.sequences.windows import IntArray
 
-__all__ = ["input_digests", "write_index"]
+__all__ = ["distinct_rows", "input_digests", "write_index"]
 
 _BATCH_BYTES = 1 << 20
-# What a record costs beside its letters, so that a batch of empty records ends too.
+# Weight of a record in addition to its letters, so that a batch of empty records is limited too.
 _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
 _ROW_COLUMNS = ("item_row", "row_lengths", "row_first_base", "row_span", "row_frame")
 _RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
 
-
-@dataclass(slots=True)
-class _Batch:
-    """Some records of one input: names in UTF-8 and sequences, one each a record."""
-
-    names: list[bytes] = field(default_factory=list)
-    sequences: list[bytes] = field(default_factory=list)
+_Batch: TypeAlias = tuple[list[bytes], list[bytes]]
+"""Names in UTF-8 and sequences of several records."""
 
 
 def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
-    """Read all inputs and write their index; the folder appears whole or not at all.
+    """Read all inputs and write their index; the folder appears when it is complete.
 
     Raises
     ------
@@ -55,29 +51,28 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
         As `virnucpro.sequences.index.build_index`.
     """
     if inputs.count(STANDARD_INPUT) > 1:
-        raise UsageError("standard input can be read once only: name - once")
+        raise UsageError("standard input can be read only once: give - once")
     if folder.exists():
-        raise RunExistsError(f"{folder}: exists already; remove it or choose another folder")
+        raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
     temporary = temporary_beside(folder)
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_header(temporary, _write_columns(temporary, inputs, spec))
         temporary.replace(folder)
         sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(
-            f"{folder}: the sequence index cannot be written ({error}); see to that and repeat, "
-            "or choose another output folder"
+            f"{folder}: the sequence index cannot be written ({error}); repair this and rerun the "
+            "command, or choose another output folder"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ...]:
-    """Read all inputs as an index's builder does, for their digests alone.
+    """Read all inputs as the builder of an index does, only for their digests.
 
-    With `virnucpro.sequences.spec.fingerprint` they tell whether an index would be the same.
+    `virnucpro.sequences.spec.fingerprint` of these is equal for equal indexes.
 
     Raises
     ------
@@ -85,54 +80,55 @@ def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ..
         As `virnucpro.sequences.index.build_index`.
     """
     digests = [ContentDigest(path) for path in inputs]
-    for path, digest in zip(inputs, digests, strict=True):
-        for batch in _read_batches(path, spec.alphabet):
-            digest.add(batch.names, batch.sequences)
+    for digest in digests:
+        deque(_read_batches(digest, spec.alphabet), maxlen=0)
     return tuple(digest.result() for digest in digests)
 
 
 def _write_columns(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Header:
+    digests = [ContentDigest(path) for path in inputs]
     with ExitStack() as stack:
-        streamed = _Streamed(folder, stack)
-        digests = [ContentDigest(path) for path in inputs]
-        for path, digest in zip(inputs, digests, strict=True):
-            for batch in _read_batches(path, spec.alphabet):
-                digest.add(batch.names, batch.sequences)
+        streamed = _StreamedColumns(folder, stack)
+        for digest in digests:
+            for batch in _read_batches(digest, spec.alphabet):
                 streamed.add(batch, spec)
         files = streamed.close()
-        files |= _write_rows(folder, stack)
-    for name in PASSING_COLUMNS:
+    files |= _write_rows(folder)
+    for name in TEMPORARY_COLUMNS:
         column_path(folder, name).unlink()
     read = tuple(digest.result() for digest in digests)
     return Header(spec, read, {name: files[name] for name in COLUMNS})
 
 
-def _read_batches(path: str, alphabet: Alphabet) -> Iterator[_Batch]:
-    """Read a file's records in batches of about 1 MiB, so that short ones are handled together."""
-    batch, size = _Batch(), 0
-    for record in read_records(path, alphabet):
+def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]:
+    """Read the records of a file in batches of about 1 MiB and add them to its digest."""
+    names: list[bytes] = []
+    sequences: list[bytes] = []
+    size = 0
+    for record in read_records(digest.path, alphabet):
         if len(record.sequence) > _LONGEST:
             raise InputError(
-                f"{path}: record {shortened(record.name)}: {len(record.sequence):,} letters, more "
-                f"than the limit of {_LONGEST:,}; split the record"
+                f"{digest.path}: record {shortened(record.name)}: {len(record.sequence):,} "
+                f"letters, more than the limit of {_LONGEST:,}; split the record"
             )
-        batch.names.append(record.name.encode())
-        batch.sequences.append(record.sequence)
+        names.append(record.name.encode())
+        sequences.append(record.sequence)
         size += len(record.sequence) + len(record.name) + _RECORD_BYTES
         if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = _Batch(), 0
-    if batch.names:
-        yield batch
+            digest.add(names, sequences)
+            yield names, sequences
+            names, sequences, size = [], [], 0
+    digest.add(names, sequences)
+    yield names, sequences
 
 
-class _Streamed:
-    """The columns that grow with every batch."""
+class _StreamedColumns:
+    """Columns that grow with each batch."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._columns = {
             name: stack.enter_context(ColumnWriter(folder, name))
-            for name in (*COLUMNS, *PASSING_COLUMNS)
+            for name in (*COLUMNS, *TEMPORARY_COLUMNS)
             if name not in _ROW_COLUMNS
         }
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
@@ -140,11 +136,18 @@ class _Streamed:
             self._columns[name].append([0])
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        items = cut(batch.sequences, spec)
-        lengths = [len(sequence) for sequence in batch.sequences]
+        names, sequences = batch
+        items = cut(sequences, spec)
+        lengths = [len(sequence) for sequence in sequences]
+        counts: dict[str, npt.ArrayLike] = {
+            "name_first": [len(name) for name in names],
+            "record_first_base": lengths,
+            "record_first_window": np.diff(items.windows.first),
+            "window_first_item": items.per_window,
+        }
         pieces: dict[str, Any] = {
-            "bases": b"".join(batch.sequences),
-            "names": b"".join(batch.names),
+            "bases": b"".join(sequences),
+            "names": b"".join(names),
             "record_lengths": lengths,
             "record_status": items.status,
             "window_starts": items.windows.starts,
@@ -153,27 +156,22 @@ class _Streamed:
             "item_length": items.length,
             "item_digest": items.digests,
         }
+        for name, values in counts.items():
+            pieces[name] = self._totals[name] + np.cumsum(values, dtype=np.int64)
+            self._totals[name] += int(np.sum(values))
         for name, piece in pieces.items():
             self._columns[name].append(piece)
-        self._run_on("name_first", [len(name) for name in batch.names])
-        self._run_on("record_first_base", lengths)
-        self._run_on("record_first_window", np.diff(items.windows.first))
-        self._run_on("window_first_item", items.per_window)
-
-    def _run_on(self, name: str, counts: npt.ArrayLike) -> None:
-        reach = self._totals[name] + np.cumsum(counts, dtype=np.int64)
-        self._columns[name].append(reach)
-        self._totals[name] = int(reach[-1]) if reach.size else self._totals[name]
 
     def close(self) -> dict[str, ColumnFile]:
         return {name: column.close() for name, column in self._columns.items()}
 
 
-def _write_rows(folder: Path, stack: ExitStack) -> dict[str, ColumnFile]:
-    """Tell the distinct items, and where the first one of each stands."""
+def _write_rows(folder: Path) -> dict[str, ColumnFile]:
+    """Write the columns of the distinct items and of their positions."""
     column = {
         name: Column(folder, name).values
-        for name in (*PASSING_COLUMNS, *_RUNNING_SUMS, "window_starts", "window_ends", "item_frame")
+        for name in (*COLUMNS, *TEMPORARY_COLUMNS)
+        if name not in _ROW_COLUMNS
     }
     digests = np.array(column["item_digest"]).reshape(-1, 2)
     item_row, first_item = distinct_rows(digests, column["item_length"])
@@ -187,9 +185,38 @@ def _write_rows(folder: Path, stack: ExitStack) -> dict[str, ColumnFile]:
         "row_span": column["window_ends"][window] - starts,
         "row_frame": column["item_frame"][first_item],
     }
-    files = {}
-    for name, values in rows.items():
-        writer = stack.enter_context(ColumnWriter(folder, name))
-        writer.append(values)
-        files[name] = writer.close()
-    return files
+    return {name: write_column(folder, name, values) for name, values in rows.items()}
+
+
+def distinct_rows(
+    digests: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32]
+) -> tuple[IntArray, IntArray]:
+    """Return the rows of items: distinct items by length, longest first, then by first appearance.
+
+    Parameters
+    ----------
+    digests
+        ``(n_items, 2)`` uint64; items with equal digests are identical.
+    lengths
+        ``(n_items,)`` int32, equal if the digests are.
+
+    Returns
+    -------
+    item_row
+        ``(n_items,)`` int64: the row of each item.
+    first_item
+        ``(n_rows,)`` int64: the first item of each row.
+    """
+    if not len(digests):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    # lexsort is stable: identical items stay in the order of their appearance.
+    order = np.lexsort((digests[:, 1], digests[:, 0]))
+    ordered = digests[order]
+    new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
+    group_first = order[new]
+    by_rank = np.lexsort((group_first, -lengths[group_first].astype(np.int64)))
+    row_of_group = np.empty(len(by_rank), np.int64)
+    row_of_group[by_rank] = np.arange(len(by_rank))
+    item_row = np.empty(len(order), np.int64)
+    item_row[order] = row_of_group[np.cumsum(new) - 1]
+    return item_row, group_first[by_rank]

@@ -1,4 +1,4 @@
-"""Columns of an index: one .npy file each, written as a stream, opened by memory map."""
+"""Columns of an index: one .npy file each, written in pieces and read by memory map."""
 
 import io
 import mmap
@@ -18,12 +18,13 @@ from virnucpro.errors import IndexFormatError
 __all__ = [
     "ADVICE",
     "COLUMNS",
-    "PASSING_COLUMNS",
+    "TEMPORARY_COLUMNS",
     "Column",
     "ColumnFile",
     "ColumnWriter",
     "checksum",
     "column_path",
+    "write_column",
 ]
 
 COLUMNS: dict[str, np.dtype[Any]] = {
@@ -47,53 +48,54 @@ COLUMNS: dict[str, np.dtype[Any]] = {
         "row_frame": "u1",
     }.items()
 }
-"""Every column of an index and its type.
+"""All columns of an index and their types.
 
-``name_first`` and ``x_first_y`` hold one entry more than there are owners: owner ``i`` has
-``[i]:[i + 1]``. ``bases`` holds all records' letters one behind the other, ``names`` all names in
-UTF-8. A row is told by the first item that has its content: ``row_first_base`` and ``row_span``
-are the place of that item's window in ``bases``, ``row_frame`` its frame.
+``name_first`` and ``x_first_y`` have one entry more than there are owners: owner ``i`` has
+``[i]:[i + 1]``. ``bases`` contains the letters of all records, ``names`` all names in UTF-8. A row
+is located by the first item with its content: ``row_first_base`` and ``row_span`` are start and
+length of that item's window in ``bases``, ``row_frame`` is its frame.
 """
 
-PASSING_COLUMNS: dict[str, np.dtype[Any]] = {
+TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
     "item_digest": np.dtype("<u8"),
     "item_length": np.dtype("<i4"),
 }
-"""Columns that an index's builder needs to tell its rows, and removes; two digests an item."""
+"""Temporary columns, from which the builder derives the rows; a digest is two numbers."""
 
-ADVICE = "start the run anew (--force)"
-"""What helps against a damaged index."""
+ADVICE = "rerun the command with --force to start over"
+"""Advice for a damaged index."""
 
+_DTYPES = COLUMNS | TEMPORARY_COLUMNS
 _BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """What a whole and healthy column file has: bytes, and the CRC-32 of its array."""
+    """Size of an undamaged column file in bytes, and CRC-32 of its array."""
 
     bytes: int
     crc32: int
 
 
 def column_path(folder: Path, name: str) -> Path:
-    """Name a column's file."""
+    """Return the path of a column's file."""
     return folder / f"{name}.npy"
 
 
 class ColumnWriter:
-    """Writes a column piece after piece; `close` makes the file whole.
+    """Writes a column in pieces; `close` completes the file.
 
-    The array's length is known last, so that its header is written a second time. As a context,
-    it lets go of the file whatever happens.
+    The length of the array is known at the end, so the header is written twice. The end of the
+    context closes the file in any case.
 
     Parameters
     ----------
     folder, name
-        Of one of `COLUMNS` or `PASSING_COLUMNS`.
+        Folder of the index, and one of `COLUMNS` or `TEMPORARY_COLUMNS`.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._dtype = _dtype(name)
+        self._dtype = _DTYPES[name]
         self._stream = column_path(folder, name).open("wb", buffering=_BUFFER_BYTES)
         self._header_bytes = self._stream.write(_header(self._dtype, 0))
         self._length = 0
@@ -106,14 +108,14 @@ class ColumnWriter:
         self._stream.close()
 
     def append(self, values: npt.ArrayLike | bytes) -> None:
-        """Write more values; bytes are taken as they are."""
+        """Write values, or bytes unchanged."""
         data = values if isinstance(values, bytes) else np.asarray(values, self._dtype).tobytes()
         self._stream.write(data)
         self._crc32 = zlib.crc32(data, self._crc32)
         self._length += len(data) // self._dtype.itemsize
 
     def close(self) -> ColumnFile:
-        """Write the header, make the file last, and sum it up."""
+        """Write the header and fsync the file; return its size and checksum."""
         with self._stream as stream:
             stream.seek(0)
             stream.write(_header(self._dtype, self._length))
@@ -123,12 +125,15 @@ class ColumnWriter:
         return ColumnFile(size, self._crc32)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    return COLUMNS[name] if name in COLUMNS else PASSING_COLUMNS[name]
+def write_column(folder: Path, name: str, values: npt.ArrayLike) -> ColumnFile:
+    """Write a complete column."""
+    with ColumnWriter(folder, name) as writer:
+        writer.append(values)
+        return writer.close()
 
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Make a .npy header; numpy leaves room for the length to grow in place."""
+    """Return a .npy header; its size does not depend on `length`."""
     stream = io.BytesIO()
     header = {"descr": dtype.str, "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -136,20 +141,20 @@ def _header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 class Column:
-    """A column on disk, mapped into memory.
+    """A memory-mapped column.
 
-    Rows are sorted by length, so that what they are made of lies scattered: without `release`, a
-    process that reads all rows ends with whole files resident.
+    Rows are sorted by length, so their bases are scattered over the file. A process that reads all
+    rows would have the whole file in memory without `release`.
 
     Parameters
     ----------
     folder, name
-        Of one of `COLUMNS` or `PASSING_COLUMNS`.
+        Folder of the index, and one of `COLUMNS` or `TEMPORARY_COLUMNS`.
 
     Attributes
     ----------
     values
-        The column as a read-only array, read where it is touched.
+        The column as a read-only array; pages are read on access.
 
     Raises
     ------
@@ -161,21 +166,21 @@ class Column:
         with _opened(folder, name) as stream:
             self._origin = stream.tell()
             self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        dtype = _dtype(name)
+        dtype = _DTYPES[name]
         length = (len(self._map) - self._origin) // dtype.itemsize
         self.values: npt.NDArray[Any] = np.frombuffer(self._map, dtype, length, self._origin)
 
     def read(self, first: int, last: int) -> bytes:
-        """Copy the values ``first:last`` of a column of bytes."""
+        """Return the values ``first:last`` of a column of bytes."""
         return self._map[self._origin + first : self._origin + last]
 
     def release(self) -> None:
-        """Let go of the pages that were read; they stay in the system's cache."""
+        """Unmap the pages that were read; they stay in the page cache."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def checksum(folder: Path, name: str) -> int:
-    """Compute the CRC-32 of a column's array, reading the file without mapping it.
+    """Return the CRC-32 of a column's array, read without a memory map.
 
     Raises
     ------
@@ -191,13 +196,13 @@ def checksum(folder: Path, name: str) -> int:
 
 @contextmanager
 def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a column's file where its array begins."""
+    """Open a column's file at the start of its array."""
     path = column_path(folder, name)
-    expected = _dtype(name)
+    expected = _DTYPES[name]
     header_bytes = len(_header(expected, 0))
     with path.open("rb") as stream:
         length, rest = divmod(path.stat().st_size - header_bytes, expected.itemsize)
-        # Compared and not parsed: numpy's parser meets a flipped byte with errors of many kinds.
+        # Compared, not parsed: numpy's parser raises many types of errors for a flipped byte.
         if rest or length < 0 or stream.read(header_bytes) != _header(expected, length):
-            raise IndexFormatError(f"{path}: is no column of type {expected}; {ADVICE}")
+            raise IndexFormatError(f"{path}: not a column of type {expected}; {ADVICE}")
         yield stream

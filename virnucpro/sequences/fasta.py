@@ -1,8 +1,8 @@
-"""FASTA, divided into entries.
+"""FASTA files, divided into entries.
 
-dnaio's reader is not used for FASTA: it decodes by the locale, so that a header which is not ASCII
-stops it or not depending on the machine, it leaves out lines that begin with ``#``, and it takes
-line after line in Python, at a fifth of the speed of what is below. (FASTQ goes through dnaio.)
+Reasons against dnaio's FASTA reader: it decodes headers by the locale and fails on some that are
+not ASCII, it drops lines that begin with ``#``, and its loop over lines in Python has a fifth of
+the throughput of this module. FASTQ is read by dnaio.
 """
 
 from collections.abc import Iterator
@@ -17,27 +17,27 @@ _HEADER_BYTES = 1 << 24
 def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
     r"""Divide a FASTA file into entries.
 
-    Lines end in ``\n``, ``\r\n`` or ``\r``. An entry begins with a line that begins with ``>``; a
-    ``>`` within a line begins nothing.
+    Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
+    within a line does not.
 
     Parameters
     ----------
     blocks
-        The file's content; its first byte is the first ``>``.
+        Content of the file; its first byte is the first ``>``.
     path
-        Named in errors.
+        Name of the file for errors.
 
     Yields
     ------
     header : bytes
-        The line after ``>``.
+        The first line, without ``>``.
     body : bytes
-        All further lines, line ends included.
+        All other lines, including their line ends.
 
     Raises
     ------
     InputError
-        When a header has no end.
+        When a header is longer than 16 MiB.
     """
     header: bytes | None = None
     pieces: list[bytes] = []
@@ -54,7 +54,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Cut the text anew, so that no header is cut, and each follows a line end in its own piece."""
+    """Join and divide blocks so that each header and the line end before it are in one block."""
     rest = b"\n"
     for block in blocks:
         text = rest + block.replace(b"\r", b"\n")
@@ -72,9 +72,9 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 
 
 def _at_headers(text: bytes) -> list[bytes]:
-    """Split at every ``>`` that follows a line end: first the remainder of an earlier entry."""
+    """Split at every ``>`` after a line end; the first part continues an earlier entry."""
     entries: list[bytes] = []
-    # A search for two bytes is six times slower than for one, and ``>`` is rare elsewhere.
+    # A search for two bytes takes six times as long as for one, and other ``>`` are rare.
     entry: list[bytes] = []
     for part in text.split(b">"):
         if entry and entry[-1].endswith(b"\n"):

@@ -1,6 +1,7 @@
-"""FASTQ through dnaio, with what dnaio does not take made fit for it.
+"""FASTQ files, read by dnaio.
 
-dnaio refuses headers that are not ASCII, and blank lines at the end of a file.
+dnaio rejects headers that are not ASCII and blank lines at the end of a file. This module encodes
+the former and removes the latter.
 """
 
 import re
@@ -17,7 +18,7 @@ __all__ = ["split_fastq"]
 
 _LINES_A_RECORD = 4
 
-# A byte that is not ASCII travels as an escape and two hexadecimal digits, and so does the escape.
+# A byte that is not ASCII becomes an escape byte and two hexadecimal digits; so does the escape.
 _ESCAPE = b"\x1a"
 _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
@@ -26,26 +27,26 @@ _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
     r"""Divide a FASTQ file into records of four lines each.
 
-    Blank lines at the end are left out; lines end in ``\n`` or ``\r\n``.
+    Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
 
     Parameters
     ----------
     blocks
-        The file's content; its first byte is the first ``@``.
+        Content of the file; its first byte is the first ``@``.
     path
-        Named in errors.
+        Name of the file for errors.
 
     Yields
     ------
     header : bytes
-        The line after ``@``.
+        The first line, without ``@``.
     sequence : bytes
-        One line.
+        The second line.
 
     Raises
     ------
     InputError
-        When a record is not of four lines, or its qualities are not as many as its letters.
+        When a record does not have four lines, or its numbers of qualities and letters differ.
     """
     escaped = map(_escape, _without_trailing_blank_lines(blocks))
     stream = BufferedReader(BlockStream(escaped))
@@ -59,7 +60,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Hold line ends back until more follows; a last record may end in empty lines of its own."""
+    """Delay line ends until more text follows; keep the empty lines of an empty last record."""
     held = b""
     ended_lines = 0
     for block in blocks:
@@ -69,8 +70,8 @@ def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
         ended_lines += body.count(b"\n")
         if body:
             yield body
-    wanting = -(ended_lines + 1) % _LINES_A_RECORD
-    yield b"\n" * (1 + min(wanting, max(held.count(b"\n") - 1, 0)))
+    missing = -(ended_lines + 1) % _LINES_A_RECORD
+    yield b"\n" * (1 + min(missing, max(held.count(b"\n") - 1, 0)))
 
 
 def _escape(text: bytes) -> bytes:

@@ -1,41 +1,26 @@
-"""Genetic codes by number, as NCBI counts them.
+"""Genetic codes by their NCBI numbers.
 
-Source: NCBI, "The Genetic Codes" (``gc.prt``). Codes 27, 28 and 31 read one codon both as a stop
-and as a residue, depending on its place, which a table cannot say: they are not here. Start codons
-are not here either, since frames are read through, not searched for genes; so 1 and 11 read alike.
+Source: NCBI, "The Genetic Codes" (``gc.prt``). Codes 27, 28 and 31 are not supported: there one
+codon is a stop or a residue, depending on its position. Start codons are not listed, because whole
+frames are translated; so codes 1 and 11 are equal here.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from typing import TypeAlias
 
 from virnucpro.errors import UsageError
 
 __all__ = ["CODON_LETTERS", "GENETIC_CODES", "GeneticCode", "genetic_code"]
 
 CODON_LETTERS = b"TCAG"
-"""The order of bases in a code's table: codon ``xyz`` is entry ``16 x + 4 y + z``."""
+"""Order of bases in a code: codon ``xyz`` is entry ``16 x + 4 y + z``."""
 
 
-@dataclass(frozen=True, slots=True)
-class GeneticCode:
-    """One genetic code.
-
-    Attributes
-    ----------
-    number
-        As NCBI counts.
-    residues
-        64 letters in the order of `CODON_LETTERS`, ``*`` for a stop.
-    """
-
-    number: int
-    residues: bytes
-
+GeneticCode: TypeAlias = bytes
+"""64 residues in the order of `CODON_LETTERS`, ``*`` for a stop."""
 
 _STANDARD = b"FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
 
-_TABLES = {
+GENETIC_CODES = {
     1: _STANDARD,
     2: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIMMTTTTNNKKSS**VVVVAAAADDEEGGGG",
     3: b"FFLLSSSSYY**CCWWTTTTPPPPHHQQRRRRIIMMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
@@ -61,20 +46,16 @@ _TABLES = {
     32: b"FFLLSSSSYY*WCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
     33: b"FFLLSSSSYYY*CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSSKVVVVAAAADDEEGGGG",
 }
-
-GENETIC_CODES: Mapping[int, GeneticCode] = MappingProxyType(
-    {number: GeneticCode(number, residues) for number, residues in _TABLES.items()}
-)
-"""All codes that are known here, by number."""
+"""All supported codes, by number."""
 
 
 def genetic_code(number: int) -> GeneticCode:
-    """Look up a genetic code.
+    """Return a genetic code.
 
     Raises
     ------
     UsageError
-        When the number is not NCBI's, or is of a code without a fixed table (27, 28, 31).
+        When the number is unknown, or the code has no fixed table (27, 28, 31).
     """
     if number not in GENETIC_CODES:
         known = ", ".join(map(str, GENETIC_CODES))

@@ -1,7 +1,7 @@
-"""SequenceIndex: every record, window, item and row of a run, in memory-mapped columns on disk."""
+"""SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -10,13 +10,17 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.errors import UsageError
+from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import input_digests, write_index
-from virnucpro.sequences.columns import COLUMNS, Column
-from virnucpro.sequences.header import Header, changed_columns, read_header, verify_columns
+from virnucpro.sequences.columns import ADVICE, COLUMNS, Column, checksum, column_path
+from virnucpro.sequences.header import Header, read_header
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
-from virnucpro.sequences.translation import FRAMES, genetic_code
-from virnucpro.sequences.views import FrameLocations, frame_bases, frame_peptides, whole_sequences
+from virnucpro.sequences.translation import (
+    FRAMES,
+    genetic_code,
+    residues_by_codon,
+    reverse_complement,
+)
 from virnucpro.sequences.windows import IntArray
 
 __all__ = [
@@ -29,25 +33,28 @@ __all__ = [
     "input_digests",
 ]
 
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMES_AT_ONCE = 1 << 14
 
 
 class SequenceIndex:
-    """Every record, window, item and row of a run.
+    """The records, windows, items and rows of a run.
 
-    Columns are mapped into memory and read where they are touched, so that a process needs a few
-    MB however large the index is. Make one with `build_index` or `open`.
+    Columns are memory-mapped and read on access, so a process needs a few MB for an index of any
+    size. Create one with `build_index` or `open`.
 
     Attributes
     ----------
     spec
-        How records became items.
+        Rules that divided the records into items.
     inputs
-        The files read, by content.
+        Input files and their content.
     fingerprint
         Digest of the inputs' content, `spec` and the schema.
+    n_records, n_windows, n_items, n_rows
+        Numbers of records, windows, items and distinct items.
+    name_bytes
+        Total length of the records' names in UTF-8.
     record_lengths
         ``(n_records,)`` int64: bases, or residues of proteins.
     record_status
@@ -71,34 +78,34 @@ class SequenceIndex:
         self.inputs = header.inputs
         self.fingerprint = header.fingerprint
         self._folder = folder
-        self._header = header
+        self._files = header.files
         self._columns = {name: Column(folder, name) for name in COLUMNS}
-        column = {name: column.values for name, column in self._columns.items()}
-        self.record_lengths: IntArray = column["record_lengths"]
-        self.record_status: npt.NDArray[np.uint8] = column["record_status"]
-        self.record_first_window: IntArray = column["record_first_window"]
-        self.window_starts: IntArray = column["window_starts"]
-        self.window_ends: IntArray = column["window_ends"]
-        self.window_first_item: IntArray = column["window_first_item"]
-        self.item_frame: npt.NDArray[np.uint8] = column["item_frame"]
-        self.item_row: IntArray = column["item_row"]
-        self.row_lengths: npt.NDArray[np.int32] = column["row_lengths"]
-        self._row_first_base: IntArray = column["row_first_base"]
-        self._row_span: npt.NDArray[np.int32] = column["row_span"]
-        self._row_frame: npt.NDArray[np.uint8] = column["row_frame"]
-        self._record_first_base: IntArray = column["record_first_base"]
-        self._name_first: IntArray = column["name_first"]
+        self._values = {name: column.values for name, column in self._columns.items()}
+        self.record_lengths: IntArray = self._values["record_lengths"]
+        self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
+        self.record_first_window: IntArray = self._values["record_first_window"]
+        self.window_starts: IntArray = self._values["window_starts"]
+        self.window_ends: IntArray = self._values["window_ends"]
+        self.window_first_item: IntArray = self._values["window_first_item"]
+        self.item_frame: npt.NDArray[np.uint8] = self._values["item_frame"]
+        self.item_row: IntArray = self._values["item_row"]
+        self.row_lengths: npt.NDArray[np.int32] = self._values["row_lengths"]
+        self.n_records = len(self.record_lengths)
+        self.n_windows = len(self.window_starts)
+        self.n_items = len(self.item_row)
+        self.n_rows = len(self.row_lengths)
+        self.name_bytes = int(self._values["name_first"][-1])
         self._names = self._columns["names"]
         self._bases = self._columns["bases"]
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
-        """Open an index on disk. Sizes are checked; see `verify` for more.
+        """Open an index on disk and check the sizes of its files; `verify` checks their content.
 
         Raises
         ------
         IndexFormatError
-            When the folder holds no index, or one of an unknown version, or a damaged one.
+            When the folder has no index, an index of another version, or a damaged one.
         """
         return cls(folder, read_header(folder))
 
@@ -110,40 +117,14 @@ class SequenceIndex:
         IndexFormatError
             When a file was changed since it was written.
         """
-        verify_columns(self._folder, self._header)
+        for path, reason in self.changed_files():
+            raise IndexFormatError(f"{path}: {reason}; {ADVICE}")
 
-    def changed_files(self) -> list[tuple[Path, str]]:
-        """Read every file of the index once; name all that were changed since, and how."""
-        return list(changed_columns(self._folder, self._header))
-
-    @property
-    def n_records(self) -> int:
-        """Number of records."""
-        return len(self.record_lengths)
-
-    @property
-    def n_windows(self) -> int:
-        """Number of windows."""
-        return len(self.window_starts)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return len(self.item_row)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of distinct items."""
-        return len(self.row_lengths)
-
-    @property
-    def name_bytes(self) -> int:
-        """Length of all records' names together, in UTF-8."""
-        return int(self._name_first[-1])
-
-    def record_name(self, record: int) -> str:
-        """Name a record as its header does."""
-        return self.record_names(np.array([record]))[0]
+    def changed_files(self) -> Iterator[tuple[Path, str]]:
+        """Read every file of the index once; yield each changed file and the reason."""
+        for name, file in self._files.items():
+            if checksum(self._folder, name) != file.crc32:
+                yield column_path(self._folder, name), "changed since it was written"
 
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records as all outputs spell them.
@@ -152,9 +133,9 @@ class SequenceIndex:
         escape character. Any other character is as in the input.
         """
         distinct, which = np.unique(records, return_inverse=True)
-        firsts, lasts = self._name_first[distinct].tolist(), self._name_first[distinct + 1].tolist()
-        read = self._names.read
-        names = [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
+        first = self._values["name_first"]
+        spans = zip(first[distinct].tolist(), first[distinct + 1].tolist(), strict=True)
+        names = [self._names.read(low, high).decode() for low, high in spans]
         if not "".join(names).isprintable():  # much faster than the regular expression
             names = [_CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
         return [names[number] for number in which.tolist()]
@@ -163,30 +144,22 @@ class SequenceIndex:
         """Count the records whose names contain control characters; see `record_names`."""
         count = 0
         for first in range(0, self.n_records, _NAMES_AT_ONCE):
-            bounds = self._name_first[first : first + _NAMES_AT_ONCE + 1]
+            bounds = self._values["name_first"][first : first + _NAMES_AT_ONCE + 1]
             text = self._names.read(int(bounds[0]), int(bounds[-1]))
             if not text.decode().isprintable():
-                names = (text[a - bounds[0] : b - bounds[0]] for a, b in pairwise(bounds.tolist()))
-                count += sum(_CONTROL.search(name.decode()) is not None for name in names)
+                names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
+                count += sum(_CONTROL.search(name) is not None for name in names)
         return count
 
-    def window_name(self, window: int) -> str:
-        """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""
-        return self.window_names(np.array([window]))[0]
-
     def window_names(self, windows: IntArray) -> list[str]:
-        """Name windows, in the order of `windows`; see `window_name`."""
+        """Return the names of windows in the published tool: ``{record}_chunk_{number from 1}``."""
         records = _owners(self.record_first_window, windows)
         numbers = windows - self.record_first_window[records] + 1
         names = zip(self.record_names(records), numbers.tolist(), strict=True)
         return [f"{name}_chunk_{number}" for name, number in names]
 
-    def item_name(self, item: int) -> str:
-        """Name an item: window and frame, or the record where it is a whole sequence."""
-        return self.item_names(np.array([item]))[0]
-
     def item_names(self, items: IntArray) -> list[str]:
-        """Name items, in the order of `items`; see `item_name`."""
+        """Return the names of items: window and frame, or the record of a whole sequence."""
         windows = _owners(self.window_first_item, items)
         if self.spec.kind == "whole":
             return self.record_names(_owners(self.record_first_window, windows))
@@ -195,24 +168,25 @@ class SequenceIndex:
         return [name + FRAMES[frame] for name, frame in names]
 
     def window_sequence(self, window: int) -> bytes:
-        """Give the letters of a window."""
+        """Return the letters of a window."""
         (record,) = _owners(self.record_first_window, np.array([window]))
-        origin = int(self._record_first_base[record])
+        origin = int(self._values["record_first_base"][record])
         start, end = int(self.window_starts[window]), int(self.window_ends[window])
         return self._bases.read(origin + start, origin + end)
 
     def sequences(
         self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
     ) -> list[bytes]:
-        """Give what an encoder of a view gets.
+        """Return the input of an encoder.
 
         Parameters
         ----------
         rows
             ``(n,)`` integers: rows, in any order.
         view
-            ``nucleotide``: the frame's bases, on its own strand. ``protein``: its residues. For an
-            index of whole sequences, the view of its alphabet alone.
+            ``nucleotide``: the frame's bases, on its own strand: three per residue, and one more
+            if there is one. ``protein``: its residues. An index of whole sequences has only the
+            view of its alphabet.
 
         Returns
         -------
@@ -222,64 +196,75 @@ class SequenceIndex:
         Raises
         ------
         UsageError
-            When the index has no such view.
+            When the index does not have this view.
         """
-        places = FrameLocations(
-            self._row_first_base[rows],
-            self._row_span[rows],
-            self._row_frame[rows],
-            self.row_lengths[rows],
-        )
+        kind = self.spec.alphabet.name.lower()
+        if self.spec.kind == "whole" and view != kind:
+            raise UsageError(
+                f"no {view} view of an index of whole {kind} sequences: choose an encoder of "
+                f"{kind} sequences"
+            )
         try:
+            span = self._values["row_span"][rows]
             if self.spec.genetic_code is None:
-                return self._whole(places, view)
+                return self._cut_out(rows, span)
+            span = span - self._values["row_frame"][rows] % 3
             if view == "nucleotide":
-                return frame_bases(self._bases, places)
-            return frame_peptides(self._bases, places, genetic_code(self.spec.genetic_code))
+                return self._cut_out(rows, np.minimum(3 * self.row_lengths[rows] + 1, span))
+            codons = span // 3
+            joined = b"".join(self._cut_out(rows, 3 * codons))
+            residues = residues_by_codon(joined, genetic_code(self.spec.genetic_code))
+            ends = np.cumsum(codons, dtype=np.int64)
+            spans = zip((ends - codons).tolist(), ends.tolist(), strict=True)
+            # Until here an unknown codon is "-", so each codon has one residue.
+            return [residues[low:high].replace(b"-", b"") for low, high in spans]
         finally:
             for column in self._columns.values():
                 column.release()
 
-    def _whole(self, places: FrameLocations, view: str) -> list[bytes]:
-        kind = self.spec.alphabet.name.lower()
-        if view != kind:
-            raise UsageError(
-                f"an index of whole {kind} sequences has no view {view}: choose an encoder of "
-                f"{kind} sequences"
-            )
-        return whole_sequences(self._bases, places)
+    def _cut_out(
+        self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
+    ) -> list[bytes]:
+        """Return the first `letters` bases of each row, on the strand of its frame."""
+        values = self._values
+        frame, first = values["row_frame"][rows], values["row_first_base"][rows]
+        offset, forward = (frame % 3).astype(np.int64), frame < 3
+        low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
+        spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
+        read = self._bases.read
+        return [read(a, b) if onward else reverse_complement(read(a, b)) for a, b, onward in spans]
 
 
 def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:
     """Read all inputs and build their index.
 
-    Memory does not grow with the number of bases beyond the longest record; it does by about 50
-    bytes an item. The folder appears whole or not at all, and survives a power cut.
+    Memory is limited by the longest record and about 50 bytes per item. The folder appears when
+    it is complete, and survives a power failure.
 
     Parameters
     ----------
     folder
-        Where the index goes; nothing may be there yet.
+        Folder of the index; must not exist.
     inputs
-        Files as `virnucpro.sequences.records.read_records` takes them, in the order of records.
+        Files for `virnucpro.sequences.records.read_records`, in the order of the records.
     spec
-        How records become items.
+        Rules that divide records into items.
 
     Raises
     ------
     InputError
-        When an input cannot be read, or is not what it should be.
+        When an input cannot be read, or is invalid.
     RunExistsError
-        When there is something under the name of `folder`.
+        When `folder` exists.
     StoreError
         When the index cannot be written.
     UsageError
-        When standard input is named twice.
+        When standard input is given twice.
     """
     write_index(folder, inputs, spec)
     return SequenceIndex.open(folder)
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
-    """Find the owner of each member; owner ``i`` has members ``first[i]:first[i + 1]``."""
+    """Return the owner of each member; owner ``i`` has members ``first[i]:first[i + 1]``."""
     return np.searchsorted(first, members, side="right") - 1

@@ -1,4 +1,4 @@
-"""From a batch of records to windows, items and what tells items apart."""
+"""Windows, items and digests of items in a batch of records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from virnucpro.sequences.windows import IntArray, Windows, tile_all
 __all__ = ["DIGEST_BYTES", "Items", "cut"]
 
 DIGEST_BYTES = 16
-"""128 bits: two of 2e9 distinct items have one digest with a probability of 6e-21."""
+"""128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
 
-# Bases whose codons are classed at once: what goes through a dozen passes stays in the cache.
+# Bases whose codons are classified at once: few enough for a dozen passes in the CPU's cache.
 _BLOCK_BASES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The windows and items of some records, in input order.
+    """The windows and items of several records, in input order.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Items:
     length
         ``(n_items,)`` int32: residues of the frame, or letters of the whole sequence.
     digests
-        `DIGEST_BYTES` an item: equal where all views are equal.
+        `DIGEST_BYTES` per item; items with equal views have equal digests.
     """
 
     windows: Windows
@@ -51,20 +51,21 @@ class Items:
 
 
 def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
-    """Find the windows and items of some records.
+    """Divide records into windows and items.
 
     Parameters
     ----------
     sequences
-        One a record, in the spelling of `virnucpro.sequences.records.Record`.
+        One per record, in the spelling of `virnucpro.sequences.records.Record`.
     spec
-        What an item is.
+        Rules that divide records into items.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     if spec.kind == "whole":
         return _cut_whole(sequences, lengths)
-    if spec.window is None or spec.tiling is None or spec.genetic_code is None:
-        raise ValueError("an index of frames has a window, a tiling and a genetic code")
+    assert spec.window is not None
+    assert spec.tiling is not None
+    assert spec.genetic_code is not None
     windows = tile_all(lengths, spec.window, spec.tiling)
     return _cut_frames(b"".join(sequences), lengths, windows, genetic_code(spec.genetic_code))
 
@@ -109,7 +110,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
 
 
 def _blocks(starts: IntArray) -> Iterator[slice]:
-    """Divide windows into runs that begin within `_BLOCK_BASES` of each other."""
+    """Divide windows into runs whose starts are within `_BLOCK_BASES` of each other."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
@@ -139,7 +140,7 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Digest every frame by its bases, and by its peptide where the bases do not determine it."""
+    """Return a digest of each frame: of its bases, and of a peptide that these do not determine."""
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]
@@ -155,7 +156,7 @@ def _frame_digests(
 
 def _digest_with_dropped_codons(frame: bytes, n_bases: int, code: GeneticCode) -> bytes:
     bases, residues = frame[:n_bases], peptide(frame, code)
-    # Where all dropped codons lie behind these bases, a frame without them has the same content.
+    # If all dropped codons are after these bases, a frame without them has the same content.
     return _digest(bases if peptide(bases, code) == residues else bases + b"\0" + residues)
 
 

@@ -1,21 +1,21 @@
-r"""Records: what an input file holds, with names as given and sequences in one spelling.
+r"""Records of an input file: names as given, sequences in one spelling.
 
 ===============================  ==================================================================
-in the file                      outcome
+in the file                      result
 ===============================  ==================================================================
 lower case                       upper case
 U (nucleotides)                  T
-letters of IUPAC                 kept
-``*`` at the end of a protein    left out: it says that the gene ends there
-any other letter, ``-``, ``*``   `InputError` that names file, record and letter
-white space, blank lines         left out
+IUPAC letters                    kept
+``*`` at the end of a protein    removed: it marks the end of the gene
+any other letter, ``-``, ``*``   `InputError` with file, record and letter
+white space, blank lines         removed
 ``\r\n``, and ``\r`` in FASTA      line ends
-a byte order mark                left out
-no final line end                as if it were there
+a byte order mark                removed
+no final line end                accepted
 repeated names                   kept
 an empty record                  kept, of length 0
 a header without a name          kept, the name is empty
-a header that is not UTF-8       read as Latin-1
+a header that is not UTF-8       decoded as Latin-1
 an empty file                    no records
 neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
@@ -39,7 +39,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Alphabet(Enum):
-    """The letters of a kind of sequence.
+    """Letters of a kind of sequence.
 
     Source: IUPAC-IUB codes for nucleotides (Cornish-Bowden 1985, without the gap), and for amino
     acids with B, J, Z, X for uncertain ones, O and U for pyrrolysine and selenocysteine.
@@ -56,9 +56,9 @@ class Record:
     Attributes
     ----------
     name
-        The header up to the first white space, as given; names may repeat, and may be empty.
+        The header up to the first white space, as given; may be empty or repeated.
     sequence
-        Upper-case letters of the alphabet; in nucleotides T stands for U. It may be empty.
+        Upper-case letters of the alphabet, T instead of U in nucleotides; may be empty.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Record:
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
-    """Make the table that spells a sequence; a letter that is not of the alphabet becomes NUL."""
+    """Return the translation table of sequences; letters outside the alphabet become NUL."""
     letters = alphabet.value.encode()
     table = bytearray(256)
     for letter in letters:
@@ -80,28 +80,28 @@ _SPELLING = {alphabet: _spelling(alphabet) for alphabet in Alphabet}
 
 
 def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterator[Record]:
-    """Read the records of a FASTA or FASTQ file, plain or compressed, one after another.
+    """Read the records of a FASTA or FASTQ file, plain or compressed, in the order of the file.
 
-    Memory is bounded by the longest record, not by the file. Format and compression (gzip, bzip2,
-    xz, zstandard) are told by the content, not by the name.
+    Memory is limited by the longest record. Format and compression (gzip, bzip2, xz, zstandard)
+    are detected by content.
 
     Parameters
     ----------
     path
         A file, a named pipe, or ``-`` for standard input.
     alphabet
-        Which letters are legal.
+        Allowed letters.
 
     Yields
     ------
     Record
-        In the order of the file. The module's text tells what becomes of odd input.
+        See the table in the text of this module.
 
     Raises
     ------
     InputError
-        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or when a record
-        holds a letter that is not of the alphabet.
+        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or a record
+        contains a letter outside the alphabet.
     """
     spelling = _SPELLING[alphabet]
     for number, (header, body) in enumerate(_entries(path), 1):
@@ -112,14 +112,14 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
             raise _foreign_letter(path, number, name, body, alphabet)
         if b"\0" in header:
             raise InputError(
-                f"{path}: record {number} ({shortened(name)}): a NUL in the header; "
+                f"{path}: record {number} ({shortened(name)}): NUL in the header; "
                 "give a FASTA or FASTQ file"
             )
         yield Record(name, sequence)
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Tell FASTA from FASTQ by the first byte that is not white space."""
+    """Divide a file into entries; its first byte after white space selects FASTA or FASTQ."""
     blocks = read_blocks(path)
     start = b""
     for block in blocks:
@@ -133,8 +133,8 @@ def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
         yield from split_fastq(content, path)
     elif start:
         raise InputError(
-            f"{path}: neither FASTA nor FASTQ: it begins with {start[:20]!r}, not with > or @; "
-            "give a file of sequences"
+            f"{path}: neither FASTA nor FASTQ: the file starts with {start[:20]!r} instead of > or "
+            "@; give a file of sequences"
         )
 
 
@@ -157,14 +157,13 @@ def _foreign_letter(
 ) -> InputError:
     spelled = body.translate(_SPELLING[alphabet])
     place = next(i for i, letter in enumerate(spelled) if not letter and body[i] not in _SPACE)
-    letter = chr(body[place])
+    letter, kind = chr(body[place]), alphabet.name.lower()
     if letter in "-.*":
         advice = "remove gaps and stops from the sequence"
     elif alphabet is Alphabet.NUCLEOTIDE and letter.upper() in Alphabet.PROTEIN.value:
         advice = "this looks like a protein; give its nucleotide sequence"
     else:
-        advice = f"give a file of {alphabet.name.lower()} sequences"
+        advice = f"give a file of {kind} sequences"
     return InputError(
-        f"{path}: record {number} ({shortened(name)}): {letter!r} is not a "
-        f"{alphabet.name.lower()} letter; {advice}"
+        f"{path}: record {number} ({shortened(name)}): {letter!r} is not a {kind} letter; {advice}"
     )

@@ -1,4 +1,4 @@
-"""What a sequence index is made by, and what it is made of."""
+"""Index parameters, input fingerprints and the status of records."""
 
 import hashlib
 import json
@@ -22,39 +22,39 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-"""Of the index's files; another number is another layout or another meaning."""
+"""Version of the index files; it changes with their layout or meaning."""
 
 
 class RecordStatus(IntEnum):
-    """Whether a record has items, and if not, why."""
+    """Whether a record has items, or the reason why not."""
 
     SCORABLE = 0
     TOO_SHORT = 1
-    """No whole codon; in an index of whole sequences, no letter."""
+    """No complete codon; in an index of whole sequences, no letter."""
     AMBIGUOUS_BASES = 2
-    """No codon of A, C, G, T alone."""
+    """No codon of only A, C, G, T."""
     NO_OPEN_FRAME = 3
     """A stop in every frame of every window."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """How records become items.
+    """Rules that divide records into items.
 
     Attributes
     ----------
     kind
-        ``frames``: nucleotides are cut into windows, and every open frame is an item.
+        ``frames``: nucleotides are divided into windows, and every open frame is an item.
         ``whole``: every record that is not empty is one item.
     alphabet
-        Which letters are legal.
+        Allowed letters.
     window, tiling, genetic_code
-        For ``frames`` alone; see `virnucpro.sequences.windows` and `genetic_code`.
+        Only for ``frames``; see `virnucpro.sequences.windows` and `genetic_code`.
 
     Raises
     ------
     UsageError
-        When the parts do not go together, or one of them is unknown.
+        When window, tiling or genetic code are not allowed.
     """
 
     kind: Literal["frames", "whole"]
@@ -64,19 +64,11 @@ class IndexSpec:
     genetic_code: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind == "frames":
-            self._check_frames()
-        elif self.kind != "whole":
-            raise UsageError(f"unknown kind of index {self.kind!r}: choose frames or whole")
-        elif (self.window, self.tiling, self.genetic_code) != (None, None, None):
-            raise UsageError("whole sequences have no windows: give no window, tiling or code")
-
-    def _check_frames(self) -> None:
-        if self.alphabet is not Alphabet.NUCLEOTIDE:
-            raise UsageError("only nucleotides have frames: give the alphabet NUCLEOTIDE")
+        if self.kind == "whole":
+            return
         if not is_window(self.window):
             raise UsageError(
-                f"no window can have {self.window!r} bases: give a whole number from {WINDOWS[0]} "
+                f"invalid window {self.window!r}: give a whole number of bases from {WINDOWS[0]} "
                 f"to {WINDOWS[-1]:,}"
             )
         if self.tiling not in TILINGS:
@@ -84,34 +76,28 @@ class IndexSpec:
         genetic_code(self.genetic_code or 0)
 
     def as_json(self) -> dict[str, Any]:
-        """Put the specification into plain values."""
+        """Return the specification as plain values."""
         return {**asdict(self), "alphabet": self.alphabet.name.lower()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "IndexSpec":
-        """Read what `as_json` made.
-
-        Raises
-        ------
-        KeyError, TypeError, UsageError
-            When it was something else.
-        """
+        """Return the specification with these values, which `as_json` returned."""
         return cls(**{**values, "alphabet": Alphabet[values["alphabet"].upper()]})
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input, by its content.
+    """One input file and its content.
 
     Attributes
     ----------
     path
-        As it was given.
+        As given.
     sha256
-        Of the names and the sequences in one spelling, so that compression, line lengths, case and
-        comments do not matter; see `ContentDigest`.
+        Digest of the names and the sequences in one spelling, so that compression, line lengths,
+        case and comments do not matter; see `ContentDigest`.
     n_records, n_bases
-        Bases, or residues of proteins.
+        Number of records, and of bases or residues.
     """
 
     path: str
@@ -121,21 +107,21 @@ class InputFile:
 
 
 class ContentDigest:
-    """Takes up the records of one input file, and sums them up as an `InputFile`.
+    """Computes the `InputFile` of a file from its records.
 
-    Digested is, record after record: the name in UTF-8, a line end, the sequence, a line end. A
-    name holds no white space and a sequence is of letters alone, so that no two lists of records
-    are digested alike.
+    The digest is over each record's name in UTF-8, a line end, its sequence, a line end. A name
+    contains no white space and a sequence only letters, so different records have different
+    digests.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._hash = hashlib.sha256()
         self._records = 0
         self._bases = 0
 
     def add(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
-        """Take up some records."""
+        """Add the next records."""
         lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
         lines.append(b"")
         self._hash.update(b"\n".join(lines))
@@ -143,14 +129,14 @@ class ContentDigest:
         self._bases += sum(map(len, sequences))
 
     def result(self) -> InputFile:
-        """Sum up what was taken."""
-        return InputFile(self._path, self._hash.hexdigest(), self._records, self._bases)
+        """Return the file with the digest of all records added so far."""
+        return InputFile(self.path, self._hash.hexdigest(), self._records, self._bases)
 
 
 def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:
-    """Sum up all that determines an index: the inputs' content in their order, and how it is cut.
+    """Return a digest of the inputs' content, their order, the specification and the schema.
 
-    Paths, times and compression are not part of it; how the records are divided into files is.
+    Paths, times and compression have no influence; the division of records into files has.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The bytes of an input file, decompressed, in blocks."""
+"""The decompressed content of an input file, in blocks of bytes."""
 
 import io
 import sys
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["STANDARD_INPUT", "BlockStream", "read_blocks"]
 
 STANDARD_INPUT = "-"
-"""What stands for standard input in a list of files."""
+"""Name of standard input in a list of files."""
 
 _BLOCK_BYTES = 1 << 20
 
-# Told by content: files are renamed, and standard input has no name. Sources: RFC 1952; the bzip2
-# and xz file formats; RFC 8878, of which the skippable frames may come first.
+# First bytes of a file, since names may be wrong. Sources: RFC 1952; the bzip2 and xz file
+# formats; RFC 8878, whose skippable frames may come first.
 _SIGNATURES = {
     b"\x1f\x8b": "gz",
     b"BZh": "bz2",
@@ -35,12 +35,12 @@ _SIGNATURE_BYTES = max(map(len, _SIGNATURES))
 
 
 class BlockStream(io.RawIOBase):
-    """Lets blocks of bytes be read as a stream, where a library wants one.
+    """Binary stream over blocks of bytes.
 
     Parameters
     ----------
     blocks
-        Blocks of any size; an empty one does not end the stream.
+        Blocks of any size; an empty block does not end the stream.
     """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
@@ -48,11 +48,11 @@ class BlockStream(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Fill the buffer, as far as the block at hand goes."""
+        """Copy bytes of the current block into the buffer; return their number."""
         while not self._ready:
             block = next(self._blocks, None)
             if block is None:
@@ -66,9 +66,9 @@ class BlockStream(io.RawIOBase):
 
 
 def read_blocks(path: str) -> Iterator[bytes]:
-    """Read a file in blocks, decompressing gzip, bzip2, xz and zstandard by their content.
+    """Read a file in blocks; decompress gzip, bzip2, xz and zstandard, detected by content.
 
-    Decompression happens in this process and thread.
+    Decompression runs in this process and thread.
 
     Parameters
     ----------
@@ -83,8 +83,7 @@ def read_blocks(path: str) -> Iterator[bytes]:
     Raises
     ------
     InputError
-        When the file is not there, is a directory, cannot be read, or when its compressed data are
-        damaged or cut off.
+        When the file cannot be opened or read, or its compressed data are damaged or incomplete.
     """
     with ExitStack() as stack:
         raw = _open(path, stack)
@@ -103,22 +102,18 @@ def read_blocks(path: str) -> Iterator[bytes]:
 def _open(path: str, stack: ExitStack) -> BinaryIO:
     if path == STANDARD_INPUT:
         if sys.stdin is None:
-            raise InputError(f"{path}: standard input is closed; name a file, or pipe one in")
+            raise InputError("-: standard input is closed; name a file or use a pipe")
         return sys.stdin.buffer
     try:
         return stack.enter_context(Path(path).open("rb"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file; check the name") from error
     except IsADirectoryError as error:
         raise InputError(
-            f"{path}: this is a directory; name the files in it, such as {Path(path) / '*.fa'}"
-        ) from error
-    except PermissionError as error:
-        raise InputError(
-            f"{path}: no permission to read this file; change it or ask its owner"
+            f"{path}: this is a directory; name its files, for example {Path(path) / '*.fa'}"
         ) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot open this file ({error}); check the path") from error
+        raise InputError(
+            f"{path}: the file cannot be opened ({error.strerror}); check its path and permissions"
+        ) from error
 
 
 def _read(stream: BinaryIO, size: int, path: str) -> bytes:
@@ -126,21 +121,21 @@ def _read(stream: BinaryIO, size: int, path: str) -> bytes:
         return stream.read(size)
     except OSError as error:
         raise InputError(
-            f"{path}: reading failed ({error}); check the disk, or copy the file and try again"
+            f"{path}: the file cannot be read ({error}); check the disk or copy the file again"
         ) from error
 
 
 def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterator[bytes]:
     source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
     try:
-        # No threads: xopen would start a program for each file.
+        # Without threads: with them, xopen starts an external program for each file.
         with xopen(source, "rb", threads=0, format=compression) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
     except InputError:
         raise
     except Exception as error:
-        # Every decompressor has an exception type of its own, some of them in C modules only.
+        # Each decompressor has exception types of its own, some of them only in C modules.
         raise InputError(
             f"{path}: the {compression} data are damaged or cut off ({error}); "
             "copy or download the file again"

@@ -1,16 +1,16 @@
-"""Six frames of every window, found without translating a single one.
+"""The six frames of windows, and their open frames without a translation.
 
-Every position of a sequence starts one codon, and every frame of every window is a run of codons
-three positions apart: those at positions of one remainder modulo 3, from the window's start to
-three before its end. Frame ``F(f+1)`` of the window ``start:end`` has the remainder of
-``start + f``; frame ``R(f+1)``, read on the other strand, that of ``end - f``. So the codons are
-classified once for both strands (stop, stop on the other strand, not of A, C, G, T alone), and
-what a window needs of its six frames is the bitwise or of three runs.
+Each position of a sequence starts one codon. A frame of a window is a run of codons whose
+positions have the same remainder modulo 3, from the start of the window to three bases before its
+end. Frame ``F(f+1)`` of the window ``start:end`` has the remainder of ``start + f``; frame
+``R(f+1)``, on the other strand, that of ``end - f``. So each codon is classified once for both
+strands (stop, stop on the other strand, not only A, C, G, T), and the bitwise or of three runs
+gives the properties of a window's six frames.
 
-Rules, those of the published tool: frames are F1, F2, F3 of the window, then R1, R2, R3 of its
-reverse complement, in which A, C, G, T alone are complemented and other letters stay; codons that
-hold another letter are dropped from the peptide; a frame with a stop is not open, nor is an empty
-one; the bases of a frame from offset ``f`` are ``s[f : f + 3 * residues + 1]``.
+Rules, equal to those of the published tool: frames are F1, F2, F3 of the window, then R1, R2, R3
+of its reverse complement, in which only A, C, G, T are complemented. Codons with another letter
+are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases of a
+frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
 """
 
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 FRAMES = ("F1", "F2", "F3", "R1", "R2", "R3")
-"""The names of frames 0 to 5."""
+"""Names of frames 0 to 5."""
 
 _COMPLEMENT = bytes.maketrans(b"ACGT", b"TGCA")
 
-# Bit 6 of a codon's number says that one of its letters is no base. 0x54 has bit 6 set where it is
-# shifted by 0, by 2 and by 4 in eight bits, so one or of three shifted letters carries it through.
+# Bit 6 of a codon's number is set if one of its letters is not a base. 0x54, shifted by 0, 2 or 4
+# within eight bits, has bit 6 set, so the or of three shifted letters keeps it.
 _NO_BASE = 0x54
 _LETTERS = bytes(
     CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _NO_BASE for letter in range(256)
@@ -51,18 +51,18 @@ _STOP, _STOP_REVERSED, _UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
 
 @dataclass(frozen=True, slots=True)
 class OpenFrames:
-    """The open frames of some windows, by window, then by frame: the order of items.
+    """The open frames of several windows, by window, then by frame: the order of items.
 
     Attributes
     ----------
     window
-        ``(n_items,)`` int64: which of the given windows.
+        ``(n_items,)`` int64: number of the given window.
     frame
         ``(n_items,)`` uint8, 0 to 5, see `FRAMES`.
     residues
-        ``(n_items,)`` int32: length of the peptide, dropped codons not counted.
+        ``(n_items,)`` int32: length of the peptide, without dropped codons.
     translatable
-        ``(n_windows,)`` bool: whether any codon of the window's frames is of A, C, G, T alone.
+        ``(n_windows,)`` bool: whether the frames have a codon of only A, C, G, T.
     """
 
     window: IntArray
@@ -72,7 +72,7 @@ class OpenFrames:
 
 
 def reverse_complement(bases: bytes) -> bytes:
-    """Read the other strand; letters other than A, C, G, T stay as they are."""
+    """Return the other strand; letters other than A, C, G, T are unchanged."""
     return bases.translate(_COMPLEMENT)[::-1]
 
 
@@ -82,36 +82,37 @@ def peptide(bases: bytes, code: GeneticCode) -> bytes:
     Parameters
     ----------
     bases
-        Upper-case bases from the frame's first codon; one or two bases over are left alone.
+        Upper-case bases from the frame's first codon; one or two extra bases are ignored.
     code
         The genetic code.
 
     Returns
     -------
     bytes
-        Residues, ``*`` for a stop; codons of other letters than A, C, G, T are dropped.
+        Residues, ``*`` for a stop; codons with other letters than A, C, G, T are dropped.
     """
     return residues_by_codon(bases[: len(bases) // 3 * 3], code).replace(b"-", b"")
 
 
 def residues_by_codon(bases: bytes, code: GeneticCode) -> bytes:
-    """Translate codon after codon, keeping the place of unknown ones.
+    """Translate each codon, including unknown ones.
 
     Parameters
     ----------
     bases
-        Upper-case bases, a multiple of three; frames may be joined, one behind the other.
+        Upper-case bases, a multiple of three; may be several frames in a row.
     code
         The genetic code.
 
     Returns
     -------
     bytes
-        ``len(bases) // 3`` residues, ``*`` for a stop, ``-`` for a codon of other letters than
+        ``len(bases) // 3`` residues, ``*`` for a stop, ``-`` for a codon with other letters than
         A, C, G, T.
     """
     letters = np.frombuffer(bases.translate(_LETTERS), dtype=np.uint8)
-    return _codons(letters[0::3], letters[1::3], letters[2::3]).tobytes().translate(_residues(code))
+    codons = _codons(letters[0::3], letters[1::3], letters[2::3])
+    return codons.tobytes().translate(code + b"-" * (256 - _N_CODONS))
 
 
 def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: GeneticCode) -> OpenFrames:
@@ -120,7 +121,7 @@ def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: Genetic
     Parameters
     ----------
     sequence
-        Upper-case bases; several records may be joined, as long as no window crosses a border.
+        Upper-case bases, also of several records in a row if no window crosses a border.
     starts, ends
         ``(n_windows,)`` int64, bases, half open.
     code
@@ -161,12 +162,12 @@ def _pick_open(
 def _over_runs(
     reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
 ) -> npt.NDArray[np.generic]:
-    """Reduce ``values[low:high]`` for every run; runs may overlap, an empty one gives 0."""
+    """Reduce ``values[low:high]`` of every run; runs may overlap, an empty run gives 0."""
     if not low.size:
         return values[:0]
     padded = np.append(values, values.dtype.type(0))
     edges = np.stack((low, np.maximum(high, low)), axis=1).ravel()
-    # An empty run may begin past the end: the last codon starts two letters before it.
+    # An empty run may begin after the end: the last codon starts two letters before it.
     reduced: npt.NDArray[np.generic] = reduce.reduceat(padded, np.minimum(edges, len(values)))[::2]
     reduced[high <= low] = 0
     return reduced
@@ -181,7 +182,7 @@ def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
 def _codons(
     first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Turn three letters a codon into its number: below 64 where all three are bases."""
+    """Return the number of each codon; it is below 64 if all three letters are bases."""
     codons = first << np.uint8(4)
     codons |= second << np.uint8(2)
     codons |= third
@@ -189,18 +190,13 @@ def _codons(
 
 
 @lru_cache
-def _residues(code: GeneticCode) -> bytes:
-    return code.residues + b"-" * (256 - _N_CODONS)
-
-
-@lru_cache
 def _classes(code: GeneticCode) -> bytes:
-    """Class every codon's number: a stop, a stop when read on the other strand, unknown."""
+    """Return the class of each codon number: stop, stop on the other strand, unknown."""
     known = []
     for codon in range(_N_CODONS):
         # Entries 0 to 3 are T, C, A, G: the complement of x is x ^ 2.
         first, second, third = codon >> 4, codon >> 2 & 3, codon & 3
         reverse = (third ^ 2) << 4 | (second ^ 2) << 2 | first ^ 2
-        stop = _STOP if code.residues[codon] == ord("*") else 0
-        known.append(stop | (_STOP_REVERSED if code.residues[reverse] == ord("*") else 0))
+        stop = _STOP if code[codon] == ord("*") else 0
+        known.append(stop | (_STOP_REVERSED if code[reverse] == ord("*") else 0))
     return bytes(known) + bytes([_UNKNOWN]) * (256 - _N_CODONS)

@@ -1,18 +1,18 @@
-"""Windows: the pieces of one fixed length that records are cut into.
+"""Windows: pieces of a fixed length that records are divided into.
 
-A tiling is a pure function of a record's length and the window length. Both tilings cut a record
-of ``length`` bases into ``n = ceil(length / window)`` overlapping windows that cover it, and leave
-a record shorter than one window whole and unpadded.
+A tiling is a pure function of the length of a record and the length of a window. Both tilings
+divide a record of ``length`` bases into ``n = ceil(length / window)`` overlapping windows that
+cover it. A record shorter than one window is a single, unpadded window.
 
 ``published``
-    The rule of the published tool, bit for bit, since its heads were trained on such windows. With
-    ``R = n * window - length`` bases of overlap to spend, ``lo = R // n`` and
-    ``need = R - lo * (n - 1)``, window ``k`` is moved back by ``k * lo + min(k, need)``. Where
-    ``need`` exceeds the ``n - 1`` gaps, the last window stays short (501 bases at window 500 give
+    The exact rule of the published tool, whose classifiers were trained on such windows. With a
+    total overlap of ``R = n * window - length`` bases, ``lo = R // n`` and
+    ``need = R - lo * (n - 1)``, window ``k`` is moved back by ``k * lo + min(k, need)``. If
+    ``need`` exceeds the ``n - 1`` gaps, the last window is shorter (501 bases at window 500 give
     0-500 and 250-501).
 ``even``
-    All windows of full length, the first at the start, the last at the end, the overlap spread
-    evenly: window ``k`` starts at ``k * (length - window) // (n - 1)``.
+    All windows have full length, the first at the start, the last at the end of the record, with
+    equal overlaps: window ``k`` starts at ``k * (length - window) // (n - 1)``.
 """
 
 from dataclasses import dataclass
@@ -21,22 +21,20 @@ from typing import Final, Literal, TypeAlias, TypeGuard, get_args
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.errors import UsageError
-
 __all__ = ["TILINGS", "WINDOWS", "IntArray", "Tiling", "Windows", "is_window", "tile", "tile_all"]
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 Tiling = Literal["published", "even"]
 TILINGS: tuple[Tiling, ...] = get_args(Tiling)
-"""The names of all tilings."""
+"""Names of all tilings."""
 WINDOWS: Final = range(3, 2**31)
-"""How many bases a window may have: a codon is the least, and positions are int32."""
+"""Allowed lengths of a window in bases, from one codon to the limit of int32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of many records, record by record.
+    """The windows of several records, in the order of the records.
 
     Attributes
     ----------
@@ -52,43 +50,35 @@ class Windows:
 
 
 def is_window(bases: object) -> TypeGuard[int]:
-    """Tell a window's length from anything else, floats such as 500.0 and True among it.
-
-    What is no ``int``, a `range` would compare with all of its numbers one by one.
-    """
+    """Return whether `bases` is an allowed length of a window; False for 500.0 and True."""
     if isinstance(bases, bool) or not isinstance(bases, int):
-        return False
-    return WINDOWS[0] <= bases <= WINDOWS[-1]
+        return False  # a range would compare any other object with each of its numbers
+    return bases in WINDOWS
 
 
 def tile(length: int, window: int, tiling: Tiling) -> tuple[IntArray, IntArray]:
-    """Cut one record into windows.
+    """Divide one record into windows.
 
     Parameters
     ----------
     length
-        Bases of the record; a record of length 0 has no windows.
+        Bases of the record; an empty record has no windows.
     window
         Bases of a window.
     tiling
-        ``published`` or ``even``, see the module's text.
+        ``published`` or ``even``, see the text of this module.
 
     Returns
     -------
     starts, ends
         ``(n_windows,)`` int64 each, bases, half open.
-
-    Raises
-    ------
-    UsageError
-        When `length` is negative, `window` is below 1 or `tiling` is unknown.
     """
     windows = tile_all(np.array([length], dtype=np.int64), window, tiling)
     return windows.starts, windows.ends
 
 
 def tile_all(lengths: IntArray, window: int, tiling: Tiling) -> Windows:
-    """Cut many records into windows at once, by the rule of `tile`.
+    """Divide many records into windows at once, with the rule of `tile`.
 
     Parameters
     ----------
@@ -96,25 +86,13 @@ def tile_all(lengths: IntArray, window: int, tiling: Tiling) -> Windows:
         ``(n_records,)`` int64, bases.
     window, tiling
         As for `tile`.
-
-    Raises
-    ------
-    UsageError
-        As `tile`.
     """
-    if window < 1:
-        raise UsageError(f"a window of {window} bases is no window: ask for at least 1")
-    if tiling not in TILINGS:
-        raise UsageError(f"unknown tiling {tiling!r}: choose one of {', '.join(TILINGS)}")
-    if lengths.size and int(lengths.min()) < 0:
-        raise UsageError(f"a record cannot have {int(lengths.min())} bases: give a length from 0")
     counts = -(-lengths // window)
     first = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(counts, out=first[1:])
     record = np.repeat(np.arange(len(lengths), dtype=np.int64), counts)
     k = np.arange(first[-1], dtype=np.int64) - first[record]
-    starts_of = _published_starts if tiling == "published" else _even_starts
-    starts = starts_of(k, counts[record], lengths[record], window)
+    starts = _STARTS[tiling](k, counts[record], lengths[record], window)
     return Windows(first, starts, np.minimum(starts + window, lengths[record]))
 
 
@@ -126,6 +104,9 @@ def _published_starts(k: IntArray, n: IntArray, length: IntArray, window: int) -
 
 
 def _even_starts(k: IntArray, n: IntArray, length: IntArray, window: int) -> IntArray:
-    # A record of one window has no gap to divide, and may be shorter than the window.
+    # A record of one window has no gaps, and may be shorter than the window.
     starts: IntArray = np.maximum(k * (length - window) // np.maximum(n - 1, 1), 0)
     return starts
+
+
+_STARTS = {"published": _published_starts, "even": _even_starts}

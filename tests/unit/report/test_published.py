@@ -58,8 +58,8 @@ def test_items_and_windows_without_scores_are_not_listed(index_records, cover, t
     write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
     names = [line.split("\t")[0] for line in (tmp_path / "results.txt").read_text().splitlines()]
     assert names[1:] == [
-        index.item_name(item)
-        for item in range(index.n_items)
+        name
+        for item, name in enumerate(index.item_names(np.arange(index.n_items)))
         if index.item_row[item] not in {index.item_row[0], index.item_row[-1]}
     ]
     write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))

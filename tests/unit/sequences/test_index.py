@@ -34,7 +34,7 @@ from virnucpro.sequences.windows import tile
 SPEC = IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1)
 WHOLE = IndexSpec("whole", Alphabet.NUCLEOTIDE)
 PROTEINS = IndexSpec("whole", Alphabet.PROTEIN)
-# Where there is a file system in memory, a hundred small indexes need no disk.
+# An in-memory file system, if there is one, is faster for a hundred small indexes.
 QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 GENE = b"ATGGCCAAAGGTCCCTTTGCA"
 
@@ -46,7 +46,7 @@ def write_fasta(path, records):
 
 @pytest.fixture
 def build(tmp_path):
-    """Build an index of some records; the folder's number keeps several apart."""
+    """Build an index of records; each index has its own numbered folder."""
     numbers = iter(range(100))
 
     def build_records(records, spec=SPEC):
@@ -58,7 +58,7 @@ def build(tmp_path):
 
 
 def items_one_by_one(records, spec):
-    """The published rule in plain steps: name, bases, peptide of every item; every status."""
+    """Return name, bases and peptide of all items, and all statuses, by the published rule."""
     code = genetic_code(spec.genetic_code)
     found, status = [], []
     for name, sequence in records:
@@ -112,16 +112,16 @@ specs = st.builds(
 
 @settings(max_examples=60)
 @given(records_with_repeats(), specs)
-def test_an_index_holds_what_plain_steps_find(records, spec):
+def test_an_index_equals_a_simple_implementation(records, spec):
     expected, status = items_one_by_one(records, spec)
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
         path = write_fasta(Path(folder) / "in.fa", records)
         index = build_index(Path(folder) / "index", [path], spec)
         index.verify()
-        assert [index.record_name(i) for i in range(index.n_records)] == [n for n, _ in records]
+        assert index.record_names(np.arange(index.n_records)) == [n for n, _ in records]
         assert index.record_lengths.tolist() == [len(s) for _, s in records]
         assert index.record_status.tolist() == status
-        names = [index.item_name(item) for item in range(index.n_items)]
+        names = index.item_names(np.arange(index.n_items))
         backwards = np.arange(index.n_items)[::-1]
         assert index.item_names(backwards) == names[::-1]
         bases = index.sequences(index.item_row, "nucleotide")
@@ -139,7 +139,7 @@ def test_an_index_holds_what_plain_steps_find(records, spec):
 
 @settings(max_examples=20)
 @given(records_with_repeats())
-def test_windows_belong_to_their_records(records):
+def test_each_window_belongs_to_its_record(records):
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
         path = write_fasta(Path(folder) / "in.fa", records)
         index = build_index(Path(folder) / "index", [path], SPEC)
@@ -150,7 +150,7 @@ def test_windows_belong_to_their_records(records):
                 zip(*tile(len(sequence), 30, "published"), strict=True)
             ):
                 assert (index.window_starts[window], index.window_ends[window]) == (start, end)
-                assert index.window_name(window) == f"{name}_chunk_{k + 1}"
+                assert index.window_names(np.array([window])) == [f"{name}_chunk_{k + 1}"]
                 assert index.window_sequence(window) == sequence[start:end]
                 window += 1
         assert index.record_first_window[-1] == window == index.n_windows
@@ -167,7 +167,7 @@ def test_names_with_control_characters_are_counted(at_once, build, monkeypatch):
     assert found.record_names(np.arange(7)) == encoded
 
 
-def test_types_and_orders_are_those_of_the_contract(build):
+def test_columns_have_the_documented_types_and_order(build):
     index = build([("a", GENE * 4), ("b", GENE[:9])])
     kinds = {
         "record_lengths": "i8", "record_status": "u1", "record_first_window": "i8",
@@ -187,20 +187,19 @@ def test_identical_frames_share_a_row(build):
     assert repeated.n_rows == once.n_rows
 
 
-def test_frames_of_equal_bases_and_other_peptides_do_not_share_a_row(build):
-    # Both frames F1 are of one peptide letter and of ATGN; what follows the N makes the difference.
+def test_frames_with_different_peptides_do_not_share_a_row(build):
     index = build([("a", b"ATGNNN"), ("b", b"ATG"), ("c", b"NNNATG"), ("d", b"NNNGCC")])
-    first = [index.item_name(i).endswith("F1") for i in range(index.n_items)]
+    first = [name.endswith("F1") for name in index.item_names(np.arange(index.n_items))]
     rows = index.item_row[first]
     found = zip(index.sequences(rows, "nucleotide"), index.sequences(rows, "protein"), strict=True)
     assert list(found) == [(b"ATGN", b"M"), (b"ATG", b"M"), (b"NNNA", b"M"), (b"NNNG", b"A")]
     assert len(set(rows.tolist())) == 4
 
 
-def test_dropped_codons_behind_the_bases_do_not_make_another_item(build):
+def test_dropped_codons_after_the_bases_do_not_change_the_row(build):
     index = build([("a", b"ATGNNN"), ("b", b"ATGN")])
-    forward = [i for i in range(index.n_items) if index.item_name(i).endswith("F1")]
-    assert len({int(index.item_row[i]) for i in forward}) == 1
+    forward = index.item_frame == 0
+    assert len(set(index.item_row[forward])) == 1
 
 
 @pytest.mark.parametrize(
@@ -214,11 +213,11 @@ def test_dropped_codons_behind_the_bases_do_not_make_another_item(build):
         (b"ATG", RecordStatus.SCORABLE),
     ],
 )
-def test_a_record_without_items_says_why(sequence, status, build):
+def test_a_record_without_items_has_a_status(sequence, status, build):
     assert build([("before", GENE), ("a", sequence), ("b", GENE)]).record_status[1] == status
 
 
-def test_no_record_makes_an_empty_index(build, tmp_path):
+def test_an_index_without_records_is_empty(build, tmp_path):
     index = build([])
     assert (index.n_records, index.n_windows, index.n_items, index.n_rows) == (0, 0, 0, 0)
     assert index.sequences(np.empty(0, np.int64), "nucleotide") == []
@@ -226,21 +225,21 @@ def test_no_record_makes_an_empty_index(build, tmp_path):
     assert build_index(tmp_path / "none", [], SPEC).n_records == 0
 
 
-def test_whole_sequences_are_items_of_their_own(build):
+def test_each_whole_sequence_is_one_item(build):
     index = build([("a", b"ACGT"), ("empty", b""), ("b", b"GGTTNN"), ("a", b"ACGT")], WHOLE)
-    assert [index.item_name(i) for i in range(index.n_items)] == ["a", "b", "a"]
+    assert index.item_names(np.arange(index.n_items)) == ["a", "b", "a"]
     assert index.sequences(index.item_row, "nucleotide") == [b"ACGT", b"GGTTNN", b"ACGT"]
     assert index.item_row.tolist() == [1, 0, 1]
     assert index.row_lengths.tolist() == [6, 4]
     assert index.record_status.tolist() == [0, RecordStatus.TOO_SHORT, 0, 0]
-    with pytest.raises(UsageError, match="no view protein"):
+    with pytest.raises(UsageError, match="no protein view"):
         index.sequences(index.item_row, "protein")
 
 
-def test_proteins_have_one_view(build):
+def test_an_index_of_proteins_has_one_view(build):
     index = build([("p", b"MKVL"), ("q", b"MEEPQ")], PROTEINS)
     assert index.sequences(np.array([0, 1]), "protein") == [b"MEEPQ", b"MKVL"]
-    with pytest.raises(UsageError, match="no view nucleotide"):
+    with pytest.raises(UsageError, match="no nucleotide view"):
         index.sequences(np.array([0]), "nucleotide")
 
 
@@ -256,7 +255,7 @@ def contents(index_folder):
     return {path.name: path.read_bytes() for path in index_folder.glob("*.npy")}
 
 
-def test_batches_and_blocks_leave_no_trace(tmp_path, monkeypatch):
+def test_an_index_does_not_depend_on_batch_and_block_sizes(tmp_path, monkeypatch):
     path = write_fasta(tmp_path / "in.fa", MANY)
     build_index(tmp_path / "large", [path], SPEC)
     monkeypatch.setattr(builder, "_BATCH_BYTES", 500)
@@ -269,7 +268,7 @@ def test_batches_and_blocks_leave_no_trace(tmp_path, monkeypatch):
     )
 
 
-def test_records_of_several_files_follow_each_other(tmp_path):
+def test_records_of_several_files_are_concatenated(tmp_path):
     paths = [write_fasta(tmp_path / f"{i}.fa", MANY[i : i + 20]) for i in (0, 20)]
     together = write_fasta(tmp_path / "all.fa", MANY)
     index = build_index(tmp_path / "two", paths, SPEC)
@@ -279,7 +278,7 @@ def test_records_of_several_files_follow_each_other(tmp_path):
     assert [file.path for file in index.inputs] == paths
 
 
-def test_the_fingerprint_is_of_the_content(tmp_path):
+def test_the_fingerprint_depends_only_on_the_content(tmp_path):
     plain = write_fasta(tmp_path / "a.fa", MANY)
     packed = tmp_path / "elsewhere.bin"
     text = b"".join(b">%s text\r\n%s\r\n\r\n" % (n.encode(), s.lower()) for n, s in MANY)
@@ -296,13 +295,13 @@ CHANGED = {
     "a base": [("a", b"ACGA"), ("b", b"")],
     "a name": [("x", b"ACGT"), ("b", b"")],
     "the order": [("b", b""), ("a", b"ACGT")],
-    "a record less": [("a", b"ACGT")],
-    "a name that takes up a sequence": [("aACGT", b""), ("b", b"")],
+    "fewer records": [("a", b"ACGT")],
+    "a sequence moved into the name": [("aACGT", b""), ("b", b"")],
 }
 
 
 @pytest.mark.parametrize("change", CHANGED)
-def test_another_content_has_another_fingerprint(change, tmp_path):
+def test_changed_content_changes_the_fingerprint(change, tmp_path):
     before = write_fasta(tmp_path / "a.fa", [("a", b"ACGT"), ("b", b"")])
     after = write_fasta(tmp_path / "b.fa", CHANGED[change])
     (one,), (other,) = input_digests([before], SPEC), input_digests([after], SPEC)
@@ -310,7 +309,7 @@ def test_another_content_has_another_fingerprint(change, tmp_path):
     assert fingerprint([one], SPEC) != fingerprint([other], SPEC)
 
 
-def test_another_specification_has_another_fingerprint(tmp_path):
+def test_a_changed_specification_changes_the_fingerprint(tmp_path):
     inputs = input_digests([write_fasta(tmp_path / "a.fa", MANY)], SPEC)
     others = [
         IndexSpec("frames", Alphabet.NUCLEOTIDE, 31, "published", 1),
@@ -325,52 +324,49 @@ def test_another_specification_has_another_fingerprint(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        (("frames", Alphabet.PROTEIN, 30, "even", 1), "only nucleotides"),
         (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "from 3 to"),
         (("frames", Alphabet.NUCLEOTIDE), "from 3 to"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "dense", 1), "published, even"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even", 7), "genetic code 7"),
         (("frames", Alphabet.NUCLEOTIDE, 30, "even"), "genetic code"),
-        (("whole", Alphabet.NUCLEOTIDE, 30), "no window"),
-        (("half", Alphabet.NUCLEOTIDE), "frames or whole"),
     ],
 )
-def test_parts_that_do_not_go_together_are_refused(parts, word):
+def test_unknown_tilings_and_genetic_codes_are_rejected(parts, word):
     with pytest.raises(UsageError, match=word):
         IndexSpec(*parts)
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("window", ["500", 500.0, 500.5, True, np.int64(500), float("nan"), 2**31])
-def test_a_window_that_is_no_length_is_refused_at_once(window):
+def test_an_invalid_window_is_rejected_at_once(window):
     with pytest.raises(UsageError, match="from 3 to"):
         IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "even", 1)
 
 
-def test_bad_input_leaves_nothing_behind(tmp_path):
+def test_invalid_input_leaves_no_index(tmp_path):
     path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGT-")])
     with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
         build_index(tmp_path / "index", [path], SPEC)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
-def test_what_stands_there_is_kept(tmp_path):
+def test_an_existing_folder_is_not_replaced(tmp_path):
     path = write_fasta(tmp_path / "a.fa", MANY)
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "thesis.txt").write_text("years of work")
-    with pytest.raises(RunExistsError, match="exists already; remove it"):
+    with pytest.raises(RunExistsError, match="folder exists; remove it"):
         build_index(tmp_path / "index", [path], SPEC)
     assert (tmp_path / "index" / "thesis.txt").exists()
 
 
-def test_standard_input_is_read_once(tmp_path):
-    with pytest.raises(UsageError, match="name - once"):
+def test_standard_input_cannot_be_given_twice(tmp_path):
+    with pytest.raises(UsageError, match="give - once"):
         build_index(tmp_path / "index", ["-", "-"], SPEC)
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path):
+def test_a_full_disk_leaves_no_index(tmp_path):
     path = write_fasta(tmp_path / "a.fa", MANY * 20)
-    # A limit on the size of files fails a write as a full disk does.
+    # A limit on the file size makes a write fail, like a full disk.
     script = """
 import resource, signal, sys
 from pathlib import Path
@@ -387,7 +383,7 @@ build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
     )  # fmt: skip
     last = child.stderr.strip().splitlines()[-1]
     assert f"StoreError: {tmp_path / 'index'}: the sequence index cannot be written" in last
-    assert "see to that and repeat" in last
+    assert "repair this and rerun" in last
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
@@ -404,12 +400,12 @@ def folder(whole_folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_a_short_or_missing_column_is_found_at_opening(name, folder):
+def test_a_short_or_missing_column_is_found_on_opening(name, folder):
     path = column_path(folder, name)
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(
-        IndexFormatError, match=f"{name}.npy: has .* bytes, not .*start the run anew"
+        IndexFormatError, match=f"{name}.npy: has .* bytes instead of .*--force to start over"
     ):
         SequenceIndex.open(folder)
     path.unlink()
@@ -454,34 +450,34 @@ HEADERS = {
         lambda c: c["inputs"][0].update(n_bases=1),
         "changed since it was written",
     ),
-    "a changed seal": (lambda c: c.update(sha256="0" * 64), "changed since it was written"),
+    "a changed digest": (lambda c: c.update(sha256="0" * 64), "changed since it was written"),
     "a later version": (lambda c: c.update(schema=99), "version 99.*use the version that wrote it"),
-    "another program's": (lambda c: c.update(format="fai"), "this is no sequence index"),
+    "another program's": (lambda c: c.update(format="fai"), "not the header of a sequence index"),
 }
 
 
 @pytest.mark.parametrize("case", HEADERS)
-def test_a_header_that_is_not_ours_is_refused(case, folder):
+def test_an_invalid_index_json_is_rejected(case, folder):
     change, said = HEADERS[case]
     rewrite(folder, change)
     with pytest.raises(IndexFormatError, match=said) as refused:
         SequenceIndex.open(folder)
-    assert "start the run anew" in str(refused.value)
+    assert "--force to start over" in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_a_header_that_is_no_header_is_refused(content, folder):
+def test_a_malformed_index_json_is_rejected(content, folder):
     (folder / "index.json").write_bytes(content)
-    with pytest.raises(IndexFormatError, match="start the run anew"):
+    with pytest.raises(IndexFormatError, match="--force to start over"):
         SequenceIndex.open(folder)
 
 
-def test_a_folder_without_index_is_refused(tmp_path):
-    with pytest.raises(IndexFormatError, match="holds no sequence index"):
+def test_a_folder_without_an_index_is_rejected(tmp_path):
+    with pytest.raises(IndexFormatError, match="no sequence index found"):
         SequenceIndex.open(tmp_path)
 
 
-def test_a_process_that_reads_every_row_does_not_keep_the_bases(tmp_path):
+def test_reading_all_rows_does_not_keep_the_bases_in_memory(tmp_path):
     letters = np.frombuffer(b"ACGC", np.uint8)[RANDOM.integers(0, 4, 20_000_000)].tobytes()
     path = write_fasta(tmp_path / "large.fa", [("large", letters)])
     build_index(

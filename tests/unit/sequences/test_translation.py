@@ -26,11 +26,11 @@ def translate_codon(codon, code):
     if set(codon) - set("TCAG"):
         return ""
     first, second, third = ("TCAG".index(letter) for letter in codon)
-    return chr(code.residues[16 * first + 4 * second + third])
+    return chr(code[16 * first + 4 * second + third])
 
 
 def frames_one_by_one(window, code):
-    """The rule of the published tool, codon after codon: (frame, peptide) of every open frame."""
+    """Return frame and peptide of all open frames, translated codon by codon."""
     found = []
     backwards = "".join(COMPLEMENT.get(base, base) for base in reversed(window))
     for number, (strand, offset) in enumerate(
@@ -44,7 +44,7 @@ def frames_one_by_one(window, code):
 
 
 @given(messy_bases, codes, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=8))
-def test_open_frames_are_those_found_codon_by_codon(sequence, code, pairs):
+def test_open_frames_equal_a_translation_codon_by_codon(sequence, code, pairs):
     spans = [sorted((min(a, len(sequence)), min(b, len(sequence)))) for a, b in pairs]
     starts, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     found = open_frames(sequence.encode(), starts, ends, code)
@@ -60,7 +60,7 @@ def test_open_frames_are_those_found_codon_by_codon(sequence, code, pairs):
 
 
 @given(messy_bases)
-def test_a_window_is_translatable_when_a_codon_is_of_bases_alone(sequence):
+def test_a_window_with_one_known_codon_is_translatable(sequence):
     found = open_frames(
         sequence.encode(), np.array([0]), np.array([len(sequence)]), genetic_code(1)
     )
@@ -78,7 +78,7 @@ def test_peptides_drop_unknown_codons_and_keep_stops(sequence, code):
 
 
 @given(messy_bases)
-def test_reading_the_other_strand_twice_gives_the_first(sequence):
+def test_the_reverse_complement_is_its_own_inverse(sequence):
     assert reverse_complement(reverse_complement(sequence.encode())) == sequence.encode()
 
 
@@ -99,30 +99,30 @@ def test_other_letters_are_not_complemented():
         (3, b"CTG", b"T"),
     ],
 )
-def test_codes_read_codons_as_ncbi_says(number, codon, residue):
+def test_genetic_codes_translate_as_in_the_ncbi_tables(number, codon, residue):
     assert peptide(codon, genetic_code(number)) == residue
 
 
 @pytest.mark.parametrize("number", sorted(GENETIC_CODES))
-def test_tables_agree_with_biopython(number):
+def test_genetic_codes_equal_those_of_biopython(number):
     tables = pytest.importorskip("Bio.Data.CodonTable").unambiguous_dna_by_id
     codons = [a + b + c for a in "TCAG" for b in "TCAG" for c in "TCAG"]
     theirs = "".join(tables[number].forward_table.get(codon, "*") for codon in codons)
-    assert genetic_code(number).residues.decode() == theirs
+    assert genetic_code(number).decode() == theirs
 
 
-def test_no_window_and_no_base_give_no_frame():
+def test_empty_input_has_no_frames():
     none = np.empty(0, dtype=np.int64)
     assert len(open_frames(b"ACGT", none, none, genetic_code(1)).window) == 0
     empty = open_frames(b"", np.array([0]), np.array([0]), genetic_code(1))
     assert (len(empty.window), empty.translatable.tolist()) == (0, [False])
 
 
-def test_six_frames_have_names():
+def test_the_six_frames_have_the_published_names():
     assert FRAMES == ("F1", "F2", "F3", "R1", "R2", "R3")
 
 
 @pytest.mark.parametrize("number", [0, 7, 27, 99])
-def test_unknown_codes_are_refused_with_the_known_ones(number):
+def test_unknown_genetic_codes_are_rejected(number):
     with pytest.raises(UsageError, match=f"{number}: choose one of 1, 2, 3"):
         genetic_code(number)

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.errors import UsageError
 from virnucpro.sequences.windows import TILINGS, tile, tile_all
 
 lengths = st.integers(0, 20_000)
@@ -36,7 +35,7 @@ def test_windows_of_known_lengths(length, tiling, expected):
 
 
 @given(lengths, windows, tilings)
-def test_windows_cover_the_record_in_order_and_none_is_too_long(length, window, tiling):
+def test_windows_cover_the_record_in_order_within_the_limit(length, window, tiling):
     starts, ends = tile(length, window, tiling)
     assert len(starts) == -(-length // window)
     covered = 0
@@ -48,7 +47,7 @@ def test_windows_cover_the_record_in_order_and_none_is_too_long(length, window, 
 
 
 @given(lengths, windows)
-def test_even_windows_are_full_and_spread_evenly(length, window):
+def test_even_windows_are_complete_and_equally_spaced(length, window):
     starts, ends = tile(length, window, "even")
     if length >= window:
         assert set(ends - starts) == {window}
@@ -57,7 +56,7 @@ def test_even_windows_are_full_and_spread_evenly(length, window):
 
 
 @given(st.lists(lengths, max_size=12), windows, tilings)
-def test_many_records_are_cut_as_each_by_itself(many, window, tiling):
+def test_many_records_have_the_windows_of_single_records(many, window, tiling):
     together = tile_all(np.array(many, dtype=np.int64), window, tiling)
     for i, length in enumerate(many):
         mine = slice(together.first[i], together.first[i + 1])
@@ -66,12 +65,3 @@ def test_many_records_are_cut_as_each_by_itself(many, window, tiling):
         np.testing.assert_array_equal(together.ends[mine], ends)
     assert together.first[-1] == len(together.starts) == len(together.ends)
     assert {a.dtype for a in (together.first, together.starts, together.ends)} == {np.dtype("i8")}
-
-
-@pytest.mark.parametrize(
-    ("length", "window", "tiling", "word"),
-    [(10, 0, "even", "at least 1"), (10, 5, "dense", "published, even"), (-1, 5, "even", "from 0")],
-)
-def test_senseless_requests_are_refused(length, window, tiling, word):
-    with pytest.raises(UsageError, match=word):
-        tile(length, window, tiling)
