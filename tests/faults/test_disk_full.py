@@ -5,12 +5,10 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.cli.progress import CommandReporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.space import space_needed
@@ -33,26 +31,6 @@ def fill(disk, left):
         stream.write(bytes(max(0, free - left * KB)))
 
 
-@dataclass
-class Filling:
-    """Opens the command line's own reporter; it fills the disk when a stage begins."""
-
-    disk: object
-    stage: str
-    left: int
-
-    def __call__(self, root, *, quiet):
-        filling = self
-
-        class Reporter(CommandReporter):
-            def stage(self, text):
-                super().stage(text)
-                if text.startswith(filling.stage):
-                    fill(filling.disk, filling.left)
-
-        return Reporter(root, None, quiet=quiet)
-
-
 MOMENTS = [
     pytest.param(
         stage,
@@ -66,18 +44,15 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("stage", "left"), MOMENTS)
 def test_a_clear_error_and_a_clean_resume(
-    stage, left, disk, few_fasta, undisturbed, monkeypatch, capsys, difference_of
+    stage, left, disk, few_fasta, undisturbed, reporting, capsys, difference_of
 ):
     folder = disk("4m") / "run"
     if stage.startswith("writing"):
         shutil.copytree(undisturbed, folder)
     before = {name: (folder / name).read_bytes() for name in outputs(folder)}
     command = ["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1", "--resume"]
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "virnucpro.cli.commands.run_job.open_reporter", Filling(folder.parent, stage, left)
-        )
-        assert main(command) == 1
+    reporting(lambda text: text.startswith(stage) and fill(folder.parent, left))
+    assert main(command) == 1
     said = capsys.readouterr().err
     complaint = said[said.index("virnucpro: error:") :]
     assert "No space left on device" in said
@@ -95,6 +70,7 @@ def test_a_clear_error_and_a_clean_resume(
     committed = written(folder)
 
     (folder.parent / "hog").unlink()
+    reporting(lambda _: None)
     assert main([*command, "-q"]) == 0
     assert difference_of(undisturbed, folder) == []
     assert (folder / "embeddings.h5").is_file()

@@ -13,7 +13,6 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
@@ -247,19 +246,12 @@ def handlers():
     return {signum: signal.getsignal(signum) for signum in STOPPING}
 
 
-class _Asking(SilentReporter):
-    def __init__(self):
-        self.seen = []
-
-    def stage(self, text):  # noqa: ARG002 - a Reporter's signature
-        self.seen.append(handlers())
-
-
-def test_the_library_leaves_its_users_handlers_alone(own_handlers, copy_of_run, few_fasta):
-    reporter = _Asking()
+def test_the_library_leaves_its_users_handlers_alone(own_handlers, copy_of_run, few_fasta, doubles):
+    seen = []
+    reporter = doubles.CallingReporter(copy_of_run, lambda _: seen.append(handlers()))
     predict(predict_job([str(few_fasta)]), Execution(copy_of_run, resume=True), reporter)
-    assert len(reporter.seen) >= 3
-    assert all(seen == own_handlers for seen in reporter.seen)
+    assert len(seen) >= 3
+    assert all(one == own_handlers for one in seen)
     assert handlers() == own_handlers
 
 
@@ -273,24 +265,9 @@ def test_the_command_line_puts_handlers_back(arguments, code, own_handlers, caps
 
 @pytest.mark.parametrize("signum", STOPPING)
 def test_handlers_are_put_back_after_a_stop_too(
-    signum, own_handlers, copy_of_run, few_fasta, monkeypatch, capsys
+    signum, own_handlers, copy_of_run, few_fasta, reporting, capsys
 ):
-    monkeypatch.setattr(
-        SilentReporter, "stage", lambda *_: os.kill(os.getpid(), signum), raising=True
-    )
-    monkeypatch.setattr("virnucpro.cli.commands.run_job.open_reporter", open_silent)
+    reporting(lambda _: os.kill(os.getpid(), signum))
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
     assert main(command) == 128 + signum
     assert handlers() == own_handlers
-
-
-class _Context(SilentReporter):
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
-def open_silent(*_, **__):
-    return _Context()
