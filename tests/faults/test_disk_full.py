@@ -43,7 +43,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("stage", "left"), MOMENTS)
-def test_a_clear_error_and_a_clean_resume(
+def test_a_full_disk_is_a_clear_error_and_a_resume_completes(
     stage, left, disk, few_fasta, undisturbed, reporting, capsys, difference_of
 ):
     folder = disk("4m") / "run"
@@ -88,7 +88,7 @@ def written(folder):
     return {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
 
-def test_a_run_that_does_not_fit_is_refused_before_it_computes(
+def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
     disk, few_fasta, undisturbed, capsys, difference_of
 ):
     small = disk("240k")
@@ -106,7 +106,7 @@ def test_a_run_that_does_not_fit_is_refused_before_it_computes(
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_the_estimate_covers_what_a_run_writes_and_not_much_more(undisturbed, vectors):
+def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
     index = SequenceIndex.open(undisturbed / "index")
     run = RunDirectory(undisturbed)
     encoders = json.loads(run.run_json.read_text())["encoders"]

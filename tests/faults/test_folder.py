@@ -21,7 +21,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("option", ["--resume", "--force"])
-def test_a_read_only_run_is_not_touched(option, disk, few_fasta, undisturbed, capsys):
+def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, capsys):
     small = disk("4m")
     folder = shutil.copytree(undisturbed, small / "run")
     before = content(folder)
@@ -54,7 +54,7 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_rank_does_not_make_a_run_folder_that_is_gone(tmp_path):
+def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="shards"):
         ShardWriter(RunDirectory(tmp_path / "gone"), 0)
     assert list(tmp_path.iterdir()) == []
@@ -67,9 +67,7 @@ def test_a_rank_does_not_make_a_run_folder_that_is_gone(tmp_path):
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("verifying", "writing embeddings")),
     ],
 )
-def test_a_disk_that_vanishes_is_not_replaced_by_a_new_folder(
-    moment, disk, few_fasta, reporting, capsys
-):
+def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, reporting, capsys):
     small = disk("4m")
     folder = small / "run"
     moments = {moment}

@@ -124,7 +124,7 @@ def test_what_half_precision_cannot_hold_is_taken_from_fp32(
     assert "rows not finite in their batch, computed again alone at fp32" in logs
 
 
-def test_what_only_fp16_cannot_store_is_told_with_the_way_to_keep_it(
+def test_rows_beyond_the_range_of_fp16_are_reported_with_advice(
     one_with_tryptophan, bundle_with, virnucpro, tables, tmp_path
 ):
     def change(content):

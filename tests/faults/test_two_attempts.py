@@ -48,9 +48,7 @@ run_rank(0, 1, Channel(), task, {0: Share(tuple(range(int(sys.argv[2]))))})
 
 
 @pytest.mark.slow
-def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
-    copy_of_run, undisturbed, difference_of
-):
+def test_two_attempts_of_one_rank_commit_each_unit_once(copy_of_run, undisturbed, difference_of):
     run, original = RunDirectory(copy_of_run), RunDirectory(undisturbed)
     shutil.rmtree(run.shard(0))
     n_units = str(len(original.segments()))

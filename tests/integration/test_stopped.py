@@ -57,7 +57,7 @@ def started(fasta, folder):
         pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_by_a_signal_with_all_that_was_committed(
+def test_a_stopped_run_keeps_its_committed_units(
     signum, whole_group, long_fasta, tmp_path, no_orphan
 ):
     folder = tmp_path / "run"
