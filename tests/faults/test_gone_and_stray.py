@@ -43,7 +43,7 @@ def test_lost_segments_are_listed_and_recomputed(
     gone = records_of_rows(run, rows[0], rows[-1] + 1) if what == "segment" else everyone
     assert listed == gone
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
-    assert "not answered yet" in capsys.readouterr().err
+    assert "have no result yet" in capsys.readouterr().err
 
     done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr

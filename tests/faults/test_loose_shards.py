@@ -75,7 +75,7 @@ def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, capsys)
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("", "is a folder; name a file"), ("gone/out.h5", "gone is no folder; make it")],
+    [("", "is a folder; name a file"), ("gone/out.h5", "is in a folder that does not exist; create")],
 )
 def test_an_impossible_output_is_refused_before_segments_are_read(
     output, message, undisturbed, tmp_path, capsys
@@ -180,7 +180,7 @@ def test_other_files_of_a_run_are_refused_as_output(name, index, copy_of_run, ca
     command = ["aggregate", str(copy_of_run / "shards"), "-o", str(copy_of_run / name)]
     folder = {"run": copy_of_run, "index": copy_of_run / "index"}
     assert main([*command, *(["--index", str(folder[index])] if index else [])]) == 64
-    assert "choose another output file, as" in capsys.readouterr().err
+    assert "choose another output file, such as" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")} == before
 
 
@@ -199,7 +199,7 @@ def test_an_index_behind_a_symbolic_link_is_refused_as_output(copy_of_run, tmp_p
     (copy_of_run / "index").symlink_to(elsewhere)
     command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run / "index")]
     assert main([*command, "-o", str(elsewhere / "bases.bin")]) == 64
-    assert "choose another output file, as" in capsys.readouterr().err
+    assert "choose another output file, such as" in capsys.readouterr().err
     assert main([*command, "-q", "-o", str(tmp_path / "out.h5")]) == 0
 
 
