@@ -103,6 +103,27 @@ def stand_ins():
         return importlib.import_module("stand_ins")
 
 
+@pytest.fixture(scope="session")
+def doubles():
+    """A rank's task and a reporter, see tests/data/doubles.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "data"))
+        return importlib.import_module("doubles")
+
+
+@pytest.fixture
+def reporting(doubles, monkeypatch):
+    """Return a function: the command line then calls a function after each event of a run."""
+
+    def call(function, *, quiet=False):
+        monkeypatch.setattr(
+            "virnucpro.cli.commands.run_job.open_reporter",
+            lambda root, **_: doubles.CallingReporter(root, function, quiet=quiet),
+        )
+
+    return call
+
+
 @pytest.fixture
 def coordinator_workers(importable):
     """Worker functions for a coordinator."""

@@ -210,20 +210,21 @@ class RunDirectory:
             if finished_name(path):
                 _remove(path)
 
-    def _files(self) -> tuple[Path, ...]:
+    @property
+    def tables(self) -> tuple[Path, ...]:
+        """All tables that a run can have."""
         return (
-            self.run_json,
-            self.status_json,
-            self.budgets,
             self.predictions,
             self.windows,
             self.sequences,
-            self.missing,
-            self.quarantine,
             self.published_results,
             self.published_consensus,
-            self.embeddings,
+            self.missing,
+            self.quarantine,
         )
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
 
 
 def _remove(path: Path) -> None:

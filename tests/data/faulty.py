@@ -1,9 +1,10 @@
-"""Runs the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
+"""Run the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
-PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, or tokens),
-``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that counts),
-``poison`` (sequences that kill encoder or tokeniser). A spawned child imports this file before its
-own work, as any main script; there it is armed.
+PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, tokens, or
+straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that
+counts), ``poison`` (sequences that kill encoder or tokeniser), ``shard`` and ``segments`` (see
+`arm_straggler`). A spawned child imports this file before its own work, as any main script; there
+it is armed.
 """
 
 import ctypes
@@ -17,6 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 
 PLAN = json.loads(sys.argv[1])
+STARTED = time.monotonic()
+GATE_S = 20.0
 
 
 def fire():
@@ -85,8 +88,8 @@ def arm():
         before(ShardWriter, "commit")
     elif point == "rename":
         before(Path, "replace", lambda path, *_: path.name.startswith("unit-"))
-    elif point == "poison":
-        arm_poison(Encoder)
+    elif point in SPECIAL:
+        SPECIAL[point](Encoder)
 
 
 def arm_poison(encoder):
@@ -103,6 +106,33 @@ def arm_poison(encoder):
 
     encoder.tokenise = tokenise
     before(encoder, "encode", lambda _, packed: not doomed.isdisjoint(map(bytes, rows_of(packed))))
+
+
+def arm_straggler(encoder):
+    """Slow this rank down, so that another one computes some of its units.
+
+    Its first unit takes as long as its start, and lasts until the other rank's shard holds the
+    first number of segments in the plan. Its second unit waits for the second number.
+    """
+    Path(PLAN["fired"]).touch()
+    shard, gates = Path(PLAN["shard"]), dict(enumerate(PLAN["segments"]))
+    original = encoder.encode
+
+    def encode(self, packed):
+        unit = len(list(shard.with_name("rank-0000").glob("unit-*.h5")))
+        if unit in gates:
+            wanted = gates.pop(unit)
+            if unit == 0:
+                time.sleep(time.monotonic() - STARTED)
+            deadline = time.monotonic() + GATE_S
+            while len(list(shard.glob("unit-*.h5"))) < wanted and time.monotonic() < deadline:
+                time.sleep(0.01)
+        return original(self, packed)
+
+    encoder.encode = encode
+
+
+SPECIAL = {"poison": arm_poison, "straggler": arm_straggler}
 
 
 def rows_of(packed):

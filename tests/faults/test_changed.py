@@ -51,7 +51,7 @@ def without_lock(state):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_input_is_refused_by_name_and_the_old_table_stays(
+def test_a_changed_input_is_refused_by_name_and_the_old_table_is_kept(
     change, copy_of_run, few_fasta, tmp_path, capsys
 ):
     fasta = Path(shutil.copy2(few_fasta, tmp_path / "given.fa"))

@@ -20,7 +20,7 @@ def calls(path):
             yield ast.unparse(node.func)
 
 
-def test_no_module_reckons_with_a_clock_that_can_be_set():
+def test_no_module_measures_time_with_a_settable_clock():
     found = {
         (path.relative_to(PACKAGE).as_posix(), call)
         for path in PACKAGE.rglob("*.py")
@@ -39,7 +39,7 @@ class Clock:
         return self.now
 
 
-def test_progress_lines_come_at_their_time_and_survive_a_sleeping_machine(capsys):
+def test_progress_lines_are_printed_every_10_s_and_after_a_suspend(capsys):
     clock = Clock()
     lines = _ProgressLines(clock)
     status = {0: WorkerStatus(0, WorkerState.RUNNING, 1, 0.0, 0.0, done=3, total=9)}
@@ -57,7 +57,7 @@ def test_progress_lines_come_at_their_time_and_survive_a_sleeping_machine(capsys
     assert [shown(), shown()] == [1, 0]
 
 
-def test_a_heartbeat_after_a_long_sleep_is_a_heartbeat():
+def test_a_heartbeat_after_a_suspend_counts():
     born = WorkerStatus(0, WorkerState.STARTING, 1, 1000.0, 1000.0)
     heard = after_message(born, Started(), 1000.0 + 86_400)
     assert heard.last_heartbeat - heard.started_at == 86_400

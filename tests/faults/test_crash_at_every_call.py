@@ -47,7 +47,7 @@ def test_a_commit_killed_at_any_system_call_is_absent_or_whole(stepped, tmp_path
     assert any(unfinished for *_, unfinished in seen)
 
 
-def test_an_aggregation_killed_anywhere_leaves_the_former_output_or_the_new(
+def test_an_aggregation_killed_at_any_system_call_leaves_the_old_output_or_the_new(
     stepped, copy_of_run, tmp_path
 ):
     (tmp_path / "target").mkdir()
@@ -57,7 +57,7 @@ def test_an_aggregation_killed_anywhere_leaves_the_former_output_or_the_new(
     assert len(seen) > 20
 
 
-def test_what_no_segment_holds_is_never_zero(copy_of_run):
+def test_vectors_of_missing_rows_are_nan_and_never_zero(copy_of_run):
     run = RunDirectory(copy_of_run)
     run.segments()[1][1].unlink()
     assert main(["aggregate", str(run.root), "-q"]) == 2

@@ -5,12 +5,10 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.cli.progress import CommandReporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.space import space_needed
@@ -33,26 +31,6 @@ def fill(disk, left):
         stream.write(bytes(max(0, free - left * KB)))
 
 
-@dataclass
-class Filling:
-    """Opens the command line's own reporter; it fills the disk when a stage begins."""
-
-    disk: object
-    stage: str
-    left: int
-
-    def __call__(self, root, *, quiet):
-        filling = self
-
-        class Reporter(CommandReporter):
-            def stage(self, text):
-                super().stage(text)
-                if text.startswith(filling.stage):
-                    fill(filling.disk, filling.left)
-
-        return Reporter(root, None, quiet=quiet)
-
-
 MOMENTS = [
     pytest.param(
         stage,
@@ -65,19 +43,16 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("stage", "left"), MOMENTS)
-def test_a_clear_error_and_a_clean_resume(
-    stage, left, disk, few_fasta, undisturbed, monkeypatch, capsys, difference_of
+def test_a_full_disk_is_a_clear_error_and_a_resume_completes(
+    stage, left, disk, few_fasta, undisturbed, reporting, capsys, difference_of
 ):
     folder = disk("4m") / "run"
     if stage.startswith("writing"):
         shutil.copytree(undisturbed, folder)
     before = {name: (folder / name).read_bytes() for name in outputs(folder)}
     command = ["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1", "--resume"]
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "virnucpro.cli.commands.run_job.open_reporter", Filling(folder.parent, stage, left)
-        )
-        assert main(command) == 1
+    reporting(lambda text: text.startswith(stage) and fill(folder.parent, left))
+    assert main(command) == 1
     said = capsys.readouterr().err
     complaint = said[said.index("virnucpro: error:") :]
     assert "No space left on device" in said
@@ -95,6 +70,7 @@ def test_a_clear_error_and_a_clean_resume(
     committed = written(folder)
 
     (folder.parent / "hog").unlink()
+    reporting(lambda _: None)
     assert main([*command, "-q"]) == 0
     assert difference_of(undisturbed, folder) == []
     assert (folder / "embeddings.h5").is_file()
@@ -112,7 +88,7 @@ def written(folder):
     return {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
 
-def test_a_run_that_does_not_fit_is_refused_before_it_computes(
+def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
     disk, few_fasta, undisturbed, capsys, difference_of
 ):
     small = disk("240k")
@@ -130,7 +106,7 @@ def test_a_run_that_does_not_fit_is_refused_before_it_computes(
 
 
 @pytest.mark.parametrize("vectors", [True, False])
-def test_the_estimate_covers_what_a_run_writes_and_not_much_more(undisturbed, vectors):
+def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
     index = SequenceIndex.open(undisturbed / "index")
     run = RunDirectory(undisturbed)
     encoders = json.loads(run.run_json.read_text())["encoders"]

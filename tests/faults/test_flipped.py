@@ -53,7 +53,7 @@ def flips(run, n_flips):
 
 
 @pytest.mark.parametrize("n_flips", [100, pytest.param(500, marks=pytest.mark.slow)])
-def test_a_flip_of_one_byte_anywhere_is_found_or_harmless(n_flips, copy_of_run, tmp_path):
+def test_a_flipped_byte_is_detected_or_harmless(n_flips, copy_of_run, tmp_path):
     run = RunDirectory(copy_of_run)
     original = rederived(run, tmp_path / "original")
     assert original == tables_of(run.root)
@@ -80,7 +80,7 @@ def test_a_flip_of_one_byte_anywhere_is_found_or_harmless(n_flips, copy_of_run, 
 
 
 @pytest.mark.parametrize("part", ["thresholds", "labels", "counts", "encoders"])
-def test_a_change_of_run_json_beside_the_fingerprint_is_refused(part, copy_of_run, capsys):
+def test_an_edited_run_json_is_refused(part, copy_of_run, capsys):
     run = RunDirectory(copy_of_run)
     before, mark, after = run.run_json.read_text().partition(f'"{part}": ')
     position = next(number for number, letter in enumerate(after) if letter.isalnum())
@@ -92,7 +92,7 @@ def test_a_change_of_run_json_beside_the_fingerprint_is_refused(part, copy_of_ru
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_lost_end_of_any_file_is_found(share, copy_of_run):
+def test_a_truncated_file_is_detected(share, copy_of_run):
     run = RunDirectory(copy_of_run)
     for path in files_of(run):
         if kind_of(run, path) in PASSING or not path.stat().st_size:
@@ -104,7 +104,7 @@ def test_a_lost_end_of_any_file_is_found(share, copy_of_run):
         path.write_bytes(content)
 
 
-def test_repair_removes_what_is_bad_alone_and_a_resume_redoes_it(
+def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
     copy_of_run, undisturbed, few_fasta, tmp_path, virnucpro, difference_of, capsys
 ):
     run = RunDirectory(copy_of_run)
@@ -155,7 +155,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
     assert missing == {row["seq_name"] for row in tables(run.missing)} != set()
 
 
-def test_repair_is_refused_while_a_process_is_at_work(copy_of_run, capsys):
+def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run, capsys):
     from virnucpro.pipeline.run.run_lock import run_lock
 
     run = RunDirectory(copy_of_run)

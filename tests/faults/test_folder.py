@@ -6,7 +6,6 @@ import subprocess
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.cli.progress import CommandReporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.shard import ShardWriter
 
@@ -22,7 +21,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("option", ["--resume", "--force"])
-def test_a_read_only_run_is_not_touched(option, disk, few_fasta, undisturbed, capsys):
+def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, capsys):
     small = disk("4m")
     folder = shutil.copytree(undisturbed, small / "run")
     before = content(folder)
@@ -55,30 +54,10 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_rank_does_not_make_a_run_folder_that_is_gone(tmp_path):
+def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="shards"):
         ShardWriter(RunDirectory(tmp_path / "gone"), 0)
     assert list(tmp_path.iterdir()) == []
-
-
-class _Vanishing(CommandReporter):
-    """Takes the disk away at the first sight of the ranks, or when they are through."""
-
-    moment: str
-
-    def stage(self, text):
-        super().stage(text)
-        if text.startswith(self.moment):
-            self._vanish()
-
-    def ranks(self, statuses):
-        super().ranks(statuses)
-        if self.moment == "ranks":
-            self._vanish()
-
-    def _vanish(self):
-        self.moment = "never again"
-        subprocess.run(["umount", "-l", self._root.parent], check=True)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +67,17 @@ class _Vanishing(CommandReporter):
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("verifying", "writing embeddings")),
     ],
 )
-def test_a_disk_that_vanishes_is_not_replaced_by_a_new_folder(
-    moment, disk, few_fasta, monkeypatch, capsys
-):
+def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, reporting, capsys):
     small = disk("4m")
     folder = small / "run"
-    reporter = _Vanishing(folder, None, quiet=False)
-    reporter.moment = moment
-    monkeypatch.setattr("virnucpro.cli.commands.run_job.open_reporter", lambda *_, **__: reporter)
+    moments = {moment}
+
+    def vanish(event):
+        if any(map(event.startswith, moments)):
+            moments.clear()
+            subprocess.run(["umount", "-l", small], check=True)
+
+    reporting(vanish)
     assert main(["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1"]) == 1
     said = capsys.readouterr().err
     assert str(folder) in said[said.index("virnucpro: error:") :]

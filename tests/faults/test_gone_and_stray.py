@@ -26,7 +26,7 @@ def records_of_rows(run, first, last):
 
 
 @pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])
-def test_what_is_gone_is_listed_and_redone(
+def test_lost_segments_are_listed_and_recomputed(
     what, copy_of_run, undisturbed, few_fasta, virnucpro, tables, difference_of, capsys
 ):
     run = RunDirectory(copy_of_run)
@@ -147,7 +147,7 @@ def test_a_run_of_another_version_is_refused(copy_of_run, capsys):
     assert "another version of virnucpro" in capsys.readouterr().err
 
 
-def test_a_commit_that_was_cut_leaves_nothing_in_the_finished_run(
+def test_a_finished_run_holds_no_temporary_file_of_an_interrupted_commit(
     few_fasta, tmp_path, undisturbed, difference_of
 ):
     folder, fired = tmp_path / "run", tmp_path / "fired"
@@ -162,7 +162,7 @@ def test_a_commit_that_was_cut_leaves_nothing_in_the_finished_run(
     assert not list(folder.rglob("*.tmp"))
 
 
-def test_a_torn_run_json_is_no_reason_to_throw_the_work_away(copy_of_run, few_fasta, capsys):
+def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, capsys):
     run = RunDirectory(copy_of_run)
     text = run.run_json.read_text()
     run.run_json.write_text(text[: len(text) // 2])

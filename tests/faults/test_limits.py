@@ -21,7 +21,7 @@ def limited(limit, *arguments):
 
 
 @pytest.mark.parametrize("limit", ["-n 64", pytest.param("-s 256", marks=pytest.mark.slow)])
-def test_it_works_with_little(limit, few_fasta, tmp_path, undisturbed, difference_of):
+def test_a_run_completes_with_few_resources(limit, few_fasta, tmp_path, undisturbed, difference_of):
     done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, tmp_path / "run") == []
@@ -35,7 +35,7 @@ SHORT = [
 
 
 @pytest.mark.parametrize(("limit", "said"), SHORT)
-def test_it_says_what_is_short(limit, said, few_fasta, tmp_path):
+def test_the_error_names_the_exhausted_resource(limit, said, few_fasta, tmp_path):
     done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
     assert done.returncode == 1, done.stderr
     assert "virnucpro: error:" in done.stderr

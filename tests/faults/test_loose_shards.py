@@ -28,7 +28,7 @@ def stored(path):
         return file["sequence_ids"].asstr()[:].tolist(), file["embeddings"][:]
 
 
-def test_all_of_a_runs_shards_give_the_runs_own_file(undisturbed, tmp_path):
+def test_all_shards_of_a_run_give_its_own_embeddings_file(undisturbed, tmp_path):
     out, shards = tmp_path / "out.h5", undisturbed / "shards"
     assert main(["aggregate", str(shards), "-o", str(out), "--index", str(undisturbed)]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
@@ -41,7 +41,7 @@ def test_all_of_a_runs_shards_give_the_runs_own_file(undisturbed, tmp_path):
     np.testing.assert_array_equal(vectors, wanted)
 
 
-def test_what_survived_is_joined_and_what_did_not_is_listed(
+def test_surviving_segments_are_joined_and_missing_rows_listed(
     surviving, undisturbed, tmp_path, capsys
 ):
     out = tmp_path / "out.h5"
@@ -65,7 +65,7 @@ def test_what_survived_is_joined_and_what_did_not_is_listed(
     np.testing.assert_array_equal(vectors[~empty], wanted[~empty])
 
 
-def test_without_an_index_nobody_says_that_all_is_there(undisturbed, tmp_path, capsys):
+def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, capsys):
     command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / "out.h5"), "-q"]
     assert main(command) == 2
     assert "the last rows may be missing" in capsys.readouterr().err
@@ -75,9 +75,12 @@ def test_without_an_index_nobody_says_that_all_is_there(undisturbed, tmp_path, c
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("", "is a folder; name a file"), ("gone/out.h5", "gone is no folder; make it")],
+    [
+        ("", "is a folder; name a file"),
+        ("gone/out.h5", "is in a folder that does not exist; create"),
+    ],
 )
-def test_an_output_that_cannot_be_is_refused_before_anything_is_read(
+def test_an_impossible_output_is_refused_before_segments_are_read(
     output, message, undisturbed, tmp_path, capsys
 ):
     command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / output)]
@@ -87,7 +90,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("trouble", ["stranger", "unequal copy", "row beyond"])
-def test_what_does_not_belong_is_refused_by_name_and_the_former_file_stays(
+def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
     trouble, surviving, undisturbed, tmp_path, capsys
 ):
     out = tmp_path / "out.h5"
@@ -110,7 +113,7 @@ def test_what_does_not_belong_is_refused_by_name_and_the_former_file_stays(
     assert out.read_bytes() == b"former"
 
 
-def test_another_runs_index_is_refused(surviving, copy_of_run, tmp_path, capsys):
+def test_the_index_of_another_run_is_refused(surviving, copy_of_run, tmp_path, capsys):
     run = RunDirectory(copy_of_run)
     for path in surviving.iterdir():
         segment = read_segment(path)
@@ -132,7 +135,7 @@ def other_run(few_fasta, tmp_path):
     return folder
 
 
-def test_an_index_must_say_whose_it_is(undisturbed, other_run, tmp_path, capsys):
+def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, capsys):
     out, shards = tmp_path / "out.h5", str(undisturbed / "shards")
     alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
@@ -155,7 +158,7 @@ def test_an_index_must_say_whose_it_is(undisturbed, other_run, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "dangling link", "loop"])
-def test_what_is_no_regular_file_is_not_replaced(kind, undisturbed, tmp_path, capsys):
+def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_path, capsys):
     out, target = tmp_path / "out.h5", tmp_path / "target.h5"
     if kind == "fifo":
         os.mkfifo(out)
@@ -175,16 +178,16 @@ def test_what_is_no_regular_file_is_not_replaced(kind, undisturbed, tmp_path, ca
     "name",
     ["run.json", "predictions.tsv", "budgets.json", "run.lock", "index/new", "logs/embeddings.h5"],
 )
-def test_no_other_file_of_a_run_is_written(name, index, copy_of_run, capsys):
+def test_other_files_of_a_run_are_refused_as_output(name, index, copy_of_run, capsys):
     before = {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")}
     command = ["aggregate", str(copy_of_run / "shards"), "-o", str(copy_of_run / name)]
     folder = {"run": copy_of_run, "index": copy_of_run / "index"}
     assert main([*command, *(["--index", str(folder[index])] if index else [])]) == 64
-    assert "choose another output file, as" in capsys.readouterr().err
+    assert "choose another output file, such as" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")} == before
 
 
-def test_a_runs_own_vectors_and_files_of_other_names_may_be_written(copy_of_run):
+def test_the_embeddings_file_of_a_run_and_new_names_are_accepted_as_output(copy_of_run):
     wanted = (copy_of_run / "embeddings.h5").read_bytes()
     (copy_of_run / "embeddings.h5").unlink()
     command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run), "-q", "-o"]
@@ -193,17 +196,17 @@ def test_a_runs_own_vectors_and_files_of_other_names_may_be_written(copy_of_run)
         assert (copy_of_run / name).read_bytes() == wanted
 
 
-def test_an_index_that_lies_elsewhere_is_not_written_into(copy_of_run, tmp_path, capsys):
+def test_an_index_behind_a_symbolic_link_is_refused_as_output(copy_of_run, tmp_path, capsys):
     elsewhere = tmp_path / "elsewhere"
     (copy_of_run / "index").rename(elsewhere)
     (copy_of_run / "index").symlink_to(elsewhere)
     command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run / "index")]
     assert main([*command, "-o", str(elsewhere / "bases.bin")]) == 64
-    assert "choose another output file, as" in capsys.readouterr().err
+    assert "choose another output file, such as" in capsys.readouterr().err
     assert main([*command, "-q", "-o", str(tmp_path / "out.h5")]) == 0
 
 
-def test_a_full_disk_is_told_without_an_option_that_the_command_lacks(undisturbed, virnucpro, disk):
+def test_a_full_disk_error_of_aggregate_names_no_missing_option(undisturbed, virnucpro, disk):
     folder = disk("16k")
     done = virnucpro("aggregate", undisturbed / "shards", "-o", folder / "out.h5")
     assert done.returncode == 1

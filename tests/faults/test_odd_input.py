@@ -45,7 +45,7 @@ def tiny_records(path, number):
     ("few", "many"),
     [(5_000, 30_000), pytest.param(30_000, 300_000, marks=pytest.mark.slow)],
 )
-def test_many_tiny_records_cost_their_columns_alone(few, many, tmp_path):
+def test_many_tiny_records_need_bounded_memory(few, many, tmp_path):
     """The rows are told by digests of 16 bytes, and sorted: 115 bytes an item were measured."""
     small = peak_kb("frames", tiny_records(tmp_path / "few.fa", few), "-o", tmp_path / "few")
     large = peak_kb("frames", tiny_records(tmp_path / "many.fa", many), "-o", tmp_path / "many")
@@ -58,7 +58,7 @@ def test_many_tiny_records_cost_their_columns_alone(few, many, tmp_path):
 
 
 @pytest.mark.parametrize("megabases", [3, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_huge_record_costs_a_few_times_its_length(megabases, tmp_path):
+def test_a_huge_record_needs_bounded_memory(megabases, tmp_path):
     path = tmp_path / "huge.fa"
     line = "".join(random.Random(2).choices("ACGT", k=1_000_000)) + "\n"
     path.write_text(">huge\n" + line * megabases)
@@ -69,7 +69,7 @@ def test_a_huge_record_costs_a_few_times_its_length(megabases, tmp_path):
     assert (large - small) * 1024 < 6 * megabases * 1_000_000 + (32 << 20)
 
 
-def test_thousands_of_records_with_odd_names_are_answered_in_order(tmp_path, tables):
+def test_records_with_unusual_names_keep_their_order(tmp_path, tables):
     """Few distinct sequences, so that embedding is quick: 3,000 records share some 100 rows."""
     dice = random.Random(7)
     coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]

@@ -87,7 +87,7 @@ def disk_with_a_plug(tmp_path):
     call("umount", "-l", disk.folder)
 
 
-def test_the_plug_drops_what_was_not_forced_out(disk_with_a_plug):
+def test_the_simulated_power_cut_drops_unsynced_data(disk_with_a_plug):
     (disk_with_a_plug.folder / "careless").write_bytes(b"x" * 100_000)
     disk_with_a_plug.cut()
     disk_with_a_plug.mount_again()
@@ -96,7 +96,7 @@ def test_the_plug_drops_what_was_not_forced_out(disk_with_a_plug):
 
 
 @pytest.mark.parametrize("after", [0, 1, 7, 20])
-def test_every_acknowledged_segment_is_whole_and_no_other_counts(disk_with_a_plug, after):
+def test_acknowledged_segments_survive_a_power_cut(disk_with_a_plug, after):
     run = RunDirectory(disk_with_a_plug.folder / "run")
     run.root.mkdir()
     with subprocess.Popen(
@@ -117,7 +117,7 @@ def test_every_acknowledged_segment_is_whole_and_no_other_counts(disk_with_a_plu
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
-def test_a_run_goes_on_after_a_power_cut(
+def test_a_run_resumes_after_a_power_cut(
     disk_with_a_plug, few_fasta, undisturbed, virnucpro, difference_of
 ):
     run = RunDirectory(disk_with_a_plug.folder / "run")

@@ -60,7 +60,7 @@ def cases():
 
 
 @pytest.mark.parametrize(("point", "how"), list(cases()))
-def test_a_rank_that_fails_is_started_again(point, how, faulty, undisturbed, difference_of):
+def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed, difference_of):
     done, folder = faulty(point=point, how=how)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
@@ -92,9 +92,7 @@ def test_a_rank_that_fails_is_started_again(point, how, faulty, undisturbed, dif
         pytest.param("deadlock in C", "commit", marks=pytest.mark.slow),
     ],
 )
-def test_a_rank_that_hangs_is_ended_and_started_again(
-    how, point, faulty, undisturbed, difference_of
-):
+def test_a_hung_rank_is_killed_and_restarted(how, point, faulty, undisturbed, difference_of):
     limits = {"load": ("--start-timeout", 6), "unit": ("--progress-timeout", 2)}
     option, seconds = limits.get(point, limits["unit"])
     # Alone: nobody can do its units before it is ended.
@@ -111,7 +109,7 @@ def test_a_rank_that_hangs_is_ended_and_started_again(
 
 
 @pytest.mark.slow  # the silence after which units are lent, and the ladder, take their time
-def test_nobody_waits_for_a_rank_that_stands_still(faulty, undisturbed, difference_of):
+def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed, difference_of):
     done, folder = faulty(point="unit", how="SIGSTOP")  # its deadline is ten minutes away
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
@@ -121,7 +119,7 @@ def test_nobody_waits_for_a_rank_that_stands_still(faulty, undisturbed, differen
 
 
 @pytest.mark.parametrize("point", ["batch", pytest.param("load", marks=pytest.mark.slow)])
-def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
+def test_units_of_a_permanently_bad_device_are_reassigned(
     point, faulty, undisturbed, difference_of
 ):
     plan = {"point": point, "how": "SIGKILL", "rank": 1, "times": None}
@@ -154,7 +152,7 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
 
 
 @pytest.mark.slow
-def test_a_device_that_fails_now_and_then_accuses_no_sequence(faulty, undisturbed, difference_of):
+def test_an_intermittent_device_quarantines_no_row(faulty, undisturbed, difference_of):
     """It dies of its third batch, whatever that is: its units are for the other rank."""
     done, folder = faulty(point="flap", how="SIGKILL", rank=0, times=None)
     assert done.returncode == 0, done.stderr
@@ -163,7 +161,7 @@ def test_a_device_that_fails_now_and_then_accuses_no_sequence(faulty, undisturbe
 
 
 @pytest.mark.slow
-def test_what_fails_behind_the_encoders_accuses_no_sequence(faulty):
+def test_a_failure_after_the_encoders_quarantines_no_row(faulty):
     done, folder = faulty(point="head", how="raise", rank=None, times=None)
     assert done.returncode == 1, done.stderr
     assert not (folder / "quarantine.tsv").exists()
@@ -178,7 +176,9 @@ def test_what_fails_behind_the_encoders_accuses_no_sequence(faulty):
         pytest.param("SIGSEGV", "tokens", marks=pytest.mark.slow),
     ],
 )
-def test_a_sequence_that_kills_is_found_and_set_aside(how, point, faulty, undisturbed, tables):
+def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
+    how, point, faulty, undisturbed, tables
+):
     index = SequenceIndex.open(undisturbed / "index")
     row = 70
     (letters,) = index.sequences(np.array([row]), "protein")

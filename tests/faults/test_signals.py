@@ -13,7 +13,6 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
@@ -73,7 +72,7 @@ def assert_hit(process, signal_name, no_orphan):
 
 
 @pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), BEFORE_RANKS)
-def test_hit_while_the_run_is_prepared(
+def test_a_signal_while_the_run_is_prepared(
     signal_name,
     event,
     part,
@@ -101,7 +100,7 @@ def test_hit_while_the_run_is_prepared(
 
 @pytest.mark.parametrize("former", [True, False], ids=["over former tables", "first tables"])
 @pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), AFTER_RANKS)
-def test_hit_while_tables_are_written(
+def test_a_signal_while_tables_are_written(
     signal_name,
     event,
     part,
@@ -135,7 +134,9 @@ def test_hit_while_tables_are_written(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_killed_at_random_moments(few_fasta, tmp_path, no_orphan, undisturbed, difference_of):
+def test_a_run_killed_at_random_moments_completes(
+    few_fasta, tmp_path, no_orphan, undisturbed, difference_of
+):
     """Kill every start sooner or later than the one before, until one gets through."""
     dice = random.Random(4)
     for campaign in range(6):
@@ -196,7 +197,7 @@ def long_fasta(tmp_path):
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(second, long_fasta, tmp_path, ranks_of, no_orphan):
+def test_a_second_signal_ends_the_run_at_once(second, long_fasta, tmp_path, ranks_of, no_orphan):
     command = [*PREDICT, long_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -216,7 +217,7 @@ def test_a_second_signal_ends_it_at_once(second, long_fasta, tmp_path, ranks_of,
 
 
 @pytest.mark.slow
-def test_a_run_under_nohup_outlives_its_terminal(
+def test_a_run_under_nohup_ignores_sighup(
     few_fasta, tmp_path, ranks_of, undisturbed, difference_of
 ):
     command = ["nohup", *PREDICT, few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
@@ -247,50 +248,28 @@ def handlers():
     return {signum: signal.getsignal(signum) for signum in STOPPING}
 
 
-class _Asking(SilentReporter):
-    def __init__(self):
-        self.seen = []
-
-    def stage(self, text):  # noqa: ARG002 - a Reporter's signature
-        self.seen.append(handlers())
-
-
-def test_the_library_leaves_its_users_handlers_alone(own_handlers, copy_of_run, few_fasta):
-    reporter = _Asking()
+def test_the_library_changes_no_signal_handler(own_handlers, copy_of_run, few_fasta, doubles):
+    seen = []
+    reporter = doubles.CallingReporter(copy_of_run, lambda _: seen.append(handlers()))
     predict(predict_job([str(few_fasta)]), Execution(copy_of_run, resume=True), reporter)
-    assert len(reporter.seen) >= 3
-    assert all(seen == own_handlers for seen in reporter.seen)
+    assert len(seen) >= 3
+    assert all(one == own_handlers for one in seen)
     assert handlers() == own_handlers
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["bundle", "list"], 0), (["status", "/nowhere"], 1)]
 )
-def test_the_command_line_puts_handlers_back(arguments, code, own_handlers, capsys):
+def test_the_command_line_restores_signal_handlers(arguments, code, own_handlers, capsys):
     assert main(arguments) == code
     assert handlers() == own_handlers
 
 
 @pytest.mark.parametrize("signum", STOPPING)
-def test_handlers_are_put_back_after_a_stop_too(
-    signum, own_handlers, copy_of_run, few_fasta, monkeypatch, capsys
+def test_signal_handlers_are_restored_after_a_stop(
+    signum, own_handlers, copy_of_run, few_fasta, reporting, capsys
 ):
-    monkeypatch.setattr(
-        SilentReporter, "stage", lambda *_: os.kill(os.getpid(), signum), raising=True
-    )
-    monkeypatch.setattr("virnucpro.cli.commands.run_job.open_reporter", open_silent)
+    reporting(lambda _: os.kill(os.getpid(), signum))
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
     assert main(command) == 128 + signum
     assert handlers() == own_handlers
-
-
-class _Context(SilentReporter):
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
-def open_silent(*_, **__):
-    return _Context()

@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 
-def test_nobody_is_killed_for_being_slow(few_fasta, tmp_path, ranks_of, undisturbed, difference_of):
+def test_a_slow_rank_is_not_killed(few_fasta, tmp_path, ranks_of, undisturbed, difference_of):
     dice = random.Random(24)
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "virnucpro", "predict", few_fasta, "-o", folder]

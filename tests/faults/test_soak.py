@@ -71,7 +71,7 @@ def test_a_good_run_passes_all_checks(checks, copy_of_run, undisturbed):
     assert not list(checks.table_problems(RunDirectory(undisturbed), run))
 
 
-def test_lost_and_doubled_rows_are_counted(checks, copy_of_run):
+def test_missing_and_duplicate_rows_are_counted(checks, copy_of_run):
     run = RunDirectory(copy_of_run)
     (_, first), (unit, second), *_ = run.segments()
     with h5py.File(first) as file:
@@ -87,7 +87,7 @@ def test_lost_and_doubled_rows_are_counted(checks, copy_of_run):
     assert checks.count_rows(run)[1:] == (n_rows, n_twice, 0, 1)
 
 
-def test_numbers_that_are_not_finite_are_counted(checks, copy_of_run):
+def test_nan_and_infinity_are_counted(checks, copy_of_run):
     run = RunDirectory(copy_of_run)
     with h5py.File(run.segments()[0][1], "r+") as file:
         file["scores"][2, 1] = np.nan
@@ -151,7 +151,7 @@ def test_a_temporary_file_is_found(checks, copy_of_run):
         (None, [], True),
     ],
 )
-def test_an_exit_code_that_no_signal_explains_is_a_problem(code, sent, wrong, campaign, signals):
+def test_an_exit_code_without_a_matching_signal_is_a_problem(code, sent, wrong, campaign, signals):
     given = [signals.SentSignal(role, signal.Signals[name]) for role, name in map(str.split, sent)]
     assert bool(campaign.end_problems(RunDirectory(Path("run")), code, given)) == wrong
 

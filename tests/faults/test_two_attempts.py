@@ -1,20 +1,23 @@
 """One rank at work twice at once: each unit once, and the same bytes."""
 
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from virnucpro.run_dir import RunDirectory
 
+DATA = Path(__file__).parents[1] / "data"
 ATTEMPT = """
 import os, sys
 from pathlib import Path
+from doubles import mini_task
 from virnucpro.pipeline.worker.rank_main import run_rank
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.worker.rank_task import RankTask, Share
+from virnucpro.pipeline.worker.rank_task import Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:
@@ -34,27 +37,25 @@ class Channel:
             sys.stdin.readline()
 
 run = RunDirectory(Path(sys.argv[1]))
-manifest, job = read_manifest(run), predict_job([sys.argv[2]])
-task = RankTask(
-    run=run, fingerprint=manifest.fingerprint, encoders=job.encoders, head=job.head,
-    precision="fp32", embeddings="fp16", unit_rows=manifest.units["rows"],
-    unit_positions=manifest.units["positions"], batch_tokens=2048, torch_device="cpu",
+manifest = read_manifest(run)
+task = mini_task(
+    run.root, manifest.units["rows"], fingerprint=manifest.fingerprint, embeddings="fp16",
+    unit_positions=manifest.units["positions"], batch_tokens=2048,
     threads=len(os.sched_getaffinity(0)),
 )
-run_rank(0, 1, Channel(), task, {0: Share(tuple(range(int(sys.argv[3]))))})
+run_rank(0, 1, Channel(), task, {0: Share(tuple(range(int(sys.argv[2]))))})
 """
 
 
 @pytest.mark.slow
-def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
-    copy_of_run, undisturbed, few_fasta, difference_of
-):
+def test_two_attempts_of_one_rank_commit_each_unit_once(copy_of_run, undisturbed, difference_of):
     run, original = RunDirectory(copy_of_run), RunDirectory(undisturbed)
     shutil.rmtree(run.shard(0))
     n_units = str(len(original.segments()))
     attempts = [
         subprocess.Popen(
-            [sys.executable, "-c", ATTEMPT, run.root, few_fasta, n_units],
+            [sys.executable, "-c", ATTEMPT, run.root, n_units],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(DATA), *sys.path])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,7 +70,8 @@ def test_two_attempts_of_one_rank_give_each_unit_once_and_the_same_bytes(
     for attempt in attempts:
         said, _ = attempt.communicate(timeout=60)
         assert attempt.returncode == 0
-        assert said == f"{len(original.segments())}\n"
+        # Both compute the first unit; a slower one skips what the other has committed.
+        assert 1 <= int(said) <= len(original.segments())
     assert {path.name: path.read_bytes() for path in run.shard(0).iterdir()} == {
         path.name: path.read_bytes() for path in original.shard(0).iterdir()
     }

@@ -23,7 +23,7 @@ PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
     "option",
     [["--force"], *(pytest.param(one, marks=pytest.mark.slow) for one in ([], ["--resume"]))],
 )
-def test_the_second_is_refused_at_once_and_harms_nothing(
+def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
     option, few_fasta, tmp_path, undisturbed, difference_of
 ):
     folder = tmp_path / "run"
@@ -84,7 +84,7 @@ def at_the_making_of(folder, action):
     sys.addaudithook(hook)
 
 
-def test_a_folder_that_another_process_made_meanwhile_is_not_cleared(few_fasta, tmp_path):
+def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_path):
     run = RunDirectory(tmp_path / "run")
     holding = run_lock(run)
 
@@ -106,7 +106,7 @@ def test_a_folder_that_another_process_made_meanwhile_is_not_cleared(few_fasta, 
         holding.__exit__(None, None, None)
 
 
-def test_a_folder_made_for_a_run_that_cannot_begin_is_removed(tmp_path):
+def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
     with (
         pytest.raises(InputError),
         open_session(
@@ -117,7 +117,7 @@ def test_a_folder_made_for_a_run_that_cannot_begin_is_removed(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_lock_in_a_folder_being_removed_is_no_lock(tmp_path):
+def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
     """The folder's maker gives up and removes it between another's opening and locking."""
     run = RunDirectory(tmp_path / "run")
     run.root.mkdir()

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.cli.progress import CommandReporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import StopRequested
 
@@ -43,30 +42,22 @@ def test_any_number_of_ranks_gives_the_same_table(
     assert difference_of(alone, folder) == []
 
 
-class _Stopping(CommandReporter):
-    """Stops a run as a signal would, once so many segments are there."""
+def test_four_ranks_then_three_then_five(fasta, alone, tmp_path, reporting, difference_of):
+    folder = tmp_path / "run"
+    command = ["predict", str(fasta), "-o", str(folder), "--resume"]
+    kept, stops = {}, [1, 5]
 
-    wanted = 0
-
-    def ranks(self, statuses):  # noqa: ARG002 - a Reporter's signature
-        if len(RunDirectory(self._root).segments()) >= self.wanted:
+    def stop(event):
+        if event == "ranks" and stops and len(RunDirectory(folder).segments()) >= stops[0]:
             raise StopRequested(15)
 
-
-def test_four_ranks_then_three_then_five(fasta, alone, tmp_path, monkeypatch, difference_of):
-    folder = tmp_path / "run"
-    reporter = _Stopping(folder, None, quiet=True)
-    command = ["predict", str(fasta), "-o", str(folder), "--resume"]
-    with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.cli.commands.run_job.open_reporter", lambda *_, **__: reporter)
-        kept = {}
-        for ranks, wanted in ((4, 1), (3, 5)):
-            reporter.wanted = wanted
-            assert main([*command, "--devices", f"cpu:{ranks}"]) == 143
-            now = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
-            assert kept.items() <= now.items()
-            assert len(now) >= wanted
-            kept = now
+    reporting(stop)
+    for ranks in (4, 3):
+        assert main([*command, "--devices", f"cpu:{ranks}"]) == 143
+        now = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
+        assert kept.items() <= now.items()
+        assert len(now) >= stops.pop(0)
+        kept = now
     assert main([*command, "--devices", "cpu:5", "-q"]) == 0
     assert difference_of(alone, folder) == []
     units = [unit for unit, _ in RunDirectory(folder).segments()]

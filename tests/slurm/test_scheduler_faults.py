@@ -269,7 +269,7 @@ def test_committed_segments_are_kept_and_the_others_computed(histories, case, di
     assert difference_of(history.run, histories[UNDISTURBED.name].result().run) == []
 
 
-def test_no_job_and_no_process_is_left(histories, cluster):
+def test_no_job_or_process_remains(histories, cluster):
     wait(histories.values())
     assert cluster.queue() == []
     assert cluster.processes() == []

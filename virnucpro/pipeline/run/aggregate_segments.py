@@ -1,16 +1,13 @@
-"""One embeddings.h5 from segments that are not, or no longer, in their run's folder."""
+"""One embeddings.h5 from segments outside of their run's folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from virnucpro.errors import NotARunError, SegmentError, StoreError, UsageError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.interleave import write_interleaved
 from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
@@ -22,23 +19,23 @@ __all__ = ["LooseOutcome", "aggregate_segments"]
 
 @dataclass(frozen=True, slots=True)
 class LooseOutcome:
-    """What became of some segments.
+    """Result of the aggregation.
 
     Attributes
     ----------
     n_items
-        Vectors in the file, those of gaps (NaN) included.
+        Vectors in the file, including those of gaps (NaN).
     gaps
         Rows without a segment, as ``(first, last + 1)``.
     rejected
-        Why damaged segments were left out.
+        Reasons why damaged segments were left out.
     notes
         Copies that differ by rounding, and which of them counts.
     rows_quarantined
-        Rows without numbers, for good.
+        Rows that have no vector and will not get one.
     indexed
-        Whether the number of rows was known: without an index nobody can tell what is missing
-        behind the last segment.
+        Whether the number of rows is known. Without an index, rows after the last segment may be
+        missing.
     """
 
     n_items: int
@@ -50,37 +47,36 @@ class LooseOutcome:
 
     @property
     def partial(self) -> bool:
-        """Something has no numbers, or nobody knows whether all is there."""
+        """Whether a row has no vector, or the number of rows is unknown."""
         return not self.indexed or bool(self.gaps or self.rejected or self.rows_quarantined)
 
 
 def aggregate_segments(
     paths: Sequence[Path], output: Path, index_folder: Path | None = None
 ) -> LooseOutcome:
-    """Write the vectors of segments into one file, whole or not at all, in bounded memory.
+    """Write the vectors of segments into one file, atomically and in bounded memory.
 
     Parameters
     ----------
     paths
         Segment files, shard folders, or folders of shards.
     output
-        The file to write; an older one stays until the new one is whole.
+        The file to write; it is replaced at the end.
     index_folder
-        A run, or its index beside its run.json: an index alone does not tell whose segments are
-        its own. With it the file holds all items in input order with their names, NaN where no
-        segment holds them. Without it it holds the rows that there are, in ascending order, each
-        named by its number.
+        A run, or the index beside its run.json. With it the file holds all items in input order
+        with their names, and NaN for rows without a segment. Without it the file holds the rows of
+        the segments in ascending order, each named by its number.
 
     Raises
     ------
     UsageError
-        When `output` is in no folder, is there and no regular file, is a segment, or a name that
-        a run gives to something else than its embeddings.h5: before anything is read.
+        If `output` cannot be written, is one of the segments, or is the name of another file of a
+        run. Nothing is read then.
     InputError, StoreError
-        When a path holds no segments; when files belong to different runs, copies of a unit differ
-        by more than rounding, or rows are none of the index's: all by name.
+        If a path holds no segments, files belong to different runs, copies of a unit differ by
+        more than rounding, or rows are not in the index. The error names the files.
     NotARunError, IndexFormatError
-        When `index_folder` is neither a run nor the index of one, or is damaged.
+        If `index_folder` is neither a run nor its index, or is damaged.
     """
     segments = find_segments(paths)
     _refuse_output(output, segments)
@@ -93,7 +89,7 @@ def aggregate_segments(
     manifest, index = _opened(run)
 
     def accept(coverage: LooseCoverage) -> None:
-        _refuse_another_run(coverage, run.root, manifest, index)
+        _refuse_another_run(coverage, run.root, manifest)
 
     coverage = write_interleaved(
         output, segments, index, index.n_rows, views=manifest.views, accept=accept
@@ -102,19 +98,20 @@ def aggregate_segments(
 
 
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
-    """Find out before hours of reading that the file cannot be written, or must not be."""
+    """Refuse an output that cannot be written, before segments are read for hours."""
     if output.is_symlink():
-        raise UsageError(f"{output} is a symbolic link; name the file itself")
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder; name a file, as in {output / 'embeddings.h5'}")
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is no folder; make it, or choose another output file")
-    if not output.exists():
+        problem = "is a symbolic link; name the file itself"
+    elif output.is_dir():
+        problem = f"is a folder; name a file, as in {output / 'embeddings.h5'}"
+    elif not output.parent.is_dir():
+        problem = "is in a folder that does not exist; create the folder"
+    elif output.exists() and not output.is_file():
+        problem = "is not a regular file; choose another output file"
+    elif output.exists() and any(output.samefile(path) for path in segments):
+        problem = "is one of the segments; choose another output file"
+    else:
         return
-    if not output.is_file():
-        raise UsageError(f"{output} is there and no regular file; choose another output file")
-    if any(output.samefile(path) for path in segments):
-        raise UsageError(f"{output} is one of the segments to read; choose another output file")
+    raise UsageError(f"{output} {problem}")
 
 
 def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
@@ -124,23 +121,20 @@ def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
         own = output.name == run.embeddings.name and output.parent.samefile(run.root)
         if run.owns(output) and not own:
             raise UsageError(
-                f"{output} is the place of something else in the run {run.root}; "
-                f"choose another output file, as {run.embeddings}"
+                f"{output} is the name of another file of the run {run.root}; "
+                f"choose another output file, such as {run.embeddings}"
             )
 
 
 def _run_of(folder: Path) -> RunDirectory:
-    """Find the run of which the folder itself, or its index, was named."""
-    run = RunDirectory(folder)
-    if run.run_json.exists():
-        return run
-    above = {folder.absolute().parent, folder.resolve().parent} if folder.is_dir() else ()
-    for run in map(RunDirectory, above):
-        if run.run_json.exists() and run.index.is_dir() and run.index.samefile(folder):
+    """Return the run that the folder, or its parent, is."""
+    places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
+    for run in map(RunDirectory, places):
+        named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))
+        if named and run.run_json.exists():
             return run
     raise NotARunError(
-        f"{folder} is no run, and no index beside its run's run.json, without which nobody knows "
-        "whose segments fit it; name the run's folder"
+        f"{folder} is neither a run nor the index beside a run.json; name the run's folder"
     )
 
 
@@ -150,38 +144,27 @@ def _opened(run: RunDirectory) -> tuple[Manifest, SequenceIndex]:
     if index.fingerprint != manifest.index_fingerprint:
         raise StoreError(
             f"{run.index} is another run's index (fingerprint {index.fingerprint}, "
-            f"{run.run_json} has {manifest.index_fingerprint}); put the run's own there"
+            f"{run.run_json} has {manifest.index_fingerprint}); restore the run's own index"
         )
     return manifest, index
 
 
-def _refuse_another_run(
-    coverage: LooseCoverage, folder: Path, manifest: Manifest, index: SequenceIndex
-) -> None:
-    """Compare fingerprints, and the rows of every segment with those of the run's units."""
-    first = next(iter(coverage.done.values()))
+def _refuse_another_run(coverage: LooseCoverage, folder: Path, manifest: Manifest) -> None:
+    """Compare fingerprints; the same one means the same rows in each unit."""
     if coverage.fingerprint != manifest.fingerprint:
+        first = next(iter(coverage.done.values()))
         raise StoreError(
             f"{first} and the others belong to a run with fingerprint {coverage.fingerprint}, "
             f"{folder} has {manifest.fingerprint}; name the segments' own run"
         )
-    units = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
-    for block, path in coverage.done.items():
-        edges = coverage.bounds[block : block + 2]
-        place = int(np.searchsorted(units, edges[0]))
-        if not np.array_equal(units[place : place + 2], edges):
-            raise StoreError(
-                f"{path}: its rows {edges[0]:,} to {edges[1] - 1:,} are no unit of {folder}; "
-                "leave it out"
-            )
 
 
 def _joined(coverage: LooseCoverage) -> Mapping[str, int]:
-    """Tell the dimensions where no run tells the views: one, of unknown parts."""
+    """Return the dimensions of the vectors; without a run, their views are unknown."""
     path = next(iter(coverage.done.values()))
     embeddings = read_segment(path, any_name=True).embeddings
     if embeddings is None:
-        raise SegmentError(f"{path}: its run keeps no embeddings; there is nothing to aggregate")
+        raise SegmentError(f"{path}: its run stored no embeddings; there is nothing to aggregate")
     return {"joined": embeddings.shape[1]}
 
 

@@ -1,4 +1,4 @@
-"""run.json: what a run is made of, and whether another command may go on with it."""
+"""run.json: parameters and inputs of a run, and the check of a resume."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start of workers for a run. Times are seconds; `started` is UTC in ISO 8601."""
+    """One start of ranks. Times are in seconds; `started` is UTC in ISO 8601."""
 
     number: int
     started: str
@@ -43,7 +43,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything that a run is made of.
+    """Parameters, inputs and history of a run.
 
     Attributes
     ----------
@@ -51,15 +51,15 @@ class Manifest:
         ``predict`` or ``embed``.
     parameters
         Every parameter that changes a number: flat, JSON values only. Devices, ranks and threads
-        are not among them, and may differ on a resume.
+        are not included; a resume may change them.
     inputs
         The input files with the digests of their content.
     index_fingerprint
         Content hash of names, sequences and index specification.
     units
-        Caps of a unit, ``rows`` and ``positions``: with the index they determine every unit.
+        Largest ``rows`` and ``positions`` of a unit; with the index they determine all units.
     labels, thresholds, encoders
-        What the final tables need of the bundle, so that they can be made without it.
+        Parts of the bundle that the tables need.
     """
 
     command: str
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over all that changes a number: inputs' content and parameters."""
+        """SHA-256 of everything that changes a number: content of the inputs, parameters."""
         content = {
             "command": self.command,
             "index": self.index_fingerprint,
@@ -88,11 +88,11 @@ class Manifest:
 
     @property
     def views(self) -> Mapping[str, int]:
-        """View -> dimensions, in the order in which vectors are joined."""
+        """View -> dimensions, in the order of the joined vectors."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Add a launch, or replace the one of the same number."""
+        """Return this manifest with a launch added, or replaced by number."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
@@ -106,33 +106,33 @@ class Manifest:
         ]
         if differing:
             raise FingerprintError(
-                f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. "
-                "Repeat the run's own, or choose another output folder (--force starts anew)."
+                f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
+                "the run's own, choose another output folder, or replace the run with --force."
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
         """Raise FingerprintError naming the first input whose content differs."""
         if len(inputs) != len(self.inputs):
             raise FingerprintError(
-                f"{root.root}: the run was made from {len(self.inputs)} input files, "
-                f"{len(inputs)} are given now. Name the same files in the same order."
+                f"{root.root}: the run has {len(self.inputs)} input files, {len(inputs)} are given "
+                "now. Name the same files in the same order."
             )
         for old, new in zip(self.inputs, inputs, strict=True):
             if old.sha256 != new.sha256:
                 raise FingerprintError(
                     f"{root.root}: {new.path} does not hold the sequences that the run was made "
-                    f"from: {_told(old)} in {old.path} then, {_told(new)} now. Give the original "
-                    "file, or choose another output folder (--force starts anew)."
+                    f"from: {_counts(old)} in {old.path} then, {_counts(new)} now. Name the "
+                    "original file, choose another output folder, or replace the run with --force."
                 )
 
 
-def _told(file: InputFile) -> str:
+def _counts(file: InputFile) -> str:
     counts = f"{file.n_records:,} records of {file.n_bases:,} letters"
     return f"{counts} (names and letters: SHA-256 {file.sha256[:12]})"
 
 
 def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
-    """Write run.json, whole or not at all."""
+    """Write run.json atomically."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "fingerprint": manifest.fingerprint,
@@ -150,9 +150,9 @@ def read_manifest(run: RunDirectory) -> Manifest:
     Raises
     ------
     NotARunError
-        When there is none, or it is no manifest of a version that this program knows.
+        If it is missing, damaged, or of an unknown version.
     RunError
-        When a file of the run is not a regular file.
+        If a file of the run is not a regular file.
     """
     run.require_regular_files()
     try:
@@ -160,13 +160,14 @@ def read_manifest(run: RunDirectory) -> Manifest:
         if content["schema_version"] != SCHEMA_VERSION:
             raise NotARunError(
                 f"{run.root} was made by another version of virnucpro (run schema "
-                f"{content['schema_version']}, this one reads {SCHEMA_VERSION}). "
+                f"{content['schema_version']}, this version reads {SCHEMA_VERSION}). "
                 "Use that version, or choose another output folder."
             )
         manifest = _parse(content)
     except FileNotFoundError:
         raise NotARunError(
-            f"{run.root} is no run of virnucpro: it has no {run.run_json.name}."
+            f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. Name the "
+            "output folder of predict or embed."
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise NotARunError(
@@ -174,8 +175,8 @@ def read_manifest(run: RunDirectory) -> Manifest:
         ) from error
     if content.pop("sha256", None) != _digest(content):
         raise NotARunError(
-            f"{run.run_json} has been changed since it was written (its checksum does not fit "
-            "its content). Restore it, or choose another output folder."
+            f"{run.run_json} has been changed since it was written (wrong checksum). Restore it, "
+            "or choose another output folder."
         )
     return manifest
 
@@ -185,12 +186,12 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def is_manifest(path: Path) -> bool:
-    """Tell whether a file is a run.json of this program, of whatever version.
+    """Return whether a file is a run.json of any version of this program.
 
     Raises
     ------
     OSError
-        When it is there and cannot be read.
+        If it exists and cannot be read.
     """
     try:
         content = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The last step of every run: from whatever segments survived to the files a user opens."""
+"""Outputs of a run: all tables and embeddings.h5 from its valid segments."""
 
 import time
 from collections import Counter
@@ -39,7 +39,7 @@ __all__ = ["Outcome", "survey_segments", "write_gaps", "write_outputs", "write_t
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run has answered.
+    """Counts of a run's results.
 
     Attributes
     ----------
@@ -48,16 +48,16 @@ class Outcome:
     calls
         Number of records by call; empty for a run without a classifier.
     rows_missing, rows_quarantined
-        Rows without numbers: a resume computes the former, never the latter.
+        Rows without results. A resume computes missing rows, and no quarantined ones.
     rows_overflowing
-        Those of the quarantined that a new run has numbers of, if it keeps embeddings as fp32.
+        Quarantined rows that a new run can store with embeddings as fp32.
     main_output
         The file to open first.
     precision
-        Of the run.
+        Precision of the run.
     again
-        Rows that were not finite at it in their batch, and have their numbers from another
-        precision, alone: how many from which. As far as ranks came to their end and said so.
+        Precision -> number of rows that were recomputed alone at it, because they were not finite
+        in their batch. Ranks that failed are not included.
     """
 
     root: Path
@@ -72,7 +72,7 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Every row has its numbers."""
+        """Whether every row has a result."""
         return not (self.rows_missing or self.rows_quarantined)
 
 
@@ -113,7 +113,7 @@ def write_outputs(
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
-    # Last of all: a list of gaps that still stands says that the outputs are not all of one state.
+    # At the end: while an old list of gaps exists, the outputs may be of different states.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
@@ -121,14 +121,14 @@ def write_outputs(
 
 
 def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
-    """Write the tables below `target`, which need not be the session's own folder.
+    """Write the tables into `target`, the session's own folder or another one.
 
-    The same rows give the same bytes, always.
+    The same rows give the same bytes.
 
     Raises
     ------
     OSError
-        When an output cannot be written.
+        If an output cannot be written.
     """
     index = session.index
     windows = call_windows(
@@ -153,12 +153,12 @@ def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> 
 def write_gaps(
     target: RunDirectory, session: Session, coverage: Coverage, records: RecordCalls
 ) -> None:
-    """Write the lists of what has no numbers; a list that would be empty is not there.
+    """Write the lists of missing and quarantined sequences; remove empty lists.
 
     Raises
     ------
     OSError
-        When a list cannot be written or removed.
+        If a list cannot be written or removed.
     """
     index = session.index
     if coverage.missing:
@@ -175,8 +175,8 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
     predicts = session.manifest.command == "predict"
     return Outcome(
         root=session.run.root,
-        records=_tally(records.status, STATUS_NAMES),
-        calls=_tally(records.call, CALL_NAMES) if predicts else {},
+        records=_count_by_name(records.status, STATUS_NAMES),
+        calls=_count_by_name(records.call, CALL_NAMES) if predicts else {},
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
         rows_overflowing=sum(
@@ -184,11 +184,11 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
         ),
         main_output=session.run.predictions if predicts else session.run.sequences,
         precision=session.manifest.parameters["precision"],
-        again=_rows_again(session.manifest.launches),
+        again=_recomputed_rows(session.manifest.launches),
     )
 
 
-def _rows_again(launches: Iterable[Launch]) -> dict[str, int]:
+def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     again: Counter[str] = Counter()
     for launch in launches:
         for record in launch.ranks.values():
@@ -196,6 +196,6 @@ def _rows_again(launches: Iterable[Launch]) -> dict[str, int]:
     return dict(again)
 
 
-def _tally(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
     counts = np.bincount(codes, minlength=len(names)).tolist()
     return {name: count for name, count in zip(names, counts, strict=True) if count}

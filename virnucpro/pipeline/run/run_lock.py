@@ -1,4 +1,4 @@
-"""One process at a time in a run folder."""
+"""Lock of a run folder."""
 
 from contextlib import AbstractContextManager
 
@@ -9,19 +9,19 @@ __all__ = ["is_locked", "run_lock"]
 
 
 def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
-    """Hold the run's lock, as `folder_lock` does.
+    """Return a context manager that holds the lock of a run.
 
     Raises
     ------
     RunLockedError
-        At once, when another process holds it, or was removing the folder just now.
+        If another process holds it.
     OSError
-        When the folder cannot be written to.
+        If the folder is not writable.
     """
     advice = f"Wait for it (virnucpro status {run.root}), or choose another folder."
     return folder_lock(run.lock, advice)
 
 
 def is_locked(run: RunDirectory) -> bool:
-    """Tell whether a process is at work in the folder now, without taking the lock."""
+    """Return whether a process works in the folder now, without taking the lock."""
     return is_held(run.lock)

@@ -1,4 +1,4 @@
-"""How far a run is, read from its folder by any process at any time."""
+"""Progress of a run, read from its folder by any process."""
 
 import json
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from virnucpro.sequences.partition import unit_bounds
 __all__ = ["RunProgress", "read_progress"]
 
 
-_GO_ON = {
-    "incomplete": "go on with: the same command and --resume",
-    "computed": "write the tables with: virnucpro aggregate, or the same command and --resume",
+_ADVICE = {
+    "incomplete": "to compute the rest: rerun the command with --resume",
+    "computed": "to write the tables: virnucpro aggregate, or rerun the command with --resume",
 }
 
 _ALIVE = {"starting", "running", "waiting"}
-"""States of a rank that has a parent."""
+"""States of a rank whose parent lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes
     ----------
     state
-        ``reading``: a process is at work and has not read all input yet; ``running``: a process is
-        at work; ``complete``: every unit has a segment and the tables are written; ``computed``:
-        they are still to be written; ``incomplete``: units are missing, and a resume goes on.
+        ``reading``: a process works and has not read all input yet; ``running``: a process works;
+        ``complete``: every unit has a segment and the tables are written; ``computed``: the tables
+        are not written yet; ``incomplete``: units are missing.
     units_done, units_total
         Units with a segment file. The segments are counted, not verified.
     rows_done, rows_total
@@ -53,11 +53,11 @@ class RunProgress:
     ranks: Mapping[str, Mapping[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """Give lines for a person."""
+        """Return lines for people."""
         share = self.rows_done / self.rows_total if self.rows_total else 1.0
         lines = [
             f"{self.root}: {self.command}, {self.state}",
@@ -67,18 +67,18 @@ class RunProgress:
         ]
         for rank, status in sorted(self.ranks.items(), key=lambda pair: int(pair[0])):
             lines.append(_rank_line(rank, status))
-        if self.state in _GO_ON:
-            lines.append(_GO_ON[self.state])
+        if self.state in _ADVICE:
+            lines.append(_ADVICE[self.state])
         return "\n".join(lines)
 
 
 def read_progress(run: RunDirectory) -> RunProgress:
-    """Tell how far a run is, without touching it.
+    """Return the progress of a run; change nothing.
 
     Raises
     ------
-    NotARunError, IndexFormatError
-        When the folder is no run, or is damaged.
+    NotARunError, IndexFormatError, RunError
+        If the folder is not a run, is damaged, or has a special file in the place of its own.
     """
     run.require_regular_files()
     locked = is_locked(run)
@@ -109,12 +109,12 @@ def read_progress(run: RunDirectory) -> RunProgress:
 
 
 def _rank_line(rank: str, status: Mapping[str, Any]) -> str:
-    line = f"rank {rank}: {status['state']} {status['done']:,}/{status['total']:,}"
+    line = f"worker {rank}: {status['state']} {status['done']:,}/{status['total']:,}"
     failures = [fault["reason"] for fault in status.get("faults", ())]
     if status.get("reason"):
         line += f"  {status['reason']}"
     if failures:
-        line += f"  (attempt {status['attempt']}; the last one failed: {failures[-1]})"
+        line += f"  (attempt {status['attempt']}; the previous one failed: {failures[-1]})"
     return line
 
 
@@ -127,13 +127,12 @@ def _state(*, locked: bool, computed: bool, written: bool) -> str:
 
 
 def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Read what was last said of the ranks; a rank whose parent was killed died with it."""
+    """Return the last states of the ranks; a rank ends when its parent is killed."""
     try:
         ranks: dict[str, dict[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
         for status in ranks.values():
             if not alive and status["state"] in _ALIVE:
                 status["state"] = "lost with its parent"
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        # It informs and decides nothing: without it, nothing is known of the ranks.
         return {}
     return ranks

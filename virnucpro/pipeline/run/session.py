@@ -1,4 +1,4 @@
-"""A run folder opened for work: created, resumed or refused."""
+"""Creation and resume of a run folder."""
 
 import math
 import shutil
@@ -30,14 +30,14 @@ _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32
 _MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
 _MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
-"""Caps of a unit. Small inputs get small units, so that every rank has some and little is lost. A
-GPU takes batches of 65,536 tokens, and stands idle between two units: it gets more of them in one.
+"""Limits of a unit. Small inputs have small units, so that every rank gets some and little work is
+lost. A GPU takes batches of 65,536 tokens and idles between units, so that its units are larger.
 """
 
 
 @dataclass(slots=True)
 class Session:
-    """One process's hold on a run folder."""
+    """A run that this process works on."""
 
     run: RunDirectory
     manifest: Manifest
@@ -54,25 +54,25 @@ class Session:
 def open_session(
     job: Job, execution: Execution, reporter: Reporter, kind: Kind = "cpu"
 ) -> Iterator[Session]:
-    """Create the run, or go on with it, and hold its lock meanwhile.
+    """Create or resume a run, and hold its lock in the block.
 
     Parameters
     ----------
     kind
-        Of the devices that will begin with it. A run keeps its units, whatever goes on with it.
+        Kind of the devices of a new run. A resumed run keeps the size of its units.
 
     Raises
     ------
     UsageError
-        When an input has the name of one of the run's own files.
+        If an input has the name of one of the run's own files.
     RunExistsError
-        When the folder holds other files, or a run and neither `resume` nor `force` was given.
+        If the folder holds other files, or a run and neither `resume` nor `force` is given.
     FingerprintError
-        When a resume would mix numbers of different inputs or parameters.
+        If inputs or parameters differ from those of the run to resume.
     RunLockedError
-        When another process is at work in the folder.
+        If another process works in the folder.
     InputError
-        When an input cannot be read; a folder made for the run is removed again.
+        If an input cannot be read; a folder that was created for the run is removed.
     """
     run = RunDirectory(execution.outdir)
     _refuse_own_files(run, job.inputs)
@@ -87,7 +87,7 @@ def open_session(
             else:
                 yield _create(run, job, reporter, kind)
         finally:
-            # Only while holding the lock: another process may have taken the folder over.
+            # Only with the lock held: otherwise another process may use the folder.
             if made and run.root.exists() and not run.run_json.exists():
                 shutil.rmtree(run.next_index, ignore_errors=True)
                 run.clear()
@@ -96,7 +96,7 @@ def open_session(
 
 
 def _make_folder(run: RunDirectory) -> bool:
-    """Say whether it was this process, among several that start at once, that made the folder."""
+    """Create the folder; return whether this process did, and not another one at the same time."""
     run.root.parent.mkdir(parents=True, exist_ok=True)
     try:
         run.root.mkdir()
@@ -107,12 +107,12 @@ def _make_folder(run: RunDirectory) -> bool:
 
 @contextmanager
 def reopen_session(run: RunDirectory) -> Iterator[Session]:
-    """Hold a run as it is, without its inputs: to aggregate what it has.
+    """Open a run without its inputs, and hold its lock in the block.
 
     Raises
     ------
     NotARunError, IndexFormatError, RunLockedError
-        When the folder is no run, is damaged, or another process is at work in it.
+        If the folder is not a run, is damaged, or another process works in it.
     """
     manifest = read_manifest(run)
     with run_lock(run):
@@ -130,28 +130,24 @@ def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
-    """Only a run's own folder, or one with nothing in it, is ever written to."""
+    """Refuse a folder that is neither empty nor a run."""
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
-    if run.run_json.is_file() and run.index.is_dir() and not is_manifest(run.run_json):
-        raise RunExistsError(
-            f"{run.run_json} is damaged: it is no JSON of a run, and what the run has computed "
-            "lies beside it. Restore it from a copy, or choose another output folder; nothing in "
-            "this one was touched."
-        )
     if entries and not is_manifest(run.run_json):
-        shown = ", ".join(entries[:3]) + (" and others" if len(entries) > 3 else "")
+        state = "is damaged" if run.run_json.is_file() else "is missing"
         raise RunExistsError(
-            f"{run.root} is not empty ({shown}) and is no run of virnucpro: it has no "
-            f"{run.run_json.name} of one. Choose another output folder, or empty this one."
+            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a run: "
+            f"{run.run_json.name} {state}. Restore it from a copy, or choose another output "
+            "folder; nothing was changed."
         )
 
 
 def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Session:
-    """Make a run; one that is to be replaced stays until all input of the new one is read.
+    """Create a run. An old one is removed after all input of the new one is read.
 
-    Killed at any point, the folder holds the old run, whole or with segments gone, or the new one.
+    After a kill at any moment the folder holds the new run, or the old one with all or some of its
+    segments.
     """
     reporter.stage("reading sequences")
     started = time.perf_counter()
@@ -193,26 +189,26 @@ def _put_index_in_place(run: RunDirectory) -> None:
 def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporter) -> Session:
     if not execution.resume:
         raise RunExistsError(
-            f"{run.root} holds a run already. Go on with it (--resume), replace it (--force), "
+            f"{run.root} holds a run already. Use --resume to continue it, --force to replace it, "
             "or choose another output folder."
         )
     manifest = read_manifest(run)
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
-    reporter.stage("checking the inputs against the run")
+    reporter.stage("comparing the inputs with the run's")
     manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
     return _opened(run, manifest)
 
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
-    """Open a run's own index, all of it verified: a flipped base would be a wrong number."""
+    """Open and verify the index of a run: a flipped base would change results."""
     killed_before_the_index_was_in_place = run.next_index.exists() and not run.index.exists()
     folder = run.next_index if killed_before_the_index_was_in_place else run.index
     index = SequenceIndex.open(folder)
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(
-            f"{folder} belongs to another run than {run.run_json}. Restore it, or start anew "
-            "(--force)."
+            f"{folder} belongs to another run than {run.run_json}. Restore it from a copy, or "
+            "replace the run with --force."
         )
     if killed_before_the_index_was_in_place:
         _put_index_in_place(run)
@@ -226,6 +222,6 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
 
 
 def unit_caps(n_rows: int, kind: Kind) -> Mapping[str, int]:
-    """Say how large the units of a run may be: ``rows`` and ``positions``."""
+    """Return the largest ``rows`` and ``positions`` of a unit of a new run."""
     rows = max(_LEAST_ROWS, math.ceil(n_rows / _UNITS_WANTED))
     return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}

@@ -1,4 +1,4 @@
-"""status.json: where the ranks of a run stand, for other processes to read."""
+"""status.json: the states of a run's ranks, for other processes."""
 
 import json
 import os
@@ -16,11 +16,7 @@ __all__ = ["StatusFile"]
 
 
 class StatusFile:
-    """status.json, which informs and decides nothing: a run goes on without it, and says so once.
-
-    What keeps it from being written (a full disk, a lost mount) keeps segments from it too, and
-    the ranks tell that with the bytes that they need.
-    """
+    """Write status.json; a failure is one warning, because nothing depends on the file."""
 
     def __init__(self, run: RunDirectory, reporter: Reporter) -> None:
         self._run = run
@@ -28,7 +24,7 @@ class StatusFile:
         self._complained = False
 
     def write(self, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
-        """Write down where the ranks stand, if that can be."""
+        """Write the ranks' states, if possible."""
         content = {
             "running": running,
             "pid": os.getpid(),
@@ -39,12 +35,12 @@ class StatusFile:
                 stream.write(json.dumps(content, indent=2).encode() + b"\n")
         except OSError as error:
             if not self._complained:
-                self._reporter.warn(f"{self._run.status_json} is out of date: {error.strerror}")
+                self._reporter.warn(f"{self._run.status_json} cannot be written: {error.strerror}")
             self._complained = True
 
 
 def _plain(status: WorkerStatus) -> dict[str, Any]:
-    """Give a status without clock readings, which mean nothing to another process."""
+    """Return a status with durations instead of this machine's clock readings."""
     now = time.monotonic()
     content = asdict(status)
     for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):

@@ -1,4 +1,4 @@
-"""How large batches may be on each kind of device, as the ranks of a run learnt it."""
+"""budgets.json: batch sizes that the ranks of a run learnt, by kind of device."""
 
 import json
 from collections.abc import Mapping
@@ -19,14 +19,13 @@ _LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
 
 
 def read_budgets(run: RunDirectory) -> Learnt:
-    """Read budgets.json, whatever stands there; empty where there is none that can be read.
+    """Return the content of budgets.json; empty without a readable file.
 
-    It saves a launch from running out of memory where a former one did. It informs and decides
-    nothing, so that what is no budget in it is passed over. No number depends on it, but for
-    rounding.
+    It saves a launch from running out of memory again. Invalid entries are ignored: results depend
+    on batch sizes by rounding only.
     """
     try:
-        if not run.budgets.is_file():  # opening a named pipe would wait for its writer
+        if not run.budgets.is_file():  # to open a named pipe would wait for its writer
             return {}
         with run.budgets.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
@@ -43,16 +42,16 @@ def read_budgets(run: RunDirectory) -> Learnt:
 
 
 def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
-    """Say whether an encoder would have learnt this; true is an int to Python, and none here."""
+    """Return whether an encoder can have learnt this; JSON's true is an int in Python."""
     name, _, size = key.rpartition("/")
     known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
     return known and type(tokens) is int and 0 < tokens <= _MOST_TOKENS
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Add what a rank learnt on `device`.
+    """Return `known` with the budgets that a rank learnt on `device`.
 
-    The lowest of all ranks' budgets holds, and the longest that has fitted anywhere.
+    The lowest limit of all ranks counts, and the longest row that fitted on any.
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():
@@ -62,12 +61,12 @@ def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Lear
 
 
 def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
-    """Write budgets.json, whole or not at all.
+    """Write budgets.json atomically.
 
     Raises
     ------
     OSError
-        When it cannot be written.
+        If it cannot be written.
     """
     with write_file(run.budgets, lasting=False) as stream:
         stream.write(json.dumps(learnt, indent=2, sort_keys=True).encode() + b"\n")

@@ -30,7 +30,7 @@ def manifest():
     )
 
 
-def test_what_is_written_is_read(run, manifest):
+def test_a_written_manifest_is_read_back(run, manifest):
     launched = manifest.with_launch(Launch(1, "2026-01-01T00:00:00+00:00", ["cpu"], 4))
     write_manifest(run, launched)
     assert read_manifest(run) == launched
@@ -52,11 +52,11 @@ def test_a_launch_is_replaced_by_its_number(manifest):
         {"units": {"rows": 64, "positions": 1000}},
     ],
 )
-def test_what_changes_a_number_changes_the_fingerprint(manifest, change):
+def test_each_numeric_parameter_changes_the_fingerprint(manifest, change):
     assert replace(manifest, **change).fingerprint != manifest.fingerprint
 
 
-def test_times_launches_and_paths_do_not(manifest):
+def test_times_launches_and_paths_do_not_change_the_fingerprint(manifest):
     elsewhere = replace(
         manifest,
         created="later",
@@ -67,7 +67,7 @@ def test_times_launches_and_paths_do_not(manifest):
     assert elsewhere.fingerprint == manifest.fingerprint
 
 
-def test_every_other_parameter_is_named(run, manifest):
+def test_every_changed_parameter_is_named(run, manifest):
     with pytest.raises(FingerprintError) as refused:
         manifest.refuse_other_parameters(
             run, {"command": "predict", "bundle": "own", "window": 300}
@@ -77,7 +77,7 @@ def test_every_other_parameter_is_named(run, manifest):
     manifest.refuse_other_parameters(run, {"command": "predict", "bundle": "mini", "window": 500})
 
 
-def test_the_input_that_changed_is_named(run, manifest):
+def test_a_changed_input_is_named(run, manifest):
     first, second = manifest.inputs
     manifest.refuse_other_inputs(run, (replace(first, path="moved/a.fa"), second))
     with pytest.raises(FingerprintError, match=r"b\.fa"):
@@ -86,7 +86,7 @@ def test_the_input_that_changed_is_named(run, manifest):
         manifest.refuse_other_inputs(run, (first,))
 
 
-def test_a_folder_without_a_manifest_is_no_run(run):
+def test_a_folder_without_a_manifest_is_refused(run):
     with pytest.raises(NotARunError, match=r"no run\.json"):
         read_manifest(run)
 
@@ -98,7 +98,7 @@ def test_a_damaged_manifest_is_refused(run, content):
         read_manifest(run)
 
 
-def test_another_version_says_so(run, manifest):
+def test_a_manifest_of_another_version_is_refused(run, manifest):
     write_manifest(run, manifest)
     content = json.loads(run.run_json.read_bytes())
     run.run_json.write_text(json.dumps(content | {"schema_version": 2}))

@@ -32,14 +32,14 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_the_second_is_refused_at_once_and_told_who_is_first(tmp_path, holder):
+def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
     run = RunDirectory(tmp_path)
     assert is_locked(run)
     with pytest.raises(RunLockedError, match=f"pid {holder.pid}"), run_lock(run):
         pass
 
 
-def test_asking_does_not_take_the_lock(tmp_path):
+def test_is_locked_does_not_take_the_lock(tmp_path):
     run = RunDirectory(tmp_path)
     assert not is_locked(run)
     with run_lock(run):

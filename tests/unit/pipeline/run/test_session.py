@@ -9,11 +9,11 @@ from virnucpro.pipeline.run.session import unit_caps
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("n_rows", [0, 1, 40, 2_048, 10_000])
-def test_a_small_run_has_small_units_on_whatever_device(n_rows, kind):
+def test_a_small_run_has_small_units_on_each_kind_of_device(n_rows, kind):
     assert unit_caps(n_rows, kind)["rows"] == max(32, math.ceil(n_rows / 64))
 
 
-def test_a_gpu_gets_more_batches_in_a_unit():
+def test_units_of_a_gpu_hold_more_batches():
     large = 100_000_000
     assert unit_caps(large, "cpu") == {"rows": 2_048, "positions": 131_072}
     assert unit_caps(large, "cuda") == {"rows": 8_192, "positions": 1_048_576}

@@ -18,7 +18,7 @@ def run(tmp_path_factory):
 GOOD = {"cpu": {"esm2": 2048, "esm2/512": 1024, "a/b": 7, "a/b/1": 1}}
 
 
-def test_what_was_written_is_read(run):
+def test_written_budgets_are_read_back(run):
     write_budgets(run, GOOD)
     assert read_budgets(run) == GOOD
     run.budgets.unlink()
@@ -38,13 +38,13 @@ def test_what_was_written_is_read(run):
         b'{"cpu": {"esm2": 1}}' + b" " * (1 << 20),
     ],
 )
-def test_what_is_no_table_counts_as_none(text, run):
+def test_a_malformed_file_of_budgets_is_ignored(text, run):
     run.budgets.write_bytes(text)
     assert read_budgets(run) == {}
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "fifo"])
-def test_what_is_no_file_counts_as_none_and_cannot_be_written_or_is_replaced(kind, tmp_path):
+def test_an_irregular_file_of_budgets_is_ignored(kind, tmp_path):
     run = RunDirectory(tmp_path)
     if kind == "folder":
         run.budgets.mkdir()
@@ -80,7 +80,7 @@ def test_what_is_no_file_counts_as_none_and_cannot_be_written_or_is_replaced(kin
         ("esm2/\u0663\u0662", 1),
     ],
 )
-def test_what_is_no_budget_is_passed_over_and_the_others_count(key, tokens, run):
+def test_invalid_entries_of_budgets_are_ignored(key, tokens, run):
     run.budgets.write_text(json.dumps({"cpu": {"dnabert": 5, key: tokens}, "x": [1]}))
     assert read_budgets(run) == {"cpu": {"dnabert": 5}}
 
@@ -94,21 +94,21 @@ keys = st.text("ab/0123468\u0663") | st.text()
 
 
 @given(st.dictionaries(st.text(), st.dictionaries(keys, anything) | anything) | anything)
-def test_whatever_stands_there_a_budget_can_begin_with_it(run, content):
+def test_any_content_of_budgets_gives_valid_budgets(run, content):
     run.budgets.write_text(json.dumps(content))
     for learnt in read_budgets(run).values():
         for name in {key.rpartition("/")[0] or key for key in learnt}:
             assert TokenBudget(name, 2048, learnt)(600) >= 1
 
 
-def test_the_lowest_budget_holds_and_the_longest_that_has_fitted():
+def test_the_lowest_limit_and_the_longest_fitting_row_are_kept():
     known = {"cpu": {"esm2": 2048, "esm2/512": 1024, "esm2/fitted": 602}}
     merged = merge_budgets(known, "cpu", {"esm2": 4096, "esm2/512": 256, "esm2/fitted": 120})
     assert merged == {"cpu": {"esm2": 2048, "esm2/512": 256, "esm2/fitted": 602}}
     assert merge_budgets(merged, "cpu", {"esm2/fitted": 700})["cpu"]["esm2/fitted"] == 700
 
 
-def test_what_has_fitted_is_told_once_memory_was_short():
+def test_the_longest_fitting_row_is_reported_after_memory_was_short():
     budget = TokenBudget("esm2", 2048, {})
     budget.fitted(602)
     budget.fitted(70)

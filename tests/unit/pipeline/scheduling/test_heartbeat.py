@@ -13,7 +13,7 @@ def work(seconds):
         sum(repeat(1, 1000))
 
 
-def test_who_works_gets_on_and_who_waits_does_not():
+def test_cpu_time_is_a_heartbeat_and_waiting_is_not():
     told = threading.Event()
     with CpuHeartbeat(told.set):
         time.sleep(3 * BEAT_S)
@@ -22,7 +22,7 @@ def test_who_works_gets_on_and_who_waits_does_not():
             work(WORK_S)
 
 
-def test_others_work_is_not_its_own():
+def test_cpu_time_of_other_threads_does_not_count():
     told, over = threading.Event(), threading.Event()
 
     def elsewhere():
@@ -38,7 +38,7 @@ def test_others_work_is_not_its_own():
     assert not told.is_set()
 
 
-def test_where_batches_are_counted_they_alone_are_progress():
+def test_a_paused_heartbeat_is_silent():
     told = threading.Event()
     with CpuHeartbeat(told.set) as heartbeat:
         heartbeat.paused = True

@@ -17,7 +17,9 @@ def job():
     return predict_job(["a.fa"])
 
 
-def test_both_encoders_together_must_fit_before_a_folder_is_made(monkeypatch, tmp_path, job):
+def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
+    monkeypatch, tmp_path, job
+):
     monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
     told = r"GB .* mini-dnabert-s and mini-esm2 and a .* cpu has 0\.0 GB"
     with pytest.raises(DeviceError, match=told):
@@ -34,7 +36,7 @@ def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
     refuse_what_does_not_fit(job, 3 * [Device("cpu")])
 
 
-def test_the_driver_says_what_a_gpu_has(monkeypatch, job):
+def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
     monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
     monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))
     refuse_what_does_not_fit(job, [Device("cpu"), Device("cuda", "0")])

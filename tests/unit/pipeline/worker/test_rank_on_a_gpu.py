@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.worker.poison_isolation import Suspicion
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
-from virnucpro.pipeline.worker.rank_task import RankTask
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
-from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import parse_devices
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -63,24 +60,12 @@ def index(tmp_path_factory, fasta):
 
 
 @pytest.fixture
-def task_on(tmp_path, index):
+def task_on(tmp_path, index, doubles):
     """Return a function that makes the task of a rank on a device."""
-    bundle = open_bundle("mini")
 
     def make(device, precision="fp32"):
-        return RankTask(
-            run=RunDirectory(tmp_path),
-            fingerprint="f" * 64,
-            encoders=bundle.encoders,
-            head=bundle.head,
-            precision=precision,
-            embeddings="fp32",
-            unit_rows=index.n_rows,
-            unit_positions=1 << 20,
-            batch_tokens=SMALL_BATCH,
-            torch_device=device.type,
-            threads=1,
-        )
+        changes = {"precision": precision, "torch_device": device.type}
+        return doubles.mini_task(tmp_path, index.n_rows, batch_tokens=SMALL_BATCH, **changes)
 
     return make
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
@@ -19,9 +18,7 @@ from virnucpro.pipeline.worker import encoder_pass, fallback_precision
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
-from virnucpro.pipeline.worker.rank_task import RankTask
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
-from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -71,21 +68,8 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory):
-    bundle = open_bundle("mini")
-    return RankTask(
-        run=RunDirectory(tmp_path_factory.mktemp("run")),
-        fingerprint="f" * 64,
-        encoders=bundle.encoders,
-        head=bundle.head,
-        precision="fp32",
-        embeddings="fp32",
-        unit_rows=N_ROWS,
-        unit_positions=1 << 20,
-        batch_tokens=512,
-        torch_device="cpu",
-        threads=1,
-    )
+def task(tmp_path_factory, doubles):
+    return doubles.mini_task(tmp_path_factory.mktemp("run"), N_ROWS)
 
 
 @pytest.fixture(scope="module")

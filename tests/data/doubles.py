@@ -1,0 +1,44 @@
+"""Test doubles that several tests share: a rank's task and a reporter."""
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.cli.progress import CommandReporter
+from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.run_dir import RunDirectory
+
+
+def mini_task(folder, unit_rows, **changes):
+    """Return the task of a rank with the bundle `mini` in a run folder."""
+    bundle = open_bundle("mini")
+    values = {
+        "run": RunDirectory(folder),
+        "fingerprint": "f" * 64,
+        "encoders": bundle.encoders,
+        "head": bundle.head,
+        "precision": "fp32",
+        "embeddings": "fp32",
+        "unit_rows": unit_rows,
+        "unit_positions": 1 << 20,
+        "batch_tokens": 512,
+        "torch_device": "cpu",
+        "threads": 1,
+    }
+    return RankTask(**values | changes)
+
+
+class CallingReporter(CommandReporter):
+    """The reporter of the command line, with a function to call after each event.
+
+    The function gets the text of a stage, and "ranks" for a look at the workers.
+    """
+
+    def __init__(self, root, function, *, quiet=True):
+        super().__init__(root, None, quiet=quiet)
+        self._function = function
+
+    def stage(self, text):
+        super().stage(text)
+        self._function(text)
+
+    def ranks(self, statuses):
+        super().ranks(statuses)
+        self._function("ranks")
