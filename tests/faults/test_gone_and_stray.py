@@ -43,7 +43,7 @@ def test_what_is_gone_is_listed_and_redone(
     gone = records_of_rows(run, rows[0], rows[-1] + 1) if what == "segment" else everyone
     assert listed == gone
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
-    assert "not answered yet" in capsys.readouterr().err
+    assert "have no result yet" in capsys.readouterr().err
 
     done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
@@ -82,10 +82,10 @@ STRAYS = {
         lambda path, segment: commit_segment(path, other_rows(segment)),
         "its rows are not",
     ),
-    "another version's segment": (an_old_version, "schema version 7, this program knows 1"),
+    "another version's segment": (an_old_version, "schema version 7, this program reads 1"),
     "a foreign file": (
         lambda path, _: path.write_bytes(b"notes of a meeting\n" * 99),
-        "is no segment of virnucpro",
+        "not a segment of virnucpro",
     ),
 }
 
