@@ -127,4 +127,5 @@ def test_an_encoder_of_a_bundle_is_named_as_embed_names_it(tmp_path):
 def test_the_help_describes_the_comparison_on_the_cpu_at_fp32(capsys):
     with pytest.raises(SystemExit):
         main(["parity", "--help"])
-    assert "compares batches with single sequences only" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "compares batches with single sequences only" in printed
