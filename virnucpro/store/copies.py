@@ -15,8 +15,6 @@ Measured with `mini`: vectors differ by 0.0005 of their length between batch siz
 between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vector of another row.
 """
 
-_ROWS_AT_ONCE = 256
-
 
 def difference(one: Segment, other: Segment) -> str:
     """Return the first difference of two segments beyond `ROUNDING`; "" without one.
@@ -54,15 +52,9 @@ def _distances(
     relative: bool,
 ) -> npt.NDArray[np.float64]:
     """Return the distance of each row: relative to the longer vector, or the largest difference."""
-    distances = np.empty(len(rows))
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[first : first + _ROWS_AT_ONCE]
-        these, those = left[part].astype(np.float64), right[part].astype(np.float64)
-        apart = these - those
-        if relative:
-            length = np.linalg.norm([these, those], axis=2).max(axis=0)
-            found = np.linalg.norm(apart, axis=1) / np.maximum(length, np.finfo(float).tiny)
-        else:
-            found = np.abs(apart).max(axis=1)
-        distances[first : first + _ROWS_AT_ONCE] = found
+    one, other = left[rows].astype(np.float64), right[rows].astype(np.float64)
+    distances: npt.NDArray[np.float64] = np.abs(one - other).max(axis=1, initial=0)
+    if relative:
+        lengths = np.maximum(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
+        distances = np.linalg.norm(one - other, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
     return distances
