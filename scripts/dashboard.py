@@ -22,7 +22,7 @@ SHOWN_AT = 150
 
 
 class Imitation(BaseWorker):
-    """Waits as a model would compute, and fails as a machine would."""
+    """Imitates a model that computes and a machine that fails."""
 
     def setup(self, gpu_id: int, seed: int, **kwargs: object) -> None:  # noqa: ARG002 - the contract
         """Fail on one GPU."""
@@ -30,7 +30,7 @@ class Imitation(BaseWorker):
             raise OSError("CUDA error: uncorrectable ECC error encountered")
 
     def process(self, data: int) -> int:
-        """Take some time; some tasks are bad, one kills."""
+        """Compute for some time; some tasks fail, one kills its worker."""
         if data == 90:
             os.kill(os.getpid(), signal.SIGKILL)
         if data % 60 == 59:
@@ -40,7 +40,7 @@ class Imitation(BaseWorker):
 
 
 def main() -> None:
-    """Run, and keep one picture."""
+    """Run the tasks and save one picture of the table."""
     picture = Console(file=io.StringIO(), record=True, width=100)
     dispatcher = RichDispatcher(Imitation, range(4), show_ui=False, max_attempts=1)
     began = time.perf_counter()

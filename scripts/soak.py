@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run campaigns; return the exit code."""
     options = _options(argv)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # A shell's background jobs ignore Ctrl-C; the runs would inherit that.
+        # Background jobs of a shell ignore SIGINT, and the runs would inherit this.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     root = Path(tempfile.mkdtemp(prefix="soak-", dir=options.folder))
     print(f"campaigns from seed {options.seed} in {root}", flush=True)
@@ -72,7 +72,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the folders of all campaigns")
     parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     parser.add_argument(
-        "--max-ranks", type=int, default=7, help="most ranks of a launch; default: %(default)s"
+        "--max-ranks", type=int, default=7, help="maximum ranks of a launch; default: %(default)s"
     )
     parser.add_argument(
         "--records", type=int, default=2_000, help="approximate number; default: %(default)s"
@@ -81,7 +81,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--max-signals",
         type=int,
         default=7,
-        help="most signals of a campaign; default: %(default)s",
+        help="maximum signals of a campaign; default: %(default)s",
     )
     options = parser.parse_args(argv)
     if options.campaigns is None:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from virnucpro import __version__
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.manifest import Manifest
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 
 LENGTHS = (300, 500)
 """Window lengths in bases, for training and evaluation."""
@@ -93,12 +93,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _train(
     pools: list[Pool], sizes: Sizes, recipe: Recipe, arguments: argparse.Namespace
-) -> tuple[Mini, BaseTokeniser, int]:
+) -> tuple[Mini, BpeTokeniser, int]:
     """Learn the vocabulary, then encoders and head together, then the head alone."""
     tokenizer = arguments.out / "tokenizer.json"
     sample = [window for pool in pools for window in pool.windows[:: _stride(pool)]]
     vocabulary = learn_vocabulary(sample, sizes.vocabulary, tokenizer)
-    tokeniser = BaseTokeniser(tokenizer)
+    tokeniser = BpeTokeniser(tokenizer)
     items = [cut_items(pool.windows, tokeniser) for pool in pools]
     known = list(zip(pools, items, strict=True))
     model = train(Mini(sizes, vocabulary), known, recipe, arguments.seed, _report)
@@ -143,7 +143,7 @@ def _write(
 class _Rater:
     """Evaluate a trained model on unseen genomes."""
 
-    def __init__(self, model: Mini, tokeniser: BaseTokeniser, seed: int) -> None:
+    def __init__(self, model: Mini, tokeniser: BpeTokeniser, seed: int) -> None:
         self._model = model
         self._tokeniser = tokeniser
         self._seed = seed
@@ -187,7 +187,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="output folder of the bundle")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=Recipe().steps)
-    parser.add_argument("--windows", type=int, default=20_000, help="training windows a length")
+    parser.add_argument("--windows", type=int, default=20_000, help="training windows per length")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--version", default="1.0.0", help="version of the bundle")
     return parser.parse_args(argv)

@@ -1,11 +1,11 @@
-"""Count words in text files with workers: the dispatcher has no need of sequences or devices.
+"""Count words in text files with a pool of workers; needs neither sequences nor GPUs.
 
     python scripts/word_counts.py --workers 2 README.md docs/*.md
 
-A worker is any class with `setup` and `process`, in a module or a program that can be imported. A
-file that cannot be read is reported and harms no other. Exit code 2 says that there was one.
+A worker is a class with `setup` and `process`, in a module or an importable program. An unreadable
+file is reported, the others are counted, and the exit code is 2.
 
-The same for a folder of files, with a table of all of them at the end:
+The same for a folder of files, with a table at the end:
 
     virnucpro launch --input-dir docs --pattern '*.md' -o out --gpus cpu:2 \
         --worker scripts/word_counts.py:WordStatistics --set shortest=4
@@ -25,7 +25,7 @@ class WordCounter(BaseWorker):
     """Counts the words of one file a task."""
 
     def setup(self, gpu_id: int, seed: int, **kwargs: int) -> None:  # noqa: ARG002 - the contract
-        """Compile what a word is; a model would be loaded here."""
+        """Compile the pattern of a word; a real worker would load its model here."""
         self._word = re.compile(rf"\w{{{kwargs['shortest']},}}")
 
     def process(self, data: str) -> Counter[str]:
@@ -34,10 +34,10 @@ class WordCounter(BaseWorker):
 
 
 class WordStatistics(WordCounter):
-    """Says in a few numbers what is in one file."""
+    """Counts the words of one file and returns a summary."""
 
     def process(self, data: str) -> dict[str, int | str]:  # type: ignore[override] # other numbers
-        """Count the words of the file `data`; what is returned is its row in the table."""
+        """Count the words of the file `data`; the result is its row in the table."""
         counts = super().process(data)
         most_common = max(counts, key=lambda word: (counts[word], word), default="")
         return {"words": counts.total(), "distinct": len(counts), "most_common": most_common}
@@ -48,8 +48,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Count words in text files.")
     parser.add_argument("files", nargs="+")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--shortest", type=int, default=4, help="letters of the shortest word")
-    parser.add_argument("--top", type=int, default=10, help="how many words to print")
+    parser.add_argument("--shortest", type=int, default=4, help="minimum length of a word")
+    parser.add_argument("--top", type=int, default=10, help="number of words to print")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     stats = RichDispatcher(WordCounter, range(options.workers)).run(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["output_failure", "printable", "protect_standard_streams", "say"]
+__all__ = ["output_failure", "printable", "protect_standard_streams", "say", "shortened"]
 
+_LONGEST_NAME: Final = 200
 _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 
 
@@ -27,6 +28,15 @@ def say(text: str, stream: TextIO | None = None) -> None:
 def printable(text: str) -> str:
     r"""Return `text` with control characters as escapes, such as ``\x1b``, for a terminal."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def shortened(name: str) -> str:
+    """Return text from an input file, such as a sequence's name, for a message.
+
+    Control characters become escapes; text of more than 200 characters is cut.
+    """
+    text = printable(name[: _LONGEST_NAME + 1])
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
 def output_failure() -> str:

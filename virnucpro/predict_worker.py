@@ -15,7 +15,7 @@ from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
 from virnucpro.encoders.memory.memory_needed import memory_wanted
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import NotARunError, UsageError, VirnucproError
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.pipeline.execution import Execution

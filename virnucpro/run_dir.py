@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 from virnucpro.durable import finished_name, temporary_beside
+from virnucpro.errors import RunError
 
 __all__ = ["RunDirectory"]
 
+_LOGS = ("rank-????.log", "rank-????.jsonl", "coordinator.*")
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 
 
@@ -122,6 +124,21 @@ class RunDirectory:
             any(place.is_relative_to(folder.resolve()) for folder in folders)
         )
 
+    def require_regular_files(self) -> None:
+        """Check that every file of the run is a regular file: no pipe, socket, device or folder.
+
+        Raises
+        ------
+        RunError
+            Otherwise. Opening a named pipe would wait for another process.
+        """
+        own = (*self._files, self.lock, *self.launches.glob("????.json"))
+        logs = (path for pattern in _LOGS for path in self.logs.glob(pattern))
+        columns = (path for path in self.index.glob("*") if not path.is_dir())
+        for path in (*own, *logs, *columns):
+            if path.exists() and not path.is_file():
+                raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+
     def clear(self) -> None:
         """Remove all files of the run except run.json, the lock and the next run's index.
 
@@ -133,9 +150,7 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
         for folder, pattern in (
             (self.launches, "????.json"),
-            (self.logs, "rank-????.log"),
-            (self.logs, "rank-????.jsonl"),
-            (self.logs, "coordinator.*"),
+            *((self.logs, pattern) for pattern in _LOGS),
             *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
             (self.shards, ""),
         ):

@@ -1,9 +1,8 @@
-"""How fast segments become one embeddings.h5, beside a plain copy of the same bytes.
+"""Compare the speed of writing one embeddings.h5 from segments with a plain copy of the same bytes.
 
-Both read the same segment files from the system's cache and end with an fsync of what they wrote.
-The aggregation of loose segments verifies each once, that of a run twice (survey, then writing);
-both put the rows, whose order is a random one, into the order of the input: no run of neighbours
-helps them.
+Both sides read the same segment files from the page cache and end with an fsync. The aggregation
+of loose segments reads each segment once; that of a run reads it twice (coverage, then writing).
+The rows are in random order, so both sides must put every row into the order of the input.
 
     python scripts/bench/aggregate.py [--rows 100000] [--dim 3328] [--folder DIR]
 """
@@ -33,7 +32,7 @@ REPEATS = 3
 
 
 def main() -> None:
-    """Write segments, then copy and aggregate them in turns, and print medians."""
+    """Write segments, copy and aggregate them alternately, print medians."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         run = RunDirectory(Path(name))
@@ -66,13 +65,13 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--dim", type=int, default=3328, help="of float16 vectors")
-    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    parser.add_argument("--dim", type=int, default=3328, help="dimension of the float16 vectors")
+    parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()
 
 
 def write_segments(run: RunDirectory, n_rows: int, dim: int) -> list[Path]:
-    """Commit random vectors as four ranks would."""
+    """Commit random vectors in four shards."""
     dice = np.random.default_rng(0)
     writers = [ShardWriter(run, rank) for rank in range(4)]
     for unit, first in enumerate(range(0, n_rows, UNIT_ROWS)):
@@ -84,7 +83,7 @@ def write_segments(run: RunDirectory, n_rows: int, dim: int) -> list[Path]:
 
 
 def copy(paths: list[Path], target: Path) -> None:
-    """Put all files one behind the other."""
+    """Concatenate all files."""
     with write_file(target) as stream:
         for path in paths:
             with path.open("rb") as source:
@@ -92,7 +91,7 @@ def copy(paths: list[Path], target: Path) -> None:
 
 
 def index_in_memory(order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> SimpleNamespace:
-    """Stand in for a run's index: all that an aggregation asks of one."""
+    """Make the parts of a run's index that an aggregation uses."""
     return SimpleNamespace(
         n_items=len(order),
         item_row=order,
@@ -106,7 +105,7 @@ def aggregate(
     order: np.ndarray[tuple[int], np.dtype[np.int64]],
     dim: int,
 ) -> None:
-    """Do what the command does, with an index in memory."""
+    """Aggregate loose segments, with an index in memory."""
     index, views = index_in_memory(order), {"nucleotide": 768, "protein": dim - 768}
     write_loose_embeddings(run.embeddings, paths, index, len(order), views=views)
 
@@ -117,13 +116,13 @@ def aggregate_run(
     order: np.ndarray[tuple[int], np.dtype[np.int64]],
     dim: int,
 ) -> None:
-    """Do what the end of a run does: the survey has other uses, so segments are read twice."""
+    """Aggregate as at the end of a run: coverage, then writing."""
     index, views = index_in_memory(order), {"nucleotide": 768, "protein": dim - 768}
     write_embeddings(run.embeddings, survey_loose(paths, len(order)), index, views)
 
 
 def timed(action: Callable[[], object]) -> tuple[float, float]:
-    """Take the seconds, of the clock and of CPU, of an action; nothing is left to write before."""
+    """Return wall and CPU seconds of an action, after pending writes are flushed."""
     os.sync()
     started, cpu = time.perf_counter(), time.process_time()
     action()

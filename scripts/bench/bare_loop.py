@@ -1,7 +1,7 @@
-"""The bare work of a run in a process of its own: encode and score everything, keep it in memory.
+"""Encode and score all rows of a run's index in one process, and keep the results in memory.
 
-`overhead.py` starts it. It finds the run's index there, and imports nothing that it has no use for;
-what it measured is printed as JSON.
+`overhead.py` starts it. It reads the index of an existing run, imports only the modules that it
+needs, and prints its measurements as JSON.
 
     python scripts/bench/bare_loop.py RUN SCORES.npy
 """
@@ -27,7 +27,7 @@ from virnucpro.sequences.partition import unit_bounds
 
 
 class BareLoop:
-    """Index to scores with nothing around it.
+    """The bare loop from an index to scores.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class BareLoop:
         self._head = load_head(self.bundle.head)
 
     def unit(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give vectors (n, D) and scores (n, 2) of the rows ``first`` to ``last - 1``."""
+        """Return vectors (n, D) and scores (n, 2) of the rows ``first`` to ``last - 1``."""
         parts = []
         for encoder in self._encoders:
             ids = encoder.tokenise(self.index.sequences(np.arange(first, last), encoder.view))
@@ -64,7 +64,7 @@ class BareLoop:
 
 
 def bare(run: RunDirectory, scores: Path) -> dict[str, float]:
-    """Encode and score everything, and keep it in memory."""
+    """Encode and score all rows; keep the results in memory."""
     started = time.perf_counter()
     loop = BareLoop(run)
     loaded = time.perf_counter()

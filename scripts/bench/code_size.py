@@ -1,6 +1,6 @@
-"""Prints the size of the package: files, lines and code lines of each folder, long modules.
+"""Print the size of the package: files, lines and code lines of each folder, long modules.
 
-With --run it also counts the modules that a `predict` with one rank executes.
+With --run, count also the modules that a `predict` with one rank executes.
 
     python scripts/bench/code_size.py [--run]
 """

@@ -1,11 +1,11 @@
-"""Measure the dispatcher beside the pools that others use, in one run on one machine.
+"""Compare the dispatcher with other process pools, in one run on one machine.
 
     python scripts/bench/dispatch.py [--tasks N] [--large N] [--repeat N] [--workers N] [NAME ...]
 
-Peers that are not installed are left out. ``first`` is the time to the first result with one task a
-worker; the rates are medians, and that time is taken off, so that the start does not count.
-``ahead`` is how many tasks the generator has given that a slow consumer has not been given back.
-``killed`` is how many of 20 tasks are answered when one of them kills its worker, and how.
+Peers that are not installed are omitted. Columns: ``first`` is the time to the first result with
+one task per worker. The throughputs are medians without that time. ``ahead`` is the number of tasks
+taken from the generator but not yet returned to a slow consumer. ``killed`` is the number of
+answers to 20 tasks of which one kills its worker, and how the pool ends.
 """
 
 import argparse
@@ -34,7 +34,7 @@ POISON = 7
 
 
 def echo(task: int) -> int:
-    """Do as little as possible."""
+    """Return a small result."""
     return task
 
 
@@ -57,11 +57,11 @@ class Caller(BaseWorker):
     """Calls one of the functions above."""
 
     def setup(self, gpu_id: int, seed: int, **kwargs: object) -> None:  # noqa: ARG002 - the contract
-        """Look the function up."""
+        """Look up the function."""
         self.process = FUNCTIONS[kwargs["name"]]  # type: ignore[method-assign, index]
 
     def process(self, data: int) -> object:
-        """Stand in until `setup` has chosen."""
+        """Fail until `setup` has selected a function."""
         raise NotImplementedError(data)
 
 
@@ -78,7 +78,7 @@ def ours(name: str, tasks: Iterable[int], workers: int, consume: Callable[[objec
 def dashboard(
     name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
 ) -> None:
-    """Run the dispatcher with its table, on a terminal that swallows it."""
+    """Run the dispatcher with its live table, on a discarded terminal."""
     with Path(os.devnull).open("w") as nowhere:
         console = Console(file=nowhere, force_terminal=True, width=120)
         RichDispatcher(Caller, range(workers), 2048, refresh_rate=4.0, console=console).run(
@@ -139,7 +139,7 @@ def pebble(
 def joblib(
     name: str, tasks: Iterable[int], workers: int, consume: Callable[[object], None]
 ) -> None:
-    """Run joblib on loky, with batches of its own choosing."""
+    """Run joblib on loky, with automatic batches."""
     from joblib import Parallel, delayed  # noqa: PLC0415 - may be missing
 
     calls = (delayed(FUNCTIONS[name])(task) for task in tasks)
@@ -170,7 +170,7 @@ def dask(name: str, tasks: Iterable[int], workers: int, consume: Callable[[objec
 
 
 def _chunk(name: str) -> int:
-    """Many tiny tasks at a time; the first ones one by one, so that every worker has to start."""
+    """Group tiny tasks; the first ones stay single, so that every worker starts."""
     return 64 if name == "echo" else 1
 
 
@@ -189,10 +189,10 @@ PEERS = {"mpire": "mpire", "pebble": "pebble", "joblib": "joblib"} | {
     "ray": "ray",
     "dask": "distributed",
 }
-"""Engines that may be missing, and their modules."""
+"""Modules of the optional engines."""
 
 MOST_TASKS = {"ray": 50_000, "dask": 3_000}
-"""Tiny tasks for engines that do less than 100,000 a second."""
+"""Number of tiny tasks for engines below 100,000 tasks/s."""
 
 
 class Watch:
@@ -205,7 +205,7 @@ class Watch:
         self.first = self.last = 0.0
 
     def tasks(self, count: int) -> Iterator[int]:
-        """Yield tasks, and note how far they run ahead."""
+        """Yield tasks and record the lead over the results."""
         for task in range(count):
             self.given += 1
             self.ahead = max(self.ahead, self.given - self.count)
@@ -220,7 +220,7 @@ class Watch:
             time.sleep(self._pause)
 
     def rate(self, start: float) -> float:
-        """Results a second, once `start` seconds are taken off; NaN where nothing is left then.
+        """Return results per second without the first `start` seconds; NaN if none remain.
 
         With few tasks the start is all there is, and it takes a little longer or shorter each time.
         """
@@ -237,7 +237,7 @@ def measure(engine: Engine, name: str, count: int, workers: int, pause: float = 
 
 
 def killed(engine: str) -> str:
-    """Say how many of 20 tasks are answered when one kills its worker; in another process."""
+    """Count the answers to 20 tasks of which one kills its worker, in another process."""
     command = [sys.executable, __file__, "--killed", engine]
     try:
         done = subprocess.run(
@@ -250,7 +250,7 @@ def killed(engine: str) -> str:
 
 
 def answer_poisoned(engine: str) -> None:
-    """Print a line for each answer of 20 tasks, one of which kills its worker."""
+    """Print one line per answer to 20 tasks, one of which kills its worker."""
 
     def say(*_answer: object) -> None:
         print("answered", flush=True)
@@ -283,11 +283,11 @@ def report(engine: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
-    parser = argparse.ArgumentParser(description="The dispatcher beside other pools.")
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(ENGINES)}; all by default")
-    parser.add_argument("--tasks", type=int, default=1_000_000, help="tiny tasks")
-    parser.add_argument("--large", type=int, default=2_000, help="results of 1 MB")
+    """Measure the selected engines."""
+    parser = argparse.ArgumentParser(description="Compare the dispatcher with other pools.")
+    parser.add_argument("names", nargs="*", help=f"engines: {', '.join(ENGINES)}; default: all")
+    parser.add_argument("--tasks", type=int, default=1_000_000, help="number of tiny tasks")
+    parser.add_argument("--large", type=int, default=2_000, help="number of results of 1 MB")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -303,7 +303,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.names or ENGINES:
         if name not in PEERS or find_spec(PEERS[name]) is not None:
-            # A process for each, so that none inherits another's memory.
+            # One process each: no engine inherits another's memory.
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--one", name], check=False)
 
 

@@ -1,11 +1,10 @@
-"""How fast DNABERT-S goes on one thread, beside the reference rule as the published tool calls it.
+"""Compare the throughput of DNABERT-S on one thread with the published tool's way of calling it.
 
-Windows of 500 random bases through the published shape (12 layers, 768 channels) with random
-weights. The reference takes one window at a time: attention step by step, with scores and bias as
-tables of all pairs, layer after layer as in the published code. Ours takes batches. Both give the
-same vectors, which is checked before any figure is printed. Sides take turns in one process; of
-each piece of work the least CPU time of the thread counts. The ceilings are torch.mm at the
-layers' shapes, and the same with weights laid out once, which is what ours multiplies with.
+Windows of 500 random bases pass the published shape (12 layers, 768 channels) with random weights.
+The reference encodes one window at a time, with tables of scores and bias of all pairs, as the
+published code does. Our side encodes batches. The vectors of both are compared before any figure is
+printed. The sides alternate in one process; the minimum CPU time of each piece of work counts. The
+ceilings are matrix products of the layers' shapes: torch.mm, and with prepacked weights.
 
     python scripts/bench/dnabert.py [--quick] [--windows 36] [--turns 5] [--tokens 2048]
 """
@@ -25,11 +24,11 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.dnabert_s.alibi import head_slopes
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.kernels.dense import prepack
-from virnucpro.encoders.module_encoder import ModuleEncoder
 from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
@@ -37,7 +36,7 @@ CPU = torch.device("cpu")
 PUBLISHED = DnabertSConfig(4096, 768, 12, 12, 3072)
 QUICK = DnabertSConfig(4096, 96, 2, 12, 192)
 ALIBI_STARTING_SIZE = 512
-"""Tokens for which the published code keeps its bias."""
+"""Maximum number of tokens in the published code's bias table."""
 
 Work = Callable[[], torch.Tensor]
 
@@ -54,7 +53,7 @@ class Reference:
         self.alibi = (-slopes[:, None, None] * distance).to(dtype)[None]
 
     def __call__(self, ids: IntArray) -> torch.Tensor:
-        """Give the mean over all tokens: (1, dim) float32."""
+        """Return the mean over all tokens: (1, dim) float32."""
         tokens = torch.from_numpy(ids)[None]
         x = self.tensors["embeddings.word_embeddings.weight"][tokens]
         x = x + self.tensors["embeddings.token_type_embeddings.weight"][0]
@@ -87,7 +86,7 @@ class Reference:
 
 
 def main() -> None:
-    """Print windows a second of every side, and their share of the ceiling."""
+    """Print windows per second of each side, and its share of the ceiling."""
     arguments = _arguments()
     torch.set_num_threads(1)
     config = QUICK if arguments.quick else PUBLISHED
@@ -105,7 +104,7 @@ def main() -> None:
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
-        encode = encoding(ModuleEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
+        encode = encoding(Encoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
         sides[f"virnucpro, {name}"] = [
             _bound(encode, part) for part in parts(batch, arguments.tokens)
         ]
@@ -117,7 +116,7 @@ def main() -> None:
 def windows(n: int, tokenizer: Path) -> list[IntArray]:
     """Tokenise windows of random bases, the longest first."""
     letters = np.random.default_rng(0).choice(np.frombuffer(b"ACGT", np.uint8), (n, 500))
-    tokenised = BaseTokeniser(tokenizer)([row.tobytes() for row in letters])
+    tokenised = BpeTokeniser(tokenizer)([row.tobytes() for row in letters])
     return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
 
 
@@ -127,8 +126,8 @@ def random_model(config: DnabertSConfig) -> nn.Module:
     return DnabertS(config)
 
 
-def encoding(encoder: ModuleEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
-    """Lay out and encode, as a rank does."""
+def encoding(encoder: Encoder) -> Callable[[list[IntArray]], torch.Tensor]:
+    """Collate and encode, as a rank does."""
     return lambda batch: encoder.encode(encoder.collate(batch))
 
 
@@ -139,7 +138,7 @@ def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:
 
 
 def check(sides: dict[str, list[Work]], batch: list[IntArray]) -> None:
-    """Make sure that all sides give the same vectors; this warms them up, too."""
+    """Exit unless all sides return the same vectors; this also warms them up."""
     expected, *others = (torch.cat([work() for work in works]) for works in sides.values())
     assert len(expected) == len(batch)
     for name, vectors in zip(list(sides)[1:], others, strict=True):
@@ -155,7 +154,7 @@ def report(
     ceilings: dict[str, GemmCeiling],
     arguments: argparse.Namespace,
 ) -> None:
-    """Let everything take turns, then print rates."""
+    """Run all sides alternately, then print throughputs."""
     least = take_turns(sides, ceilings, arguments.turns)
     operations = config.work().linear * sum(len(ids) for ids in batch)
     slowest = least["reference, one by one, fp32"]
@@ -171,7 +170,7 @@ def report(
 def take_turns(
     sides: dict[str, list[Work]], ceilings: dict[str, GemmCeiling], turns: int
 ) -> dict[str, float]:
-    """Give the seconds of each side: the sum over its pieces of the least time of each."""
+    """Return the seconds of each side: the sum of the minimum time of each piece."""
     least = {name: [math.inf] * len(pieces) for name, pieces in sides.items()}
     for _ in range(turns):
         for name, pieces in sides.items():
@@ -193,7 +192,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="a tokenizer.json")
     parser.add_argument("--windows", type=int, default=36)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=2048, help="of a batch")
+    parser.add_argument("--tokens", type=int, default=2048, help="maximum tokens of a batch")
     parser.add_argument("--quick", action="store_true", help="a small model, as a smoke test")
     return parser.parse_args()
 

@@ -1,20 +1,15 @@
-"""How fast ESM-2 goes on one thread, beside fair-esm as the published tool calls it, and HF's.
+"""Compare the throughput of ESM-2 on one thread with fair-esm and Hugging Face transformers.
 
-Peptides of random residues, sorted by length and cut into batches of up to 2,048 tokens; the same
-batches for all sides, evenly drawn from all. Peers pad them, as the published tool does; tokens are
-counted without padding. Same random weights on all sides; that all give the same vectors of every
-batch is checked before any figure is printed, and how close they are is printed. Sides take turns
-in one process, with the C library's own memory settings, as the published tool runs; --malloc rank
-gives all of them those of a rank, by which the peers gain most. Of each batch the least time
-counts, by the thread's own clock: others at work on the machine change caches and clock rates
-alone. The ceilings are torch.mm at the layers' shapes and the same with weights laid out once, as
-ours has them, in the same turns and by the same clock: what their rates would make of the layers'
-products alone.
+Random peptides are sorted by length and cut into batches of up to 2,048 tokens; all sides encode
+the same sample of these batches with the same random weights. The peers pad their batches, as the
+published tool does; padding tokens are not counted. The vectors are compared before any figure is
+printed. The sides alternate in one process; the minimum CPU time of the thread counts for each
+batch. The ceilings are matrix products of the layers' shapes: torch.mm, and with prepacked weights.
+--malloc rank gives all sides the memory settings of a rank; the default is that of the C library.
 
     python scripts/bench/encoders.py [--quick] [--model esm2_t12_35M_UR50D] [--turns 3]
 
-fair-esm and transformers come with the extra `bench`; without transformers its rows are missing,
-which is said.
+fair-esm and transformers are part of the extra `bench`. A message reports a missing peer.
 """
 
 import argparse
@@ -30,39 +25,39 @@ from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.esm2.forward import Esm2
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.esm2.model import Esm2
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.encoders.packed import CPU_STEP, pack
-from virnucpro.encoders.sizes import PUBLISHED
+from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
 
 CPU = torch.device("cpu")
 PADDING, FIRST, LAST = 1, 1, 1
-"""Id of <pad>; tokens at each end that no mean takes."""
+"""Id of <pad>; number of tokens at each end that the mean omits."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.999}
-"""Of ours. The peers' bf16 is their own affair: it is printed."""
+"""Tolerance of our vectors. The difference of the peers at bf16 is printed only."""
 
 UNUSED = {
     "rotary_embeddings.inv_freq",
     *(f"contact_head.regression.{p}" for p in ("weight", "bias")),
 }
-"""Of HF's model: computed by itself, or of no use for embeddings."""
+"""Tensors of HF's model that are computed, or not used for embeddings."""
 
 Batch = Sequence[IntArray]
 Side = Callable[[Batch], torch.Tensor]
 
 
 class Padded:
-    """A peer: padded batches, the mean over residues."""
+    """Peer with padded batches and the mean over residues."""
 
     def __init__(self, hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         self._hidden = hidden
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Give (n, dim) float32."""
+        """Return vectors (n, dim) float32."""
         lengths = [len(ids) for ids in batch]
         tokens = torch.full((len(batch), max(lengths)), PADDING)
         for row, ids in zip(tokens, batch, strict=True):
@@ -74,7 +69,7 @@ class Padded:
 
 
 def main() -> None:
-    """Print a table for each kind of lengths, and ours over theirs."""
+    """Print one table per kind of lengths, with ratios to the peers."""
     arguments = _arguments()
     if arguments.malloc == "rank":
         keep_freed_memory()
@@ -164,8 +159,8 @@ def _their_name(name: str) -> str:
 
 
 def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
-    """Cut all peptides into batches and take some, evenly spread over the lengths."""
-    ids = tokenise_residues(synthetic_items(arguments.peptides, lengths).residues)
+    """Cut all peptides into batches; return a sample spread evenly over the lengths."""
+    ids = tokenise_residues(synthetic_items(arguments.peptides, lengths)["protein"])
     order = longest_first([len(one) for one in ids])
     sizes = [len(ids[i]) for i in order]
     cut = [[ids[order[k]] for k in one] for one in batches(sizes, lambda _: arguments.tokens)]
@@ -192,7 +187,7 @@ def _times(
     config: Esm2Config,
     arguments: argparse.Namespace,
 ) -> dict[tuple[str, str], float]:
-    """Give the least seconds for all batches, and of the ceilings for as many tokens."""
+    """Return minimum seconds of all batches, and of the ceilings for the same tokens."""
     work, rows = config.work(), sum(len(ids) for ids in chosen[0])
     ceilings = {
         precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision], time.thread_time)
@@ -254,14 +249,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=DTYPES)
     parser.add_argument("--peptides", type=int, default=2000)
     parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=2048, help="of a batch, at most")
+    parser.add_argument("--tokens", type=int, default=2048, help="maximum tokens of a batch")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--malloc", default="system", choices=["system", "rank"])
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.peptides, arguments.batches, arguments.turns = 200, 2, 1
     if "fp32" not in arguments.precisions:
-        parser.error("fp32 is what the others are checked against: name it, too")
+        parser.error("fp32 is the reference of the other precisions: include it")
     return arguments
 
 

@@ -1,10 +1,9 @@
 """Measure the overhead of a run over a bare loop that encodes the same rows in one process.
 
-Both sides are processes with one thread, and take the same index in the same units and batches
-through the same encoders and head; their scores must be equal. The bare loop opens an existing
-index and writes nothing. The run is ``virnucpro predict`` with one CPU rank: it reads the
-sequences, supervises, marks each batch, commits and verifies segments, and writes all tables. The
-sides take turns (run, bare, bare, run, ...).
+Both sides are processes with one thread. They use the same index, units, batches, encoders and
+head; their scores must be equal. The bare loop opens an existing index and writes nothing. The run
+is ``virnucpro predict`` with one CPU rank: it reads the sequences, supervises, sends heartbeats,
+commits and verifies segments, and writes all tables. The sides alternate (run, bare, bare, run).
 
     python scripts/bench/overhead.py [--records 10000] [--turns 2]
 

@@ -1,9 +1,9 @@
-"""How fast sequences are prepared, beside Biopython, and what an open index costs in memory.
+"""Compare the preparation of sequences with Biopython; measure the memory of an open index.
 
-Prepared are real genomes, written out as one plain FASTA file: reader, windows, six frames and
-index on our side; the same rule with Biopython in plain steps on the other, in the same process, on
-a part of the same file. Both answers are compared before any figure is printed. Rates are per
-second of one thread's CPU time, so that a busy machine does not matter.
+Our side reads one plain FASTA file of real genomes, cuts windows, translates six frames and builds
+the index. The other side follows the same rule with Biopython, in the same process, on a part of
+the file. The results are compared before any figure is printed. Throughputs are per second of CPU
+time of one thread, so other work on the machine has little effect.
 
     python scripts/bench/prepare.py [--bases 40e6] [--shared ../shared]
 """
@@ -33,7 +33,7 @@ from virnucpro.sequences.records import Alphabet
 Item = tuple[str, bytes, bytes]
 Result = TypeVar("Result")
 
-# The functions of each stage; none of them calls another.
+# The functions of each stage; they do not call each other.
 STAGES = {
     "reader": ["_read_batches"],
     "content digest": ["add in spec.py"],
@@ -47,7 +47,7 @@ UNIT_ROWS = 4096
 
 
 def main() -> None:
-    """Write the files to be read, and print the figures."""
+    """Write the input files and print the figures."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -60,15 +60,15 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     shared = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[3] / "shared"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shared", type=Path, default=shared, help="holds genomes/*/*.fa.gz")
-    parser.add_argument("--bases", type=float, default=40e6, help="at least so many for us")
-    parser.add_argument("--reference-bases", type=float, default=1e6, help="for Biopython")
+    parser.add_argument("--shared", type=Path, default=shared, help="folder with genomes/*/*.fa.gz")
+    parser.add_argument("--bases", type=float, default=40e6, help="minimum bases for our side")
+    parser.add_argument("--reference-bases", type=float, default=1e6, help="bases for Biopython")
     parser.add_argument("--window", type=int, default=500)
     return parser.parse_args()
 
 
 def write_genomes(shared: Path, path: Path, least: int) -> Path:
-    """Concatenate genomes, of viruses and of cells in turn."""
+    """Concatenate genomes of viruses and of cells alternately."""
     groups = ("virus", "bacteria", "archaea", "protozoa", "plant")
     lists = [sorted((shared / "genomes" / group).glob("*.fa.gz")) for group in groups]
     with path.open("wb") as stream:
@@ -80,7 +80,7 @@ def write_genomes(shared: Path, path: Path, least: int) -> Path:
 
 
 def write_part(genomes: Path, path: Path, least: int) -> Path:
-    """Take records from the front of the file, until there are bases enough."""
+    """Return records from the start of the file, up to a number of bases."""
     taken = 0
     with path.open("w") as stream:
         for record in SeqIO.parse(genomes, "fasta"):
@@ -92,7 +92,7 @@ def write_part(genomes: Path, path: Path, least: int) -> Path:
 
 
 def compare_rates(folder: Path, genomes: Path, part: Path, window: int) -> None:
-    """Print both rates, their ratio, and the shares of our stages."""
+    """Print both throughputs, their ratio, and the shares of our stages."""
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "published", 1)
     check = build_index(folder / "part", [str(part)], spec)
     theirs, seconds = timed(lambda: prepare_with_biopython(part, window))
@@ -114,14 +114,14 @@ def compare_rates(folder: Path, genomes: Path, part: Path, window: int) -> None:
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Give what the work returns, and the CPU seconds that it took."""
+    """Return the result of the work and its CPU seconds."""
     started = time.process_time()
     result = work()
     return result, time.process_time() - started
 
 
 def items_of(index: SequenceIndex) -> Iterator[Item]:
-    """Give name, bases and peptide of every item."""
+    """Yield name, bases and peptide of every item."""
     bases = index.sequences(index.item_row, "nucleotide")
     peptides = index.sequences(index.item_row, "protein")
     for item in range(index.n_items):
@@ -129,7 +129,7 @@ def items_of(index: SequenceIndex) -> Iterator[Item]:
 
 
 def prepare_with_biopython(path: Path, window: int) -> list[Item]:
-    """Read, cut, translate, number the distinct items: in plain steps."""
+    """Read, cut, translate and number the distinct items with Biopython."""
     items: list[Item] = []
     for record in SeqIO.parse(path, "fasta"):
         sequence = record.seq.upper()
@@ -149,7 +149,7 @@ def prepare_with_biopython(path: Path, window: int) -> list[Item]:
 
 
 def published_windows(length: int, window: int) -> Iterator[tuple[int, int]]:
-    """Cut as the published tool does, window after window."""
+    """Cut a record into windows by the published rule."""
     n = math.ceil(length / window)
     excess = n * window - length
     low = excess // n if n else 0
@@ -162,14 +162,14 @@ def published_windows(length: int, window: int) -> Iterator[tuple[int, int]]:
 
 
 def reversed_strand(piece: Seq) -> Seq:
-    """Read the other strand; Biopython by itself would complement N and its like too."""
+    """Return the reverse complement; Biopython alone would also complement N."""
     if set(bytes(piece)) <= set(b"ACGT"):
         return piece.reverse_complement()
     return Seq(bytes(piece)[::-1].translate(bytes.maketrans(b"ACGT", b"TGCA")))
 
 
 def open_peptide(frame: Seq) -> bytes:
-    """Translate a frame; empty where it has a stop."""
+    """Translate a frame; empty if it has a stop codon."""
     frame = frame[: len(frame) // 3 * 3]
     if not set(bytes(frame)) <= set(b"ACGT"):
         codons = (bytes(frame[i : i + 3]) for i in range(0, len(frame), 3))
@@ -179,7 +179,7 @@ def open_peptide(frame: Seq) -> bytes:
 
 
 def print_shares(work: Callable[[], object]) -> None:
-    """Profile the work and print how its time divides."""
+    """Profile the work and print the share of each stage."""
     profile = cProfile.Profile(time.process_time)
     profile.runcall(work)
     stats = pstats.Stats(profile)
@@ -212,7 +212,7 @@ print(*(status[key].split()[0] for key in ("VmRSS", "RssAnon")))
 
 
 def compare_memory(folder: Path) -> None:
-    """Print what a rank's process holds for a large index, above one with an empty index."""
+    """Print the memory of a rank with a large index above one with an empty index."""
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 300, "published", 1)
     (folder / "empty.fa").touch()
     build_index(folder / "empty", [str(folder / "empty.fa")], spec)
@@ -237,7 +237,7 @@ def compare_memory(folder: Path) -> None:
 
 
 def write_reads(path: Path, n_reads: int) -> Path:
-    """Write random reads of 60 bases, of which each gives more than two items."""
+    """Write random reads of 60 bases, with more than two items each."""
     letters = np.frombuffer(b"ACGT", np.uint8)[
         np.random.default_rng(1).integers(0, 4, (n_reads, 60), np.uint8)
     ]

@@ -1,10 +1,10 @@
-"""A rank's loop beside the bare one in one process, unit by unit, on a machine however busy.
+"""Compare a rank's loop with the bare loop in one process, unit by unit.
 
-`overhead.py --loops` starts it; what it measured is printed as JSON. Some units are done by either
-loop several times, in a drawn order. The encoders' own work is the same on both sides and varies by
-more than all the rest amounts to, so it is taken off: compared are the smallest CPU times of what
-either loop does besides. A rank's are of the thread that computes: marks into a pipe that a process
-reads, numbers checked, segments handed over. What the thread that commits takes is given apart.
+`overhead.py --loops` starts it; it prints its measurements as JSON. Each loop computes some units
+several times, in random order. The time of the encoders is equal on both sides and is subtracted.
+The result is the minimum CPU time of all other work. For the rank it is the time of the computing
+thread: heartbeats, checks of numbers, segments given to the writer. The writer's thread is reported
+separately.
 
     python scripts/bench/rank_loop.py RUN SCRATCH
 """
@@ -21,10 +21,10 @@ from pathlib import Path
 
 from bare_loop import BareLoop
 
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan
-from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.poison_isolation import Suspicion
+from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.worker_channel import WorkerChannel
@@ -36,30 +36,15 @@ UNITS = 8
 PAUSE_S = 0.1
 
 
-class Marks:
-    """What a rank says of each batch, into a pipe."""
-
-    def __init__(self, outbox: WorkerChannel) -> None:
-        self._outbox = outbox
-
-    def at(self, place: UnitSpan) -> None:
-        """Say what is tried next."""
-        self._outbox.mark(place)
-
-    def through(self, rows: int) -> None:
-        """Say how far it is."""
-        self._outbox.progress(rows, 1 << 30)
-
-
 class Stopwatch:
-    """Adds up the CPU seconds of this thread in some methods; a rank lays out in another, too."""
+    """Sums the CPU seconds of this thread in some methods."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._thread = threading.get_ident()
 
     def around(self, method: Callable[..., object]) -> Callable[..., object]:
-        """Give what stands in for a method."""
+        """Return the timed replacement of a method."""
 
         def call(*arguments: object) -> object:
             if threading.get_ident() != self._thread:
@@ -74,10 +59,10 @@ class Stopwatch:
 
 
 def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
-    """Do units by both loops in turns; add up the smallest CPU seconds of each unit."""
+    """Compute units by both loops alternately; sum the minimum CPU seconds of each unit."""
     encoding = Stopwatch()
     for name in ("collate", "encode"):  # of both sides' encoders
-        setattr(ModuleEncoder, name, encoding.around(getattr(ModuleEncoder, name)))
+        setattr(Encoder, name, encoding.around(getattr(Encoder, name)))
     dice = random.Random(1)  # noqa: S311 - an order without a pattern
     loop = BareLoop(run)
     task = _task(loop, scratch)
@@ -88,12 +73,12 @@ def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
         SegmentWriter(ShardWriter(task.run, 0)) as writer,
     ):
         assert reader.stdin
-        marks = Marks(WorkerChannel(reader.stdin.fileno()))
+        progress = UnitProgress(WorkerChannel(reader.stdin.fileno()), 0, 1 << 30)
         for unit, first, last in _some_units(loop):
             sides = {
                 "bare": lambda: loop.unit(first, last),  # noqa: B023 - called in this turn
                 "rank": lambda: writer.put(
-                    embedder.embed(unit, first, last, marks, Suspicion())  # noqa: B023 - as above
+                    embedder.embed(unit, first, last, progress, Suspicion())  # noqa: B023 - as above
                 ),
             }
             for side, seconds in _least_seconds(sides, dice, encoding).items():
@@ -111,7 +96,7 @@ def _some_units(loop: BareLoop) -> list[tuple[int, int, int]]:
 def _least_seconds(
     sides: Mapping[str, Callable[[], object]], dice: random.Random, encoding: Stopwatch
 ) -> dict[str, float]:
-    """Give the smallest CPU time of the encoders, and of each side and the writer without them."""
+    """Return minimum CPU times: encoders, each side without them, and the writer."""
     least = dict.fromkeys(("encoders", *sides, "writer"), float("inf"))
     for side in dice.sample([*sides] * REPEATS, len(sides) * REPEATS):
         encoding.seconds = 0.0
@@ -121,7 +106,7 @@ def _least_seconds(
         least["encoders"] = min(least["encoders"], encoding.seconds)
         least[side] = min(least[side], besides)
         if side == "rank":
-            time.sleep(PAUSE_S)  # its segment is committed meanwhile, and disturbs nobody
+            time.sleep(PAUSE_S)  # lets the writer commit the segment before the next measurement
             others = time.process_time() - process - (time.thread_time() - thread)
             least["writer"] = min(least["writer"], others)
     return least

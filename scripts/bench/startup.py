@@ -1,8 +1,8 @@
-"""How long commands take that compute nothing, beside Python's own start and numpy's import.
+"""Measure the time of commands that compute nothing, beside Python's start and numpy's import.
 
     python scripts/bench/startup.py [--repeats 20]
 
-The commands take turns; the least wall time of each is printed. Aim: `virnucpro --help` < 0.25 s.
+The commands alternate; the minimum wall time of each is printed. Aim: `virnucpro --help` < 0.25 s.
 """
 
 import argparse
@@ -18,7 +18,7 @@ PROGRAM = ["-m", "virnucpro"]
 
 
 def main() -> None:
-    """Take turns and print the least of each."""
+    """Run all commands alternately; print the minimum time of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=20)
     repeats = parser.parse_args().repeats
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def commands_on(run: Path) -> dict[str, list[str]]:
-    """List what is measured."""
+    """List the commands."""
     return {
         "python -c pass": ["-c", "pass"],
         "python -c 'import numpy'": ["-c", "import numpy"],
@@ -50,7 +50,7 @@ def commands_on(run: Path) -> dict[str, list[str]]:
 
 
 def call(command: Sequence[str]) -> float:
-    """Run Python; give the seconds of the clock that it took."""
+    """Run Python; return its wall seconds."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started

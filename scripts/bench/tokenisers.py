@@ -1,9 +1,8 @@
-"""How fast letters become token ids, beside the ways that the published tool and its users go.
+"""Compare the throughput of the tokenisers with those of the published tool.
 
-Peptides: fair-esm's batch converter, in batches as the published tool makes them. Bases: the
-`tokenizers` library asked for one window at a time, and its plain batch. One thread, no padding.
-All give the same ids, which is checked before any figure is printed; sides take turns, and the
-least time of each counts.
+Peptides: fair-esm's batch converter, with the published tool's batches. Bases: the `tokenizers`
+library, one window at a time and in plain batches. One thread, no padding. The ids are compared
+before any figure is printed. The sides alternate; the minimum time of each counts.
 
     python scripts/bench/tokenisers.py [--tokenizer ../shared/reference/dnabert-s/tokenizer.json]
 """
@@ -21,18 +20,18 @@ from esm.data import Alphabet
 from tokenizers import Encoding, Tokenizer
 
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 
 Side = Callable[[Sequence[bytes]], list[IntArray]]
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
 CONVERTED_AT_ONCE = 32
-"""Peptides: few enough that padding to the longest costs the converter little."""
+"""Number of peptides per batch; small, so padding costs the converter little."""
 
 
 def main() -> None:
-    """Print sequences a second of each side, and ours over theirs."""
+    """Print sequences per second of each side, and the ratios."""
     arguments = _arguments()
     dice = np.random.default_rng(0)
     lengths = dice.integers(20, 167, arguments.sequences)
@@ -48,7 +47,7 @@ def main() -> None:
     library.no_truncation()
     library.no_padding()
     sides = {
-        "virnucpro": BaseTokeniser(arguments.tokenizer),
+        "virnucpro": BpeTokeniser(arguments.tokenizer),
         "tokenizers, one by one": lambda texts: _ids(library.encode(t.decode()) for t in texts),
         "tokenizers, encode_batch": lambda texts: _ids(
             library.encode_batch([t.decode() for t in texts])
@@ -58,7 +57,7 @@ def main() -> None:
 
 
 def compare(what: str, sequences: list[bytes], sides: dict[str, Side], turns: int) -> None:
-    """Let all sides take turns on the same sequences; the first is ours."""
+    """Run all sides alternately on the same sequences; the first side is ours."""
     took: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(turns):
         answers = []
@@ -76,7 +75,7 @@ def compare(what: str, sequences: list[bytes], sides: dict[str, Side], turns: in
 
 
 def converted(sequences: Sequence[bytes]) -> list[IntArray]:
-    """Ask fair-esm's batch converter."""
+    """Tokenise with fair-esm's batch converter."""
     converter = Alphabet.from_architecture("ESM-1b").get_batch_converter()
     ids = []
     for start in range(0, len(sequences), CONVERTED_AT_ONCE):

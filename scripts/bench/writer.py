@@ -1,7 +1,7 @@
-"""What committing segments costs a rank: in line, from a writer's thread, or not at all.
+"""Measure the cost of committing segments: in the same thread, in a writer's thread, or not at all.
 
-A rank is imitated by a computation of known length that lets go of the interpreter, as an encoder
-on a device does. The three variants alternate, so that the machine's other work hits all alike.
+A sleep of known length stands for the computation of a rank: it releases the interpreter, as an
+encoder on a device does. The three variants alternate, so other work affects all alike.
 
     python scripts/bench/writer.py [--units 12] [--seconds 0.5] [--dim 3328] [--folder DIR]
 """
@@ -26,7 +26,7 @@ REPEATS = 5
 
 
 def main() -> None:
-    """Run the three variants in turns and print what each adds to the bare computation."""
+    """Run the three variants alternately; print the cost of each above the bare computation."""
     arguments = _arguments()
     segments = make_segments(arguments.units, arguments.dim)
     took: dict[str, list[float]] = {name: [] for name in VARIANTS}
@@ -48,14 +48,14 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--units", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=0.5, help="to compute one unit")
-    parser.add_argument("--dim", type=int, default=3328, help="of float16 vectors")
-    parser.add_argument("--folder", type=Path, help="where to work; default: the temporary one")
+    parser.add_argument("--seconds", type=float, default=0.5, help="computing time of one unit")
+    parser.add_argument("--dim", type=int, default=3328, help="dimension of the float16 vectors")
+    parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()
 
 
 def make_segments(n_units: int, dim: int) -> list[Segment]:
-    """Make segments of random vectors; two of them take turns, for memory's sake."""
+    """Make segments from two alternating arrays of random vectors."""
     dice = np.random.default_rng(0)
     state = np.zeros(UNIT_ROWS, np.uint8)
     vectors = [
@@ -70,20 +70,20 @@ def make_segments(n_units: int, dim: int) -> list[Segment]:
 
 
 def bare(_: ShardWriter, segments: list[Segment], seconds: float) -> None:
-    """Compute alone."""
+    """Compute without committing."""
     for _segment in segments:
         time.sleep(seconds)
 
 
 def in_line(shard: ShardWriter, segments: list[Segment], seconds: float) -> None:
-    """Compute a unit, commit it, go on."""
+    """Compute and commit one unit after the other."""
     for segment in segments:
         time.sleep(seconds)
         shard.commit(segment)
 
 
 def from_a_thread(shard: ShardWriter, segments: list[Segment], seconds: float) -> None:
-    """Compute a unit while the one before it is committed."""
+    """Compute a unit while the previous one is committed."""
     with SegmentWriter(shard) as writer:
         for segment in segments:
             time.sleep(seconds)

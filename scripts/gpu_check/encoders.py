@@ -18,8 +18,8 @@ from gpu_check.library import (
     compare_vectors,
     dtype_of,
     load_encoder,
+    measure_parity,
     operations,
-    parity_of_bundle,
     random_encoder,
     sequences,
 )
@@ -44,7 +44,7 @@ def check_parity(setting: Setting, recorder: Recorder) -> None:
     n = setting.sizes.parity_items
     for precision in ("fp32", "fp16", "bf16"):
         recorder.step(f"mini, {precision}")
-        parity = parity_of_bundle("mini", device=setting.device, precision=precision, n_sequences=n)
+        parity = measure_parity("mini", device=setting.device, precision=precision, n_sequences=n)
         for agreement in parity.encoders:
             _record(recorder, agreement, f"{precision} against cpu fp32, one by one")
         recorder.require(parity.agrees, f"mini, {precision}: {'; '.join(parity.problems)}")

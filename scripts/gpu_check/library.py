@@ -15,14 +15,14 @@ from soaking.signals import wait_for_empty_session
 
 from virnucpro.bundles.bundle import find_bundle
 from virnucpro.classify.head_tensors import head_shapes
-from virnucpro.encoders.base import Encoder, EncoderSpec
+from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.placement import dtype_of
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import work_of
+from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.validation.agreement import VectorAgreement, compare_vectors
-from virnucpro.pipeline.validation.parity import parity_of_bundle
+from virnucpro.pipeline.validation.parity import measure_parity
 from virnucpro.pipeline.validation.synthetic import synthetic_items
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import visible_gpus
@@ -40,8 +40,8 @@ __all__ = [
     "free_memory",
     "left_processes",
     "load_encoder",
+    "measure_parity",
     "operations",
-    "parity_of_bundle",
     "random_bundle",
     "random_encoder",
     "sequences",
@@ -55,16 +55,16 @@ import sys
 
 if "--multiprocessing-fork" in sys.orig_argv:
     import torch
-    from virnucpro.encoders.module_encoder import ModuleEncoder
+    from virnucpro.encoders.encoder import Encoder
 
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def limited(self, batch):
         if batch.total > {tokens}:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    ModuleEncoder.encode = limited
+    Encoder.encode = limited
 """
 """Content of a sitecustomize.py: workers' encoders raise for batches above {tokens} tokens."""
 
@@ -148,8 +148,7 @@ def _digest(path: Path) -> dict[str, object]:
 
 def sequences(n: int, lengths: str, view: str) -> tuple[bytes, ...]:
     """Draw `n` synthetic sequences: ``six-frame`` lengths, or residues as ``A-B``."""
-    items = synthetic_items(n, lengths)
-    return items.bases if view == "nucleotide" else items.residues
+    return tuple(synthetic_items(n, lengths)[view])
 
 
 def batches_of(ids: Sequence[NDArray[np.int64]], tokens: int) -> Iterator[tuple[list[int], Batch]]:
@@ -162,7 +161,7 @@ def batches_of(ids: Sequence[NDArray[np.int64]], tokens: int) -> Iterator[tuple[
 
 def operations(spec: EncoderSpec, ids: Batch) -> tuple[list[tuple[int, int]], int]:
     """Return a layer's matrix products (inputs, outputs), and all operations for these ids."""
-    work = work_of(spec)
+    work = config_of(spec).work()
     products = [(one.inputs, one.outputs) for one in work.products]
     return products, work.operations([len(one) for one in ids])
 

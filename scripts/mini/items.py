@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.sequences.translation import (
     genetic_code,
     open_frames,
@@ -43,7 +43,7 @@ class Items:
     residues: list[IntArray]
 
 
-def cut_items(windows: Sequence[bytes], tokeniser: BaseTokeniser) -> Items:
+def cut_items(windows: Sequence[bytes], tokeniser: BpeTokeniser) -> Items:
     """Find the stop-free frames of every window and tokenise them."""
     lengths = np.array([len(window) for window in windows], np.int64)
     ends = np.cumsum(lengths)

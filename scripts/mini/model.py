@@ -15,11 +15,14 @@ from torch import nn
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head import Head
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.packed import pack
 
 __all__ = ["Mini", "Sizes", "item_scores", "item_vectors", "save_files"]
+
+_DEVIATION = 0.02
+"""Standard deviation of initial weights: ``initializer_range`` of the published config."""
 
 _MASK, _FIRST_BASE = 4, 5
 """Id of [MASK] in tokenizer.json; ordinary tokens have larger ids."""
@@ -60,7 +63,7 @@ class Mini(nn.Module):
 
     def __init__(self, sizes: Sizes, vocabulary: Mapping[str, int]) -> None:
         super().__init__()
-        self.nucleotide = DnabertS(sizes.nucleotide())
+        self.nucleotide = DnabertS(sizes.nucleotide()).apply(_draw_small_weights)
         self.protein = Protein(sizes.protein())
         self.width = 2 * sizes.width
         self.head = Head(sizes.head(), sizes.dropout)
@@ -127,6 +130,13 @@ def save_files(model: Mini, sizes: Sizes, folder: Path) -> tuple[list[EncoderEnt
         asdict(sizes.protein()),
     )
     return [nucleotide, protein], _HEAD_FILE
+
+
+def _draw_small_weights(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=_DEVIATION)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
 
 
 def _mask(ids: torch.Tensor, share: float, first: int, mask: int) -> torch.Tensor:

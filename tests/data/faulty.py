@@ -59,7 +59,7 @@ def before(owner, name, when=lambda *_: True):
 
 def arm():
     """Change what the plan names; in the rank's process alone."""
-    from virnucpro.encoders.module_encoder import ModuleEncoder
+    from virnucpro.encoders.encoder import Encoder
     from virnucpro.pipeline.worker import rank_encoder, row_embedder
     from virnucpro.store.shard import ShardWriter
 
@@ -68,25 +68,25 @@ def arm():
     if point == "load":
         before(rank_encoder, "load_encoder")
     elif point == "batch":
-        before(ModuleEncoder, "encode", lambda *_: next(batches) == 0)
+        before(Encoder, "encode", lambda *_: next(batches) == 0)
     elif point == "flap":
-        before(ModuleEncoder, "encode", lambda *_: next(batches) == 2)
+        before(Encoder, "encode", lambda *_: next(batches) == 2)
     elif point == "head":
         before(row_embedder, "problems")
     elif point == "tokens":
         before(
-            ModuleEncoder,
+            Encoder,
             "tokenise",
             lambda _, rows: any(row.decode() in PLAN["poison"] for row in rows),
         )
     elif point == "unit":
-        before(ModuleEncoder, "encode", lambda *_: next(batches) == 7)
+        before(Encoder, "encode", lambda *_: next(batches) == 7)
     elif point == "commit":
         before(ShardWriter, "commit")
     elif point == "rename":
         before(Path, "replace", lambda path, *_: path.name.startswith("unit-"))
     elif point == "poison":
-        arm_poison(ModuleEncoder)
+        arm_poison(Encoder)
 
 
 def arm_poison(encoder):

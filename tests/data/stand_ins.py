@@ -15,7 +15,7 @@ from torch import nn
 from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.esm2.config import Esm2Config
 
 ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
@@ -110,12 +110,20 @@ def small_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def draw_published_scale(module: nn.Module) -> None:
+    """Draw weights with the standard deviation of the published config."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
 def write_dnabert_s(folder: Path) -> DnabertS:
     """Write config.json, tokenizer.json and pytorch_model.bin."""
     small_tokenizer().save(str(folder / "tokenizer.json"))
     torch.manual_seed(5)
     config = DnabertSConfig(64, DNABERT_WIDTH, 2, 3, 2 * DNABERT_WIDTH)
-    module = roughen(DnabertS(config))
+    module = roughen(DnabertS(config).apply(draw_published_scale))
     settings = {name: getattr(config, name) for name in DnabertSConfig.__dataclass_fields__}
     (folder / "config.json").write_text(json.dumps(settings | {"pad_token_id": 0}))
     pooler = {"pooler.dense.weight": torch.zeros(DNABERT_WIDTH, DNABERT_WIDTH)}

@@ -62,7 +62,7 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     said = capsys.readouterr().err
     assert said.count("virnucpro: error:") == 1
     complaint = said[said.index("virnucpro: error:") :]
-    assert "every rank (2) failed before anything was computed" in complaint
+    assert "every worker (2) failed before anything was computed" in complaint
     assert str(bundle / "protein.safetensors") in complaint
     assert "rank-0000.log" in complaint
     assert "Traceback" not in said
@@ -86,7 +86,10 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
     assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
     said = capsys.readouterr().err
     complaint = said[said.index("virnucpro: error:") :]
-    assert complaint.count("'layers.0.fc1.weight' holds numbers up to 7e+04, and fp16 none") == 1
-    assert "Take --precision bf16 or fp32." in complaint
+    assert (
+        complaint.count("'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16")
+        == 1
+    )
+    assert "Use --precision bf16 or fp32." in complaint
     ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
     assert {rank["attempt"] for rank in ranks.values()} == {1}

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,12 @@ def launch(few_fasta, tmp_path):
     return [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", tmp_path / "out", "--gpus", "cpu:2"]
 
 
+def lost_output(run):
+    """Return the reasons in the coordinator's log why progress could not be printed."""
+    log = (run / "logs" / "coordinator.log").read_text()
+    return re.findall(r"progress cannot be printed \((.*)\); the run continues\n", log)
+
+
 def launched(folder):
     """Return the exit code and the statuses of a launch's files."""
     content = json.loads((folder / "launch.json").read_text())
@@ -63,6 +70,9 @@ def launched(folder):
 def test_a_run_survives_broken_streams(redirection, predict, undisturbed, tmp_path, difference_of):
     assert redirected(predict, redirection) == 0
     assert difference_of(undisturbed, tmp_path / "run") == []
+    # A stream that is closed at the start is replaced by a read-only /dev/null.
+    reason = "No space left on device" if "/dev/full" in redirection else "closed"
+    assert lost_output(tmp_path / "run") == [f"standard error: {reason}"]
 
 
 @pytest.mark.parametrize("n_lines", [1, slow(3)])
@@ -73,6 +83,7 @@ def test_a_run_survives_a_reader_that_leaves(
     assert all(line.startswith("[virnucpro] ") for line in lines)
     assert code == 0
     assert difference_of(undisturbed, tmp_path / "run") == []
+    assert lost_output(tmp_path / "run") == ["standard error: Broken pipe"]
 
 
 @pytest.mark.parametrize("command", ["launch", slow("predict")])

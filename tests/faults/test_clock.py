@@ -6,7 +6,7 @@ from pathlib import Path
 import virnucpro
 from virnucpro.cli.progress import _ProgressLines
 from virnucpro.runtime.messages import Started
-from virnucpro.runtime.status import WorkerState, WorkerStatus, after_exit, after_message
+from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exit, after_message
 
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
@@ -61,5 +61,5 @@ def test_a_heartbeat_after_a_long_sleep_is_a_heartbeat():
     born = WorkerStatus(0, WorkerState.STARTING, 1, 1000.0, 1000.0)
     heard = after_message(born, Started(), 1000.0 + 86_400)
     assert heard.last_heartbeat - heard.started_at == 86_400
-    ended = after_exit(heard, 0, 1000.0 + 86_401)
+    ended = after_exit(heard, Death(0), 1000.0 + 86_401)
     assert ended.ended_at >= ended.last_heartbeat >= ended.started_at

@@ -16,9 +16,9 @@ if "--multiprocessing-fork" in sys.orig_argv:
     import os
 
     import torch
-    from virnucpro.encoders.module_encoder import ModuleEncoder
+    from virnucpro.encoders.encoder import Encoder
 
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def limited(self, batch):
         tokens = batch.total
@@ -30,7 +30,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    ModuleEncoder.encode = limited
+    Encoder.encode = limited
 """
 """Makes the encoders of every rank raise above a size, and writes down what was tried."""
 
@@ -76,7 +76,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert max(tokens for _, tokens in again) <= 512
 
 
-def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
+def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     few_fasta, virnucpro, memory_of, tmp_path, undisturbed, tables
 ):
     memory_of(150, views=("protein",))
@@ -84,7 +84,7 @@ def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
     done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2")
     assert done.returncode == 2, done.stderr
     aside = tables(run / "quarantine.tsv")
-    reason = "do not fit into the memory for mini-esm2, even alone: 1.50 GiB more were wanted"
+    reason = "do not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
     assert all(reason in row["evidence"] for row in aside)
     assert {row["reason"] for row in aside} == {"out_of_memory"}
     tokens = [int(row["evidence"].split()[1]) for row in aside]
@@ -99,7 +99,7 @@ def test_what_does_not_fit_alone_is_set_aside_with_the_reason(
         assert float(new["score"]) == pytest.approx(float(old["score"]), abs=2e-4)
 
 
-def test_a_sequence_that_no_device_holds_keeps_no_other_waiting(
+def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     virnucpro, memory_of, tmp_path, tables
 ):
     """Longer than a unit, it is one by itself, and the first: nothing has fitted before it."""
@@ -117,7 +117,7 @@ def test_a_sequence_that_no_device_holds_keeps_no_other_waiting(
 
 
 @pytest.mark.timeout(220)  # a rank that is started again, and a second run
-def test_what_has_fitted_is_never_set_aside_when_memory_fills_up(
+def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     virnucpro, memory_of, monkeypatch, tmp_path, tables
 ):
     """Somebody else takes the memory for a while: the rank fails, and its next start remembers."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from virnucpro.encoders.esm2.residues import TOKENS
+from virnucpro.encoders.esm2.tokeniser import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
@@ -75,7 +75,7 @@ def predict(virnucpro, fasta, run, *options):
     return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:2", *options)
 
 
-def test_what_stays_not_finite_is_set_aside_and_never_stored(
+def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
     one_with_tryptophan, tryptophan, virnucpro, tables, tmp_path
 ):
     healthy, run = tmp_path / "healthy", tmp_path / "run"
@@ -87,7 +87,7 @@ def test_what_stays_not_finite_is_set_aside_and_never_stored(
     assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
     assert {row["reason"] for row in aside} == {"not_finite"}
     assert {row["evidence"] for row in aside} == {
-        "mini-esm2 gave a vector with 128 of 128 numbers not finite, in a batch and alone"
+        "128 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch and alone"
     }
     before, after = tables(healthy / "predictions.tsv"), tables(run / "predictions.tsv")
     for old, new in zip(before, after, strict=True):
@@ -100,7 +100,7 @@ def test_what_stays_not_finite_is_set_aside_and_never_stored(
         assert np.isfinite(segment.scores).all()
 
 
-def test_what_half_precision_cannot_hold_is_taken_from_fp32(
+def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
     one_with_tryptophan, overflowing, virnucpro, tables, tmp_path
 ):
     runs = {precision: tmp_path / precision for precision in ("fp32", "fp16")}
@@ -124,7 +124,7 @@ def test_what_half_precision_cannot_hold_is_taken_from_fp32(
     assert "rows not finite in their batch, computed again alone at fp32" in logs
 
 
-def test_what_only_fp16_cannot_store_is_told_with_the_way_to_keep_it(
+def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
     one_with_tryptophan, bundle_with, virnucpro, tables, tmp_path
 ):
     def change(content):
@@ -140,7 +140,7 @@ def test_what_only_fp16_cannot_store_is_told_with_the_way_to_keep_it(
     assert done.returncode == 2, done.stderr
     aside = tables(run / "quarantine.tsv")
     assert {row["reason"] for row in aside} == {"overflow"}
-    assert all("(a new run with --embeddings fp32 keeps it)" in row["evidence"] for row in aside)
+    assert all("(start a new run with --embeddings fp32)" in row["evidence"] for row in aside)
     (told,) = done.stderr.splitlines()
     assert told.startswith("[virnucpro] warning: 2 rows have no result, and --resume does not")
     assert told.endswith(
@@ -161,7 +161,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 """Gives each rank a machine that has no memory left beside the encoders that it loads."""
 
 
-def test_what_nothing_nearer_to_fp32_has_room_for_is_set_aside(
+def test_without_memory_for_a_fallback_a_row_is_quarantined(
     one_with_tryptophan, overflowing, virnucpro, tables, tmp_path, monkeypatch
 ):
     (tmp_path / "sitecustomize.py").write_text(FULL)
@@ -175,4 +175,4 @@ def test_what_nothing_nearer_to_fp32_has_room_for_is_set_aside(
     aside = tables(run / "quarantine.tsv")
     assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
     assert {row["reason"] for row in aside} == {"not_finite"}
-    assert all("fp32 wants 0.54 GB and cpu has 0.10 GB left" in row["evidence"] for row in aside)
+    assert all("fp32 needs 0.54 GB and cpu has 0.10 GB left" in row["evidence"] for row in aside)

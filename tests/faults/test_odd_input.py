@@ -96,3 +96,17 @@ def test_thousands_of_records_with_odd_names_are_answered_in_order(tmp_path, tab
     assert {row["status"] for row in rows} == {"scored"}
     assert all(row["score"] == rows[number % 20]["score"] for number, row in enumerate(rows))
     assert SequenceIndex.open(folder / "index").n_rows < 200
+
+
+def test_control_characters_reach_no_output(tmp_path, capfd):
+    path, folder = tmp_path / "odd.fa", tmp_path / "run"
+    path.write_bytes(b">a\x1b]0;title\x07 x\n%b\n>b\xc2\x9b2J\nACGT\n>c\nA\n" % (b"GCC" * 40))
+    assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 1
+    assert "2 sequence names contain control characters" in warnings[0]
+    for table in (*folder.glob("*.tsv"), *folder.glob("*.txt"), *folder.glob("*.csv")):
+        text = table.read_text()
+        assert text.replace("\n", "").replace("\t", "").isprintable(), table
+    assert "\na%1B]0;title%07\t" in (folder / "predictions.tsv").read_text()
+    assert main(["verify", str(folder)]) == 0

@@ -73,9 +73,9 @@ def test_a_rank_that_fails_is_started_again(point, how, faulty, undisturbed, dif
     if how == "raise":
         assert fault["kind"] == "RuntimeError"
         assert "planted" in fault["traceback"]
-    assert f"rank 0 failed: {fault['reason']}" in done.stderr
+    assert f"worker 0 failed: {fault['reason']}" in done.stderr
     log = (folder / "logs" / "coordinator.log").read_text()
-    assert f"rank 0 failed: {fault['reason']}" in log
+    assert f"worker 0 failed: {fault['reason']}" in log
 
     units = computed_units(folder)
     assert len(units) - len(set(units)) <= 2, "more was done again than what was under way"
@@ -136,7 +136,7 @@ def test_a_device_that_is_bad_for_good_leaves_its_rows_to_the_others(
         return
     assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 4)
     assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
-    assert "given up" in done.stderr
+    assert "failed permanently" in done.stderr
 
     story, steps = (
         [json.loads(line) for line in (folder / "logs" / name).read_text().splitlines()]

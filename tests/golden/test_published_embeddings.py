@@ -30,7 +30,7 @@ def published(shared):
 @pytest.mark.shared
 def test_a_published_vector_is_the_nucleotides_then_the_proteins(shared, published):
     from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-    from virnucpro.encoders.sizes import PUBLISHED
+    from virnucpro.encoders.registry import PUBLISHED
 
     (names, merged), nucleotide, protein = published
     settings = shared / "reference" / "dnabert-s" / "config.json"

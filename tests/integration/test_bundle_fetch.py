@@ -19,7 +19,7 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 from virnucpro.encoders.packed import pack
 from virnucpro.errors import BundleError
 
@@ -191,7 +191,7 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
     names, stretches, peptides = zip(*items, strict=True)
     module = stand_ins.write_dnabert_s(tmp_path)
-    tokens = BaseTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
+    tokens = BpeTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
     with torch.no_grad():
         nucleotide = module(pack(tokens))
     protein = fair_esms_vectors(published_files / "esm2_tiny.pt", peptides)

@@ -1,6 +1,7 @@
 """What a command does to the folder that it is given: a run's, somebody's, nobody's."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,66 @@ def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, argument
     assert main(["predict", *filled, "-o", str(run), "--force"]) == code
     assert "error" in capsys.readouterr().err
     assert content(run) == before
+
+
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
+@pytest.mark.parametrize("name", ["missing.tsv", "logs/rank-0000.log", "shards/mine.fa"])
+def test_an_input_with_the_name_of_a_run_s_own_file_is_refused(run, name, option, capsys):
+    path = run / name
+    path.write_text(f">gene\n{GENE}\n")
+    link = run.parent / "link.fa"
+    link.symlink_to(path)
+    before = content(run)
+    for given in (path, link):
+        assert main(["predict", str(given), "-o", str(run), *option]) == 64
+        assert f"the input {given} has the name of a file of the run" in capsys.readouterr().err
+    assert content(run) == before
+
+
+def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, capsys):
+    path = tmp_path / "run" / "missing.tsv"
+    path.parent.mkdir()
+    path.write_text(f">gene\n{GENE}\n")
+    assert main(["predict", str(path), "-o", str(path.parent)]) == 64
+    assert path.name in capsys.readouterr().err
+    assert path.read_text() == f">gene\n{GENE}\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json",
+        "run.lock",
+        "status.json",
+        "predictions.tsv",
+        "missing.tsv",
+        "embeddings.h5",
+        "index/bases.npy",
+        "logs/coordinator.log",
+        "logs/rank-0000.log",
+    ],
+)
+def test_a_named_pipe_in_the_place_of_a_file_is_refused(run, gene, name, capsys):
+    path = run / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    for command in (
+        ["status", str(run)],
+        ["verify", str(run)],
+        ["verify", str(run), "--repair"],
+        ["aggregate", str(run)],
+        ["predict", gene, "-o", str(run), "--resume"],
+        ["predict", gene, "-o", str(run), "--force"],
+    ):
+        assert main(command) == 1
+        assert f"{path} is not a regular file. Remove it" in capsys.readouterr().err
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(run, capsys):
+    (run / "predictions.tsv").unlink()
+    (run / "predictions.tsv").mkdir()
+    assert main(["verify", str(run)]) == 1
+    assert "predictions.tsv is not a regular file" in capsys.readouterr().err
 
 
 def test_a_wrong_device_leaves_no_folder(gene, tmp_path, capsys):
@@ -159,8 +220,6 @@ def test_status_says_that_ranks_died_with_their_parent(run, capsys):
 
 
 def test_status_knows_a_run_that_is_still_reading(tmp_path, capsys):
-    import os
-
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     folder = tmp_path / "run"

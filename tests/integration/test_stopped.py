@@ -1,5 +1,6 @@
 """The whole run is stopped or killed: nothing committed is lost, and no process is left."""
 
+import json
 import os
 import random
 import signal
@@ -70,6 +71,15 @@ def test_stopped_by_a_signal_with_all_that_was_committed(
         no_orphan(process.pid)
     assert set(committed) <= set(RunDirectory(folder).segments())
     assert not (folder / "predictions.tsv").exists()
+    log = (folder / "logs" / "coordinator.log").read_text().splitlines()
+    assert log[-1].endswith(f"the run was stopped by {signum.name}")
+    (launch,) = json.loads((folder / "run.json").read_text())["launches"]
+    for rank in "01":
+        assert any(f" worker {rank}" in line for line in log)
+        # A signal to the group may kill a worker before the coordinator stops it.
+        assert launch["ranks"][rank]["state"] in {"stopped"} | (
+            {"failed"} if whole_group else set()
+        )
 
 
 def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(

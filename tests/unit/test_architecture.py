@@ -1,4 +1,4 @@
-"""The floors, the light imports and the public names hold."""
+"""Import contracts, light imports, sizes and public names of the package."""
 
 import ast
 import importlib
@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,20 @@ import pytest
 import virnucpro
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(virnucpro.__file__).parent
+BEFORE_THE_DEVICE_MASK = (
+    "virnucpro",
+    "virnucpro.runtime",
+    "virnucpro.pipeline",
+    "virnucpro.runtime.gpu_coordinator",
+    "virnucpro.pipeline.worker.rank_main",
+    "virnucpro.pipeline.predict",
+    "virnucpro.predict_worker",
+    "virnucpro.launch",
+    "virnucpro.cli.main",
+)
+# To be shortened; remove each module from here once it has at most 400 lines.
+LONG_MODULES = {"dispatch/dispatcher.py", "dispatch/engine.py", "runtime/supervisor.py"}
 MODULES = sorted(
     name
     for _, name, _ in pkgutil.walk_packages(virnucpro.__path__, "virnucpro.")
@@ -20,7 +35,7 @@ MODULES = sorted(
 )
 
 
-def test_the_floors_hold():
+def test_the_import_contracts_hold():
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=ROOT,
@@ -31,15 +46,14 @@ def test_the_floors_hold():
     assert done.returncode == 0, done.stdout
 
 
-def test_processes_are_started_and_signalled_in_the_runtime_alone():
-    """What import-linter cannot see: calls into os, and the standard library's own pool."""
-    package = Path(virnucpro.__file__).parent
+def test_only_the_runtime_starts_and_signals_processes():
+    """Covers calls that import-linter cannot see: those of `os`, and ProcessPoolExecutor."""
     handling = re.compile(
         r"os\.(fork|forkpty|kill|killpg|posix_spawn|(spawn|exec)[a-z]+|system|popen)"
     )
     found = [
-        f"{path.relative_to(package)}: {ast.unparse(node)}"
-        for path in package.rglob("*.py")
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for path in PACKAGE.rglob("*.py")
         if path.parent.name != "runtime"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute | ast.Name)
@@ -49,28 +63,24 @@ def test_processes_are_started_and_signalled_in_the_runtime_alone():
 
 
 @pytest.mark.parametrize(
-    "module",
+    ("modules", "unwanted"),
     [
-        "virnucpro",
-        "virnucpro.runtime",
-        "virnucpro.pipeline",
-        "virnucpro.runtime.gpu_coordinator",
-        "virnucpro.pipeline.worker.rank_main",
-        "virnucpro.pipeline.predict",
-        "virnucpro.predict_worker",
-        "virnucpro.launch",
-        "virnucpro.cli.main",
+        (BEFORE_THE_DEVICE_MASK, "torch"),
+        # A rank imports the main script before it sets the number of numpy's threads.
+        (["virnucpro.cli.main"], "numpy"),
     ],
 )
-def test_what_runs_before_the_device_mask_does_not_import_torch(module):
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+def test_early_imports_stay_light(modules, unwanted):
+    code = f"import sys, {', '.join(modules)}; sys.exit({unwanted!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_command_line_parses_without_numpy():
-    """A rank imports the main script before its threads are set; numpy would not see them."""
-    code = "import sys, virnucpro.cli.main; sys.exit('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_modules_and_folders_are_small():
+    modules = {str(path.relative_to(PACKAGE)): path for path in PACKAGE.rglob("*.py")}
+    long = {name for name, path in modules.items() if len(path.read_text().splitlines()) > 400}
+    assert long <= LONG_MODULES
+    folders = Counter(path.parent for path in modules.values())
+    assert [folder for folder, files in folders.items() if files > 20] == []
 
 
 def test_public_names_exist():
@@ -79,7 +89,7 @@ def test_public_names_exist():
         module = importlib.import_module(name)
         public = getattr(module, "__all__", None)
         if public is None:
-            wrong += [] if hasattr(module, "__path__") else [f"{name} names nothing public"]
+            wrong += [] if hasattr(module, "__path__") else [f"{name} has no __all__"]
             continue
         wrong += [f"{name}.{one} does not exist" for one in public if not hasattr(module, one)]
         if list(public) != sorted(public, key=lambda one: (not one.isupper(), one)):

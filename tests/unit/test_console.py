@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from virnucpro.console import printable, say
+from virnucpro.console import printable, say, shortened
 
 PROTECTED = """
 import sys
@@ -98,3 +98,9 @@ def test_control_characters_are_printed_as_escapes(capsys):
     assert printable("é\x1b[2J\r\udcff") == "é\\x1b[2J\\r\\udcff"
     say("two\nlines")
     assert capsys.readouterr().err == "[virnucpro] two\\nlines\n"
+
+
+def test_long_names_are_cut_after_200_characters():
+    assert shortened("n" * 200) == "n" * 200
+    assert shortened("n" * 201) == f"{'n' * 197}..."
+    assert shortened("\x1b" * 300) == f"{ascii(chr(27) * 50)[1:-1][:197]}..."

@@ -21,7 +21,7 @@ from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import config_of
-from virnucpro.encoders.weights.safetensors_header import read_shapes
+from virnucpro.encoders.weights.shapes import read_shapes
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import Tiling
 

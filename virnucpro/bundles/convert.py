@@ -14,7 +14,7 @@ from virnucpro.classify.head_tensors import head_shapes, layer_sizes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSFiles, read_settings
 from virnucpro.encoders.registry import load_encoder, open_spec
-from virnucpro.encoders.shapes import require_layers
+from virnucpro.encoders.weights.shapes import require_layers
 from virnucpro.errors import BundleError, WorkerError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     from virnucpro.encoders.dnabert_s.encoder import needed_tensors
 
     config, tensors = read_settings(published.settings), needed_tensors(published.weights)
-    require_layers(config.n_layers, len(tensors), published.settings)
+    require_layers(config.num_hidden_layers, len(tensors), published.settings)
     write_tensors(folder / _NUCLEOTIDE, tensors)
     shutil.copyfile(published.tokenizer, folder / _TOKENIZER)
     files = {"weights": _NUCLEOTIDE, "tokenizer": _TOKENIZER}
@@ -152,12 +152,12 @@ def convert_head(classifier: Path, folder: Path) -> None:
     import torch
 
     from virnucpro.bundles.pickled_head import read_pickled_head
-    from virnucpro.encoders.weights.fill import check
+    from virnucpro.encoders.weights.fill import check_tensors
 
     tensors = read_pickled_head(classifier)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     wanted = head_shapes(layer_sizes(shapes, classifier))
-    check(wanted, tensors, classifier, (), torch.float32)
+    check_tensors(wanted, tensors, classifier, (), torch.float32)
     write_tensors(folder / HEAD, tensors)
 
 

@@ -10,8 +10,7 @@ from torch.nn.functional import batch_norm
 
 from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.encoders.memory.placement import open_device
-from virnucpro.encoders.weights.fill import fill, read_safetensors
-from virnucpro.encoders.weights.unfilled import unfilled
+from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
 
 __all__ = ["Head", "load_head"]
 
@@ -118,7 +117,7 @@ def load_head(path: Path, device: str = "cpu") -> Head:
     """
     tensors = read_safetensors(path)
     sizes = layer_sizes({name: tuple(one.shape) for name, one in tensors.items()}, path)
-    with unfilled():
+    with init_empty_weights():
         head = Head(sizes)
     fill(head, tensors, path, open_device(device), torch.float32)
     return head

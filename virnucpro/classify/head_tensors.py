@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from virnucpro.encoders.shapes import Shapes, affine, norm
+from virnucpro.encoders.weights.shapes import Shapes, affine, norm
 from virnucpro.errors import BundleError
 
 __all__ = ["CLASSES", "OUTPUT", "head_shapes", "layer_sizes", "linear_of", "norm_of"]

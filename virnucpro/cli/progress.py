@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from virnucpro.console import output_failure, say
+from virnucpro.console import say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
@@ -61,11 +61,6 @@ class CommandReporter:
         self._quiet = quiet
         self._computing = False
         self._warnings: set[str] = set()
-
-    @property
-    def failure(self) -> str:
-        """Reason why standard error cannot be written; "" while it works."""
-        return output_failure()
 
     def stage(self, text: str) -> None:
         """Print the next stage of the work."""

@@ -32,7 +32,7 @@ class Callbacks:
         Called as ``on_success(task_id, result, worker_id)``.
     on_error
         ``on_error(task_id, traceback, worker_id)``: the task raised, could not be pickled, or its
-        worker died; worker -1 where none was left.
+        worker died; ``worker_id`` is None if no worker was left.
     on_timeout
         ``on_timeout(task_id, timeout, worker_id)``, in seconds.
     on_setup_fail
@@ -46,7 +46,7 @@ class Callbacks:
     """
 
     on_success: Callable[[int, Any, int], object]
-    on_error: Callable[[int, str, int], object] | None = None
+    on_error: Callable[[int, str, int | None], object] | None = None
     on_timeout: Callable[[int, float, int], object] | None = None
     on_setup_fail: Callable[[int, str], object] | None = None
     on_task_start: Callable[[int, int], object] | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from virnucpro.dispatch.callbacks import Callbacks
-from virnucpro.dispatch.engine import Engine, Rules
+from virnucpro.dispatch.engine import Engine
 from virnucpro.dispatch.ordering import in_order
 from virnucpro.dispatch.protocol import (
     Answers,
@@ -21,6 +21,7 @@ from virnucpro.dispatch.protocol import (
     TaskTimeout,
     WorkerDied,
 )
+from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stats import DispatchStats
 from virnucpro.dispatch.stream import Stream
 from virnucpro.dispatch.worker import BaseWorker
@@ -157,7 +158,7 @@ class Dispatcher:
         self,
         generator: Iterable[Any],
         on_success: Callable[[int, Any, int], object],
-        on_error: Callable[[int, str, int], object] | None = None,
+        on_error: Callable[[int, str, int | None], object] | None = None,
         on_timeout: Callable[[int, float, int], object] | None = None,
         on_setup_fail: Callable[[int, str], object] | None = None,
         on_task_start: Callable[[int, int], object] | None = None,
@@ -215,7 +216,7 @@ class Dispatcher:
                 base_seed,
                 task_timeout,
                 setup_kwargs | dict(keywords or {}),
-                tell_starts=on_task_start is not None,
+                report_starts=on_task_start is not None,
             ) as events:
                 _deliver(events, callbacks, self._stream, self._tally)
         finally:
@@ -244,7 +245,7 @@ class Dispatcher:
             base_seed,
             task_timeout,
             setup_kwargs | dict(keywords or {}),
-            tell_starts=False,
+            report_starts=False,
             ordered=True,
         ) as events:
             for event in events:
@@ -279,7 +280,7 @@ class Dispatcher:
         """
         engine = self._engine
         if engine is not None:
-            engine.break_off()
+            engine.terminate()
 
     def get_stats(self) -> dict[str, Any]:
         """Say how the run stands, or how the last one ended.
@@ -314,7 +315,7 @@ class Dispatcher:
         task_timeout: float | None,
         keywords: dict[str, Any],
         *,
-        tell_starts: bool,
+        report_starts: bool,
         ordered: bool = False,
     ) -> Iterator[Iterator[Event]]:
         _refuse_no_time("task_timeout", task_timeout)
@@ -332,7 +333,7 @@ class Dispatcher:
                 self._cleanup_timeout,
                 self._progress_timeout,
                 fair=not ordered,
-                tell_starts=tell_starts,
+                report_starts=report_starts,
                 one_at_a_time=self._one_at_a_time,
             )
             self._stream = Stream(tasks, self.queue_size)
@@ -381,7 +382,7 @@ def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
     The k-th repetition of an id counts on from the highest id, k times.
     """
     seen: dict[int, int] = {}
-    step = max(gpu_ids) + 1
+    step = max(gpu_ids) - min(0, *gpu_ids) + 1
     numbers = []
     for gpu_id in gpu_ids:
         numbers.append(gpu_id + step * seen.get(gpu_id, 0))

@@ -1,16 +1,13 @@
-"""The wait loop of a run: hands tasks out, takes answers in, sees workers die, replaces them.
+"""The run of a dispatcher: hands tasks out, takes answers in, replaces dead workers.
 
-All of it runs in the thread that iterates over `Engine.events`: nothing happens while that thread
-is elsewhere, so a slow consumer holds the generator of tasks back, and no lock is needed.
+All of it runs in the thread that iterates over `Engine.events`: a slow consumer delays the
+generator of tasks (backpressure), and no lock is needed.
 """
 
-import atexit
-import os
 import select
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from virnucpro.dispatch.codec import unpack_answers
 from virnucpro.dispatch.protocol import (
@@ -25,76 +22,42 @@ from virnucpro.dispatch.protocol import (
     WorkerReady,
 )
 from virnucpro.dispatch.result_sender import Tag
-from virnucpro.dispatch.standstills import Standstills
+from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Stream, Tasks
-from virnucpro.dispatch.worker_handle import Ending, State, Work, WorkerHandle, WorkerSlot
-from virnucpro.runtime.child import STACKS_SIGNAL
-from virnucpro.runtime.messages import Failure, Finished, Message, Report
-from virnucpro.runtime.status import exit_name
-from virnucpro.runtime.watchdog import Measure
+from virnucpro.dispatch.worker_handle import (
+    LATE_TASK,
+    Ending,
+    State,
+    Work,
+    WorkerHandle,
+    WorkerSlot,
+)
+from virnucpro.runtime.messages import Failure, Finished, Report
+from virnucpro.runtime.status import Death, exit_name
+from virnucpro.runtime.supervisor import Event as ChildEvent
+from virnucpro.runtime.supervisor import Late, Measure, Supervisor
+from virnucpro.runtime.watchdog import Watched
 
-__all__ = [
-    "ABANDON_S",
-    "BARREN",
-    "HARD_GRACE_S",
-    "KEPT_S",
-    "KEPT_TIMES",
-    "STOP_GRACE_S",
-    "Engine",
-    "Rules",
-]
-
-HARD_GRACE_S = 1.0
-"""Seconds that a task has to end after its time limit, before its worker is killed."""
-
-STOP_GRACE_S = 2.0
-"""Seconds that workers have to put away what they hold when a run is broken off."""
-
-ABANDON_S = 10.0
-"""Seconds that the kernel has to carry a SIGKILL out, before nobody waits for the process."""
+__all__ = ["BARREN", "KEPT_S", "KEPT_TIMES", "Engine"]
 
 BARREN = 3
-"""So many times in a row may a worker die without having answered, or died of, a single task."""
+"""Maximum deaths of a worker in a row without a task answered, or died of."""
 
 KEPT_S = 1.0
-"""Seconds that a task is kept at least for a worker that sets up while others are idle."""
+"""Minimum seconds for which a task is reserved for a worker in its setup while others are idle."""
 
 KEPT_TIMES = 2.0
-"""It is kept for so many times as long as those took to set up that have."""
+"""The reservation lasts this many times as long as the slowest finished setup."""
 
 _TICK_S = 0.05
-"""Longest sleep in seconds while there are time limits, or starts to be told of."""
+"""Longest sleep in seconds while starts of tasks are reported or reservations may end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a run goes by.
+class _End(NamedTuple):
+    """How a worker ended: exit code or signal's name, and the same in words."""
 
-    Attributes
-    ----------
-    max_attempts
-        How often a task may be begun whose workers die.
-    task_timeout, setup_timeout, cleanup_timeout
-        Seconds, or None for as long as it takes. Once all tasks are answered, a worker that still
-        sets up has no longer than one that puts away.
-    progress_timeout
-        Seconds that a worker with tasks may show no progress, or None for as long as it takes.
-    fair
-        Whether each worker that still sets up is kept a task.
-    tell_starts
-        Whether `TaskStarted` is wanted.
-    one_at_a_time
-        Whether a worker gets a task only when it has answered the last one.
-    """
-
-    max_attempts: int
-    task_timeout: float | None
-    setup_timeout: float | None
-    cleanup_timeout: float | None
-    progress_timeout: float | None
-    fair: bool
-    tell_starts: bool
-    one_at_a_time: bool = False
+    code: int | str | None
+    text: str
 
 
 class Engine:
@@ -102,87 +65,87 @@ class Engine:
 
     Parameters
     ----------
-    places
+    slots
         The workers.
     stream
-        The tasks; whoever consumes the events counts what was delivered there.
+        The tasks; the consumer of the events counts the delivered ones there.
     rules
-        What the run goes by.
+        Limits and options.
     most
-        Most tasks in a batch.
+        Maximum number of tasks in a batch.
     """
 
     def __init__(
-        self, places: Sequence[WorkerSlot], stream: Stream, rules: Rules, most: int
+        self, slots: Sequence[WorkerSlot], stream: Stream, rules: Rules, most: int
     ) -> None:
-        self._places = places
+        self._slots = slots
         self._stream = stream
         self._rules = rules
-        self._most = most
-        self._seats: dict[int, WorkerHandle] = {}
+        self._most = 0 if rules.one_at_a_time else most
+        self._workers: dict[int, WorkerHandle] = {}
+        self._children: Supervisor | None = None
         self._barren: dict[int, int] = {}
-        self._standstills = Standstills(rules.progress_timeout)
         self._attempts: dict[int, int] = {}
         self._durations: dict[int, float] = {}
         self._slowest_setup = 0.0
-        self._over_since: float | None = None
-        self._woke = time.monotonic()
+        self._all_answered = False
         self._failures: list[str] = []
-        self._watched: dict[int, WorkerHandle] = {}
-        self._lock = threading.RLock()
-        self._wake = -1
         self._draining = False
-        self._stopping = False
-        self._broken_off = False
+        self._terminated = False
         self._gave_up = False
-        self._owner = os.getpid()
 
     def at_work(self) -> dict[int, Work]:
-        """Say what each worker is doing now, for those that are. From any thread."""
-        seats = self._seats.copy().values()
-        return {seat.worker_id: work for seat in seats if (work := seat.look()) is not None}
+        """Return the current task of each busy worker. From any thread."""
+        workers = self._workers.copy().values()
+        return {one.worker_id: work for one in workers if (work := one.look()) is not None}
 
     def durations(self) -> dict[int, float]:
-        """Say how long the last tasks took, in seconds each. From any thread."""
+        """Return the seconds of each worker's last task. From any thread."""
         return self._durations.copy()
 
     def drain(self) -> None:
-        """Take no more tasks, answer those that were taken, then end. From any thread."""
-        with self._lock:
-            self._draining = True
-            self._wake_up()
+        """Take no more tasks, answer the ones that were taken, then end. From any thread."""
+        self._draining = True
+        self._wake()
 
-    def break_off(self) -> None:
-        """End the run as an error would: the thread that runs it raises one. From any thread."""
-        with self._lock:
-            self._broken_off = True
-            self._wake_up()
+    def terminate(self) -> None:
+        """Raise an error in the thread of the run. From any thread."""
+        self._terminated = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._children is not None:
+            self._children.wake()
 
     def events(self) -> Generator[Event, None, None]:
-        """Do the run, and tell what happens. Close it to break the run off.
+        """Do the run and yield its events. Close the generator to stop the run.
 
         Raises
         ------
         RuntimeError
-            When no worker is left, or the run was broken off.
+            If no worker is left, or the run was stopped.
         Exception
-            What the generator of tasks raised, once all its tasks are answered.
+            The error of the generator of tasks, after all its tasks are answered.
         """
-        self._poll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll.register(self._wake, select.EPOLLIN)
-        atexit.register(self._kill_at_exit)
+        rules = self._rules
+        limits = rules.setup_timeout, rules.cleanup_timeout, rules.progress_timeout
+        children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
+        self._children = children
         try:
-            for place in self._places:
-                self._open(place)
+            for slot in self._slots:
+                self._open(slot)
             yield from self._work()
             yield from self._end()
             self._raise_what_is_left()
         finally:
             try:
-                self._stop()
+                self._stop(children)
             finally:
-                self._close()
+                self._children = None
+                children.close()
+                for worker in self._workers.values():
+                    worker.close()
+                self._workers.clear()
 
     # --- the run
 
@@ -192,9 +155,7 @@ class Engine:
         while not self._stream.over:
             if self._draining:
                 self._stream.end()
-            if self._stopping:
-                raise RuntimeError("the program ends: the run was broken off.")
-            if not self._seats:
+            if not self._workers:
                 yield from self._give_up()
                 return
             yield from self._hand_out()
@@ -203,44 +164,42 @@ class Engine:
                 yield from self._look(0.0 if self._hungry else self._patience())
 
     def _first_tasks(self) -> Iterator[Event]:
-        """Wait for the first worker; then keep a task for each of the others."""
-        while self._seats and not self._draining:
-            if any(seat.state is State.READY for seat in self._seats.values()):
+        """Wait for the first worker; then reserve a task for each of the others."""
+        while self._workers and not self._draining:
+            if any(worker.state is State.READY for worker in self._workers.values()):
                 break
             yield from self._look(self._patience())
-        starting = sum(seat.state is State.STARTING for seat in self._seats.values())
+        starting = sum(worker.state is State.STARTING for worker in self._workers.values())
         yield from self._hand_out(once=True)
         self._stream.set_aside(starting)
 
     @property
     def _hungry(self) -> bool:
-        seats, stream = self._seats.values(), self._stream
+        workers, stream = self._workers.values(), self._stream
         if stream.has_suspects:
-            return any(seat.idle for seat in seats)
-        return stream.has_more and any(seat.wanted for seat in seats)
+            return any(worker.idle for worker in workers)
+        return stream.has_more and any(worker.wanted for worker in workers)
 
     def _hand_out(self, *, once: bool = False) -> Iterator[Event]:
-        for seat in list(self._seats.values()):
-            if (
-                self._stream.has_suspects
-            ):  # first of all: whoever is busy gets nothing more meanwhile
-                if seat.idle:
-                    yield from self._give(seat, self._stream.take_suspect())
-                    seat.alone = not seat.idle
+        for worker in list(self._workers.values()):
+            if self._stream.has_suspects:  # first: busy workers get nothing more meanwhile
+                if worker.idle:
+                    yield from self._give(worker, self._stream.take_suspect())
+                    worker.alone = not worker.idle
                 continue
-            wanted = min(1, seat.wanted) if once else seat.wanted
+            wanted = min(1, worker.wanted) if once else worker.wanted
             if wanted and self._stream.has_more:
                 tasks = self._stream.take(wanted)
                 if tasks[1]:
-                    yield from self._give(seat, tasks)
+                    yield from self._give(worker, tasks)
 
     def _hand_out_kept(self) -> Iterator[Event]:
-        """Give idle workers what was kept for those that take too long to set up."""
+        """Give idle workers the tasks reserved for workers with a slow setup."""
         surplus = self._stream.kept - self._punctual if self._idle_beside_kept else 0
-        for seat in list(self._seats.values()):
-            if surplus > 0 and seat.idle:
+        for worker in list(self._workers.values()):
+            if surplus > 0 and worker.idle:
                 surplus -= 1
-                yield from self._give(seat, self._stream.release())
+                yield from self._give(worker, self._stream.release())
 
     @property
     def _idle_beside_kept(self) -> bool:
@@ -248,318 +207,246 @@ class Engine:
         return (
             stream.kept > 0
             and not stream.has_more
-            and any(seat.idle for seat in self._seats.values())
+            and any(worker.idle for worker in self._workers.values())
         )
 
     @property
     def _punctual(self) -> int:
-        """How many workers set up and do not take longer for it than can be expected."""
-        patience = max(KEPT_S, KEPT_TIMES * self._slowest_setup)
-        latest = time.monotonic() - patience
-        seats = self._seats.values()
-        return sum(seat.state is State.STARTING and seat.since > latest for seat in seats)
-
-    def _look(self, patience: float | None) -> Iterator[Event]:
-        """Sleep until something happens or is due, then see to it."""
-        dead = []
-        away = time.monotonic() - self._woke
-        ready = self._poll.poll(patience)
-        self._woke = time.monotonic()
-        self._look_after_progress([descriptor for descriptor, _ in ready], away)
-        for descriptor, _ in ready:
-            seat = self._watched.get(descriptor)
-            if seat is None:
-                self._clear_wake()
-            elif descriptor == seat.child.sentinel:
-                dead.append(seat)
-            elif descriptor == seat.feed.descriptor:
-                self._go_on_feeding(seat)
-            else:
-                yield from self._listen(seat, descriptor)
-        for seat in dead:
-            yield from self._bury(seat)
-        yield from self._look_after_times()
-        if self._broken_off and not self._stopping:
-            raise RuntimeError("the run was broken off by terminate().")
-
-    def _listen(self, seat: WorkerHandle, descriptor: int) -> Iterator[Event]:
-        yield from self._read(seat, seat.child.messages())
-        if seat.child.pipe is None:
-            del self._watched[descriptor]  # closed, and so gone from the poll as well
-
-    def _read(self, seat: WorkerHandle, messages: Iterator[Message]) -> Iterator[Event]:
-        try:
-            for message in messages:
-                yield from self._understand(seat, message)
-        except Exception as error:  # noqa: BLE001 - bytes of two writers may be read as anything
-            self._mistrust(seat, f"its messages cannot be read: {type(error).__name__}: {error}")
-
-    def _mistrust(self, seat: WorkerHandle, why: str) -> None:
-        """End a worker that cannot be understood any more."""
-        seat.confused = True
-        seat.words_of_end = why
-        seat.child.kill()
-
-    def _understand(self, seat: WorkerHandle, message: Message) -> Iterator[Event]:
-        match message:
-            case Report(payload):
-                tag, rest = payload[:1], memoryview(payload)[1:]
-                if tag == Tag.ANSWERS:
-                    yield from self._answers(seat, rest)
-                else:
-                    yield from self._word(seat, tag, str(rest, "utf-8"))
-            case Failure(_, _, traceback):
-                seat.words_of_end = traceback
-            case Finished():
-                seat.finished = True
-
-    def _answers(self, seat: WorkerHandle, rest: memoryview) -> Iterator[Event]:
-        count, seconds, _ = unpack_answers(rest)
-        if seat.confused or count > seat.outstanding:
-            self._mistrust(seat, "It answered more tasks than it had: was it copied by a fork?")
-            return
-        if count:
-            self._durations[seat.worker_id] = seconds / count
-        if self._rules.tell_starts:
-            yield from self._starts(seat, seat.answered + count)
-        for event in seat.take(rest, self._rules.task_timeout):
-            if self._attempts:
-                self._forget(event)
-            yield event
-
-    def _word(self, seat: WorkerHandle, tag: bytes, text: str) -> Iterator[Event]:
-        if tag == Tag.READY:
-            # There may be no work left by now: it then ends at once, and that is no death.
-            seat.state = State.ENDING if seat.feed.finishing else State.READY
-            before, seat.since = seat.since, time.monotonic()
-            self._slowest_setup = max(self._slowest_setup, seat.since - before)
-            yield WorkerReady(seat.worker_id)
-            tasks = self._stream.release()
-            if tasks[1]:
-                yield from self._give(seat, tasks)
-        elif tag == Tag.SETUP_FAILED:
-            seat.state = State.FAILED
-            seat.since = time.monotonic()
-            yield self._setup_failed(seat.place, text)
-        elif tag == Tag.CLEANUP_FAILED:
-            yield _cleanup_failed(seat, text)
-
-    def _give(self, seat: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
-        refused = seat.give(tasks)
-        self._watch_feed(seat)
-        yield from refused
-
-    def _setup_failed(self, place: WorkerSlot, text: str) -> SetupFailed:
-        self._stream.put_back(zip(*self._stream.release(), strict=True))
-        gpu_id = place.assignment.gpu_id
-        self._failures.append(f"worker {place.worker_id} (gpu_id {gpu_id}):\n{text}")
-        return SetupFailed(gpu_id, text, place.worker_id)
-
-    def _starts(self, seat: WorkerHandle, until: int) -> Iterator[Event]:
-        """Tell of the starts of tasks up to the number `until`."""
-        if until > seat.reported:
-            ids = seat.ids_between(seat.reported, until)
-            seat.reported = until
-            for task_id in ids:
-                yield TaskStarted(task_id, seat.worker_id)
-
-    def _forget(self, event: Event) -> None:
-        for task_id in getattr(event, "task_ids", ()) or [getattr(event, "task_id", -1)]:
-            self._attempts.pop(task_id, None)
-
-    # --- times
+        """Number of workers in a setup that takes no longer than expected."""
+        latest = time.monotonic() - max(KEPT_S, KEPT_TIMES * self._slowest_setup)
+        workers = self._workers.values()
+        return sum(one.state is State.STARTING and one.since > latest for one in workers)
 
     def _patience(self) -> float | None:
-        """How long to sleep at most: not long while something may be due."""
-        rules, states = self._rules, {seat.state for seat in self._seats.values()}
-        due = (
-            rules.tell_starts
-            or rules.task_timeout is not None
-            or (rules.setup_timeout is not None and State.STARTING in states)
-            or (rules.cleanup_timeout is not None and states & {State.ENDING, State.FAILED})
-            or (self._over_since is not None and State.STARTING in states)
-            or self._idle_beside_kept
-        )
-        return _TICK_S if due else self._standstills.tick
+        return _TICK_S if self._rules.report_starts or self._idle_beside_kept else None
 
-    def _look_after_times(self) -> Iterator[Event]:
-        now = time.monotonic()
-        for seat in list(self._seats.values()):
-            serial, began = seat.running, seat.started_at
-            if serial is not None and self._rules.tell_starts:
-                yield from self._starts(seat, serial)
-            if seat.ended_for is not None:
-                if now - seat.killed_at > ABANDON_S:
-                    yield from self._bury(seat)
-            elif why := self._lateness(seat, serial, began, now):
-                self._end_worker(seat, Ending(serial or 0, why, timed_out=True), now)
+    def _look(self, patience: float | None) -> Iterator[Event]:
+        """Sleep until something happens or is due, then handle it."""
+        if self._terminated:
+            raise RuntimeError("the run was stopped by terminate().")
+        assert self._children is not None
+        for worker_id, event in self._children.step(patience):
+            yield from self._handle(self._workers[worker_id], event)
+        if self._rules.report_starts:
+            for worker in self._workers.values():
+                yield from self._starts(worker, worker.running)
 
-    def _look_after_progress(self, ready: Sequence[int], away: float) -> None:
-        """End the workers that get no further, before anything is done for the others.
+    def _watched(self) -> Iterator[Watched]:
+        for worker in self._workers.values():
+            yield from worker.deadlines(self._rules, all_answered=self._all_answered)
 
-        Parameters
-        ----------
-        ready
-            Descriptors that the poll has just named. Whose pipe is among them has sent bytes, or
-            taken some of its task: it gets on, or waits for the parent.
-        away
-            Seconds from the last poll to this one.
-        """
-        if self._rules.progress_timeout is None:
+    def _handle(self, worker: WorkerHandle, event: ChildEvent) -> Iterator[Event]:
+        match event:
+            case Report(payload):
+                try:
+                    yield from self._report(worker, payload)
+                except Exception as error:  # noqa: BLE001 - bytes of two writers may be anything
+                    self._distrust(worker, f"invalid message: {type(error).__name__}: {error}")
+            case Failure(kind, text, traceback):
+                worker.last_words = traceback or f"{kind}: {text}"
+            case Finished():
+                worker.finished = True
+            case Late(watched):
+                late_task = watched.fault == LATE_TASK
+                serial = cast("int", watched.sign) if late_task else worker.begun or 0
+                worker.ending = Ending(serial, watched.why, timed_out=late_task)
+            case Death():
+                yield from self._bury(worker, event)
+
+    def _distrust(self, worker: WorkerHandle, why: str) -> None:
+        assert self._children is not None
+        worker.last_words = why
+        self._children.distrust(worker.worker_id)
+
+    def _report(self, worker: WorkerHandle, payload: bytes) -> Iterator[Event]:
+        tag, rest = payload[:1], memoryview(payload)[1:]
+        if tag == Tag.ANSWERS:
+            yield from self._answers(worker, rest)
+        elif tag == Tag.READY:
+            yield from self._ready(worker)
+        elif tag == Tag.SETUP_FAILED:
+            worker.enter(State.FAILED)
+            yield self._setup_failed(worker.slot, str(rest, "utf-8"))
+        elif tag == Tag.CLEANUP_FAILED:
+            yield CleanupFailed(worker.gpu_id, str(rest, "utf-8"), worker.worker_id)
+
+    def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
+        count, seconds, _ = unpack_answers(rest)
+        if count > worker.outstanding:
+            self._distrust(worker, "It answered more tasks than it had: was it copied by a fork?")
             return
-        moved = {seat.worker_id for one in ready if (seat := self._watched.get(one)) is not None}
-        pulses = {
-            worker_id: pulse
-            for worker_id, seat in self._seats.items()
-            if worker_id not in moved and (pulse := seat.pulse) is not None
-        }
-        for worker_id, measure, why in self._standstills.steps(pulses, self._woke, away):
-            seat = self._seats[worker_id]
-            if measure is not Measure.ASK_FOR_STACKS:
-                self._end_worker(seat, Ending(seat.begun or 0, why, timed_out=False), self._woke)
-            elif seat.place.log is not None:
-                seat.child.signal(STACKS_SIGNAL)
+        if count:
+            self._durations[worker.worker_id] = seconds / count
+        if self._rules.report_starts:
+            yield from self._starts(worker, worker.answered + count)
+        for event in worker.take(rest, self._rules.task_timeout):
+            if self._attempts:
+                for task_id in getattr(event, "task_ids", ()) or [getattr(event, "task_id", -1)]:
+                    self._attempts.pop(task_id, None)
+            yield event
 
-    def _end_worker(self, seat: WorkerHandle, ending: Ending, now: float) -> None:
-        seat.ended_for, seat.killed_at = ending, now
-        seat.child.kill()
+    def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
+        self._slowest_setup = max(self._slowest_setup, time.monotonic() - worker.since)
+        # There may be no work left: it then ends at once, which is not a death.
+        worker.enter(State.ENDING if worker.feed.finishing else State.READY)
+        yield WorkerReady(worker.worker_id)
+        tasks = self._stream.release()
+        if tasks[1]:
+            yield from self._give(worker, tasks)
 
-    def _lateness(self, seat: WorkerHandle, serial: int | None, began: float, now: float) -> str:
-        """Say what a worker takes too long for, if it does."""
-        rules, since = self._rules, now - seat.since
-        if seat.state is State.STARTING:
-            limit, what = rules.setup_timeout, "did not set up"
-            over, patience = self._over_since, rules.cleanup_timeout
-            if over is not None and patience is not None and now - over > patience:
-                return f"all tasks were answered, and {patience:g} s later it still set up"
-        elif serial is not None:
-            limit, since, what = rules.task_timeout, now - began, "did not end its task"
-            # Race: another task may have begun since the time was read; the number tells.
-            if limit is None or seat.running != serial:
-                return ""
-            limit += HARD_GRACE_S
-        elif seat.state in {State.ENDING, State.FAILED}:
-            limit, what = rules.cleanup_timeout, "did not end"
-        else:
-            return ""
-        return f"it {what} within {limit:g} s" if limit is not None and since > limit else ""
+    def _give(self, worker: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
+        assert self._children is not None
+        refused = worker.give(tasks)
+        if worker.feed.waiting:
+            self._children.watch(
+                worker.feed.descriptor, select.EPOLLOUT, lambda: self._flush(worker)
+            )
+        yield from refused
+
+    def _flush(self, worker: WorkerHandle) -> None:
+        worker.feed.flush()
+        if not worker.feed.waiting:
+            self._leave_feed(worker)
+            if worker.feed.finishing:
+                worker.feed.close()
+
+    def _leave_feed(self, worker: WorkerHandle) -> None:
+        assert self._children is not None
+        self._children.unwatch(worker.feed.descriptor)
+
+    def _starts(self, worker: WorkerHandle, until: int | None) -> Iterator[Event]:
+        """Report the starts of tasks up to the number `until`."""
+        if until is not None and until > worker.reported:
+            ids = worker.ids_between(worker.reported, until)
+            worker.reported = until
+            for task_id in ids:
+                yield TaskStarted(task_id, worker.worker_id)
 
     # --- deaths
 
-    def _bury(self, seat: WorkerHandle) -> Iterator[Event]:
-        self._unwatch(seat)
-        yield from self._read(seat, seat.child.last_messages())
-        code = exit_name(seat.child.exit_code())
-        begun, certain = seat.begun, seat.running is not None
-        unanswered = seat.unanswered()
-        del self._seats[seat.worker_id]
-        seat.close()
-        if self._stopping:
-            return
-        text = _how(seat, code)
-        if seat.state is State.STARTING:
-            yield self._setup_failed(seat.place, f"{text} It was setting up.")
-        elif seat.state is State.ENDING and not unanswered:
-            if not (seat.finished and code in {0, None}):
-                yield _cleanup_failed(seat, f"{text} It was cleaning up.")
-        elif seat.state is not State.FAILED:
-            yield from self._blame(seat, (code, text), (begun, certain), unanswered)
+    def _bury(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
+        last, certain = worker.begun, worker.running is not None
+        unanswered = worker.unanswered()
+        del self._workers[worker.worker_id]
+        self._leave_feed(worker)
+        worker.close()
+        end = _End(exit_name(death.code), worker.how_it_ended(death))
+        if worker.state is State.STARTING and worker.ending is not None:
+            yield self._setup_failed(worker.slot, f"{end.text} It was setting up.")
+        elif worker.state is State.STARTING:
+            yield WorkerDied(worker.worker_id, end.code, None, f"{end.text} It was setting up.")
+            yield from self._replace(worker, end.text, barren=True)
+        elif worker.state is State.ENDING and not unanswered:
+            if not (worker.finished and end.code in {0, None}):
+                text = f"{end.text} It was cleaning up."
+                yield CleanupFailed(worker.gpu_id, text, worker.worker_id)
+        elif worker.state is not State.FAILED:
+            yield from self._blame(worker, end, (last, certain), unanswered)
 
     def _blame(
         self,
-        seat: WorkerHandle,
-        end: tuple[int | str | None, str],
+        worker: WorkerHandle,
+        end: _End,
         last: tuple[int | None, bool],
         unanswered: list[tuple[int, object]],
     ) -> Iterator[Event]:
-        """Find the task that a worker died of, and have the others done elsewhere.
+        """Find the task that a worker died of; give the other tasks back.
 
         Parameters
         ----------
-        end
-            How the worker ended: its exit code, and the same in words.
         last
-            The number of the last task that it had begun, and whether it was still at it.
+            The number of the last task that it had begun, and whether it was still running.
         """
-        (code, text), (serial, certain) = end, last
-        begun = 0 if serial is None else serial - seat.answered
+        serial, certain = last
+        begun = 0 if serial is None else serial - worker.answered
         if begun > 1 and not certain:
-            # It died between tasks, of any of those whose results had not been sent: each is done
-            # alone now, and tells.
+            # It died between tasks, of one whose result was not sent: each is retried alone.
             self._stream.suspect(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
         charged = None if serial is None else unanswered.pop(begun - 1)
-        yield WorkerDied(seat.worker_id, code, None if charged is None else charged[0], text)
+        yield WorkerDied(
+            worker.worker_id, end.code, None if charged is None else charged[0], end.text
+        )
         if charged is not None:
-            yield from self._charge(seat, serial, charged, text)
+            yield from self._charge(worker, serial, charged, end.text)
         self._stream.put_back(unanswered)
-        yield from self._replace(seat, text, barren=not begun and not seat.answered)
+        yield from self._replace(worker, end.text, barren=not begun and not worker.answered)
 
     def _charge(
-        self, seat: WorkerHandle, serial: int | None, task: tuple[int, object], text: str
+        self, worker: WorkerHandle, serial: int | None, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
-        """Answer for the task in which a worker died, or have it done again."""
-        task_id = task[0]
-        yield from self._starts_of(seat, serial)
-        ending = seat.ended_for
+        """Answer or retry the task in which a worker died."""
+        task_id, worker_id = task[0], worker.worker_id
+        if self._rules.report_starts:
+            yield from self._starts(worker, serial)
+        ending = worker.ending
         if ending is not None and ending.serial != serial:
             # The late task was answered at the last moment: this one is innocent.
             self._stream.put_back([task])
             return
         if ending is not None and ending.timed_out:
-            yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, seat.worker_id)
+            yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, worker_id)
             return
         attempt = self._attempts.get(task_id, 0) + 1
         if attempt < self._rules.max_attempts:
             self._attempts[task_id] = attempt
             self._stream.suspect([task])
-            yield TaskRetried(task_id, attempt, text, seat.worker_id)
+            yield TaskRetried(task_id, attempt, text, worker_id)
         else:
             self._attempts.pop(task_id, None)
-            yield TaskError(
-                task_id, f"{text} It was running this task, attempt {attempt}.", seat.worker_id
-            )
+            text = f"{text} It was running this task, attempt {attempt}."
+            yield TaskError(task_id, text, worker_id)
 
-    def _starts_of(self, seat: WorkerHandle, serial: int | None) -> Iterator[Event]:
-        if self._rules.tell_starts and serial is not None:
-            yield from self._starts(seat, serial)
-
-    def _replace(self, seat: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
-        """Start a worker in place of a dead one, where there is work for it."""
-        worker_id = seat.worker_id
+    def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
+        """Restart a dead worker, if there is work for it."""
+        worker_id = worker.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:
             yield self._setup_failed(
-                seat.place,
-                f"set up {BARREN} times, and died each time before it began on a task; the last "
-                f"time: {how}",
+                worker.slot,
+                f"died {BARREN} times in a row before its first task; the last time: {how}",
             )
         elif not self._stream.over:
             try:
-                self._open(seat.place)
+                self._open(worker.slot)
             except OSError as error:
-                yield self._setup_failed(seat.place, f"it could not be started again: {error}")
+                yield self._setup_failed(worker.slot, f"the restart failed: {error}")
 
-    # --- the end
+    def _setup_failed(self, slot: WorkerSlot, text: str) -> SetupFailed:
+        self._stream.put_back(zip(*self._stream.release(), strict=True))
+        gpu_id = slot.assignment.gpu_id
+        self._failures.append(f"worker {slot.worker_id} (gpu_id {gpu_id}):\n{text}")
+        return SetupFailed(gpu_id, text, slot.worker_id)
+
+    # --- start and end
+
+    def _open(self, slot: WorkerSlot) -> None:
+        assert self._children is not None
+        worker = WorkerHandle(slot, self._most)
+        try:
+            worker.start(self._children, len(self._slots))
+        except BaseException:
+            worker.close()
+            raise
+        self._workers[slot.worker_id] = worker
 
     def _end(self) -> Iterator[Event]:
-        """Tell the workers that there is no more work, and see them end."""
-        self._over_since = time.monotonic()
-        for seat in self._seats.values():
-            seat.feed.finish()
-            if seat.state is State.READY:
-                seat.state = State.ENDING
-                seat.since = time.monotonic()
-        while self._seats:
+        """Signal the end of the stream to the workers, and wait until they have ended."""
+        self._all_answered = True
+        for worker in self._workers.values():
+            worker.feed.finish()
+            if worker.state is State.READY:
+                worker.enter(State.ENDING)
+        while self._workers:
             yield from self._look(self._patience())
 
     def _give_up(self) -> Iterator[Event]:
-        """Answer what no worker is left for."""
+        """Answer the remaining tasks with an error."""
         self._gave_up = True
         self._stream.end()
         ids, _ = self._stream.take_all()
         for task_id in ids:
-            yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", -1)
+            yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", None)
 
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
@@ -567,102 +454,21 @@ class Engine:
             raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
             self._stream.error.add_note(
-                f"Raised by the generator of tasks; the {self._stream.taken} tasks that it had "
-                "given before were all answered."
+                f"Raised by the generator of tasks; its first {self._stream.taken} tasks were all "
+                "answered."
             )
             raise self._stream.error
 
     def _all_failures(self) -> str:
         return "\n".join(self._failures)
 
-    def _stop(self) -> None:
-        """Break off what still goes on: ask the workers to end, then kill them."""
-        self._stopping = True
-        for seat in self._seats.values():
-            self._leave_feed(seat)
-            seat.feed.close()
-            seat.child.terminate()
-        deadline = time.monotonic() + STOP_GRACE_S
-        while self._seats and (left := deadline - time.monotonic()) > 0:
-            for _ in self._look(left):
-                pass  # nobody listens any more
-
-    def _close(self) -> None:
-        for seat in list(self._seats.values()):
-            self._unwatch(seat)
-            seat.child.kill()
-            seat.child.process.join(ABANDON_S)
-            seat.close()
-        self._seats.clear()
-        atexit.unregister(self._kill_at_exit)
-        with self._lock:
-            os.close(self._wake)
-            self._wake = -1
-        self._poll.close()
-
-    def _kill_at_exit(self) -> None:
-        # A process that was forked from the owner inherits its exit hooks, but not its children.
-        if os.getpid() == self._owner:
-            self._stopping = True
-            for seat in self._seats.copy().values():
-                seat.child.kill()
-
-    # --- descriptors
-
-    def _open(self, place: WorkerSlot) -> None:
-        most = 0 if self._rules.one_at_a_time else self._most
-        seat = WorkerHandle(place, len(self._places), most)
-        self._seats[place.worker_id] = seat
-        for descriptor in (seat.child.sentinel, seat.child.pipe):
-            number = descriptor if isinstance(descriptor, int) else descriptor.fileno()  # type: ignore[union-attr]
-            self._watched[number] = seat
-            self._poll.register(number, select.EPOLLIN)
-
-    def _unwatch(self, seat: WorkerHandle) -> None:
-        for descriptor in [number for number, one in self._watched.items() if one is seat]:
-            del self._watched[descriptor]
-            self._poll.unregister(descriptor)
-
-    def _watch_feed(self, seat: WorkerHandle) -> None:
-        descriptor = seat.feed.descriptor
-        if seat.feed.waiting and descriptor not in self._watched:
-            self._watched[descriptor] = seat
-            self._poll.register(descriptor, select.EPOLLOUT)
-
-    def _go_on_feeding(self, seat: WorkerHandle) -> None:
-        seat.feed.flush()
-        if not seat.feed.waiting:
-            self._leave_feed(seat)
-            if seat.feed.finishing:
-                seat.feed.close()
-
-    def _leave_feed(self, seat: WorkerHandle) -> None:
-        if self._watched.pop(seat.feed.descriptor, None) is not None:
-            self._poll.unregister(seat.feed.descriptor)
-
-    def _wake_up(self) -> None:
-        if self._wake >= 0:
-            os.eventfd_write(self._wake, 1)
-
-    def _clear_wake(self) -> None:
-        try:
-            os.eventfd_read(self._wake)
-        except BlockingIOError:
-            return
-
-
-def _cleanup_failed(seat: WorkerHandle, text: str) -> CleanupFailed:
-    return CleanupFailed(seat.place.assignment.gpu_id, text, seat.worker_id)
-
-
-def _how(seat: WorkerHandle, code: int | str | None) -> str:
-    """Say how a worker ended."""
-    if seat.ended_for is not None:
-        how = f"was ended: {seat.ended_for.why}"
-    elif isinstance(code, str):
-        how = f"was killed by {code}"
-    else:
-        how = "ended, nobody knows how" if code is None else f"exited with code {code}"
-    log = seat.place.log
-    where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
-    return f"worker {seat.worker_id} {how}{where}.\n{seat.words_of_end}".rstrip()
+    def _stop(self, children: Supervisor) -> None:
+        """End the remaining workers by the stop ladder."""
+        for worker in self._workers.values():
+            self._leave_feed(worker)
+            worker.feed.close()
+        for worker_id in children.ranks:
+            children.end(worker_id)
+        while children.ranks:
+            for _ in children.step():
+                pass  # nobody reads the events any more

@@ -43,11 +43,14 @@ class TaskSuccess:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """Why a task has no result: a traceback, or how its worker died. Final."""
+    """Why a task has no result: a traceback, or how its worker died. Final.
+
+    `worker_id` is None for a task that no worker was left for.
+    """
 
     task_id: int
     error: str
-    worker_id: int
+    worker_id: int | None
 
 
 @dataclass(frozen=True, slots=True)

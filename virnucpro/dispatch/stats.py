@@ -42,15 +42,15 @@ class Share:
 
 @dataclass(slots=True)
 class DispatchStats:
-    """All workers' parts. Tasks that no worker was left for are those of worker -1."""
+    """All workers' parts, by worker id; None stands for tasks that no worker was left for."""
 
-    shares: dict[int, Share] = field(default_factory=dict)
+    shares: dict[int | None, Share] = field(default_factory=dict)
     setup_failures: int = 0
     cleanup_failures: int = 0
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT))
 
-    def share(self, worker_id: int) -> Share:
-        """Give a worker's part."""
+    def share(self, worker_id: int | None) -> Share:
+        """Return a worker's part."""
         return self.shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:
@@ -101,7 +101,9 @@ class DispatchStats:
             "setup_failures": self.setup_failures,
             "cleanup_failures": self.cleanup_failures,
             "recent": list(self.recent),
-            "workers": {worker_id: asdict(one) for worker_id, one in shares.items()},
+            "workers": {
+                worker_id: asdict(one) for worker_id, one in shares.items() if worker_id is not None
+            },
         }
 
 

@@ -24,15 +24,21 @@ from virnucpro.dispatch.codec import (
 from virnucpro.dispatch.pacing import Pace
 from virnucpro.dispatch.protocol import Answers, Event, TaskError, TaskTimeout
 from virnucpro.dispatch.result_sender import WAITING
-from virnucpro.dispatch.standstills import Pulse
+from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Tasks
 from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
-from virnucpro.runtime.child import Setup, run_child
+from virnucpro.runtime.child import Setup
 from virnucpro.runtime.feed import Feed
-from virnucpro.runtime.process import Child, HandedOver, Sealed, interrupts_held
+from virnucpro.runtime.process import Child, HandedOver
 from virnucpro.runtime.shared import Region, SharedMemory
+from virnucpro.runtime.status import Death, exit_text
+from virnucpro.runtime.supervisor import Supervisor
+from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["Ending", "State", "Work", "WorkerHandle", "WorkerSlot"]
+__all__ = ["LATE_TASK", "Ending", "State", "Work", "WorkerHandle", "WorkerSlot"]
+
+LATE_TASK = "it did not end its task"
+"""Fault of a worker that exceeds the time limit of its task."""
 
 
 class Work(NamedTuple):
@@ -101,56 +107,54 @@ class _Batch:
 
 
 class WorkerHandle:
-    """One worker, from the start of its process to its end.
+    """The parent's side of one worker, from the start of its process to its end.
 
     Parameters
     ----------
-    place
-        What it is.
-    places
-        Number of workers.
+    slot
+        The worker's constant part.
     most
-        Most tasks in a batch, as `Pace` takes it.
+        Maximum number of tasks in a batch, as for `Pace`.
     """
 
-    def __init__(self, place: WorkerSlot, places: int, most: int) -> None:
-        self.place = place
-        self.worker_id = place.worker_id
+    def __init__(self, slot: WorkerSlot, most: int) -> None:
+        self.slot = slot
+        self.worker_id = slot.worker_id
+        self.gpu_id = slot.assignment.gpu_id
         self.state = State.STARTING
         self.since = time.monotonic()
         self.answered = 0
         self.reported = 0
-        self.ended_for: Ending | None = None
-        self.killed_at = 0.0
-        self.words_of_end = ""
+        self.ending: Ending | None = None
+        self.last_words = ""
         self.finished = False
-        self.confused = False
         self.alone = False
+        self._child: Child | None = None
         self._pace = Pace(most)
         self._batches: deque[_Batch] = deque()
         self._outstanding = 0
         self._memory = SharedMemory()
         self._space = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.feed = Feed()
-        setup = Setup(place.worker_id, places, os.getpid(), place.environment, place.log)
+
+    def start(self, children: Supervisor, n_workers: int) -> None:
+        """Start the process; for errors see `Supervisor.start`."""
+        slot = self.slot
+        setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
         arguments = (
-            place.assignment,
+            slot.assignment,
             self.feed.childs_end,
             self._memory.childs_end,
             HandedOver(self._space),
         )
-        try:
-            with interrupts_held():
-                self.child = Child(
-                    f"virnucpro-worker-{place.worker_id}",
-                    run_child,
-                    (Sealed((serve, arguments)), setup),
-                )
-        except BaseException:
-            self._close_shared()
-            raise
+        name = f"virnucpro-worker-{slot.worker_id}"
+        self._child = children.start(name, setup, serve, arguments)
         self.feed.started()
         self._memory.started()
+
+    def enter(self, state: State) -> None:
+        """Change the state."""
+        self.state, self.since = state, time.monotonic()
 
     @property
     def outstanding(self) -> int:
@@ -172,13 +176,39 @@ class WorkerHandle:
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self._outstanding else None
 
-    @property
-    def pulse(self) -> Pulse | None:
-        """What changes when it gets on; None while nothing is expected of it."""
-        if self.state is not State.READY or not self._outstanding or self.ended_for is not None:
-            return None
-        memory = self._memory
-        return Pulse(self.answered, memory.words[RUNNING], memory.times[PROGRESSED])
+    def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
+        """Yield the deadlines that apply now."""
+        limits: list[tuple[str, float | None, object]] = []
+        if self.state is State.STARTING:
+            limits = [("it did not set up", rules.setup_timeout, None)]
+            if all_answered:
+                fault = "all tasks were answered, and it did not set up"
+                limits.append((fault, rules.cleanup_timeout, None))
+        elif self.state is not State.READY:
+            limits = [("it did not end", rules.cleanup_timeout, self.state)]
+        elif self._outstanding:
+            assert self._child is not None
+            memory, serial = self._memory, self.running
+            progress = memory.words[RUNNING], memory.times[PROGRESSED]
+            # Bytes in either pipe: the worker makes progress, or waits for the parent.
+            transfer = self._child.reads, self.feed.writes
+            limits = [("it made no progress", rules.progress_timeout, (progress, transfer))]
+            if serial is not None:
+                limits.append((LATE_TASK, rules.task_limit, serial))
+        for fault, limit, sign in limits:
+            if limit is not None:
+                yield Watched(self.worker_id, fault, limit, sign)
+
+    def how_it_ended(self, death: Death) -> str:
+        """Return the end of the process in words, with its log and its last words."""
+        how = exit_text(death.code)
+        if self.ending is not None:
+            how = f"was ended: {self.ending.why}"
+        elif how.startswith("killed"):
+            how = f"was {how}"
+        log = self.slot.log
+        where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
+        return f"worker {self.worker_id} {how}{where}.\n{self.last_words}".rstrip()
 
     @property
     def started_at(self) -> float:
@@ -269,12 +299,7 @@ class WorkerHandle:
         ]
 
     def close(self) -> None:
-        """Give all descriptors back; a process that lives is killed."""
-        self.child.kill()
-        self.child.close()
-        self._close_shared()
-
-    def _close_shared(self) -> None:
+        """Free the memory and descriptors that are shared with the process."""
         self.feed.close()
         self._memory.close()
         os.close(self._space)

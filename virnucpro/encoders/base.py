@@ -1,112 +1,44 @@
-"""What every encoder promises, and what it takes to open one."""
+"""Types of an encoder that need no torch: token ids, view, precision, and `EncoderSpec`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.errors import BundleError
 
-if TYPE_CHECKING:
-    import torch
-
-    from virnucpro.encoders.packed import Packed
-
-__all__ = ["Encoder", "EncoderSpec", "IntArray", "Precision", "View"]
+__all__ = ["EncoderSpec", "IntArray", "Precision", "View"]
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 View: TypeAlias = Literal["nucleotide", "protein"]
-"""Which kind of sequence an encoder reads."""
+"""Kind of sequence that an encoder reads."""
 
 Precision: TypeAlias = Literal["fp32", "fp16", "bf16"]
-"""The type of the weights and of the arithmetic; vectors are pooled in fp32 with any of them."""
-
-
-class Encoder(Protocol):
-    """Turns sequences of one view into vectors."""
-
-    @property
-    def name(self) -> str:
-        """What the bundle or the weights' file calls it."""
-
-    @property
-    def dim(self) -> int:
-        """Length of a vector."""
-
-    @property
-    def view(self) -> View:
-        """Which kind of sequence it reads."""
-
-    def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
-        """Turn letters into token ids, special tokens included.
-
-        Parameters
-        ----------
-        sequences
-            Letters in either case. One that the encoder does not know becomes its unknown token.
-
-        Returns
-        -------
-        list of (n_tokens,) int64
-            In the order of `sequences`.
-
-        Raises
-        ------
-        InputError
-            When a sequence has no letter: there is nothing to take the mean of.
-        """
-
-    def collate(self, batch: Sequence[IntArray]) -> "Packed":
-        """Lay tokenised sequences out on the encoder's device, ready for `encode`.
-
-        It may be called from another thread than `encode`, so that a batch is laid out while the
-        one before it is computed; a GPU gets it by a copy that nobody waits for.
-
-        Parameters
-        ----------
-        batch
-            Token ids as `tokenise` gives them, of any mixture of lengths.
-        """
-
-    def encode(self, batch: "Packed") -> "torch.Tensor":
-        """Turn sequences into vectors, all of them in one pass.
-
-        The vector of a sequence depends on its neighbours by floating-point rounding alone.
-
-        Parameters
-        ----------
-        batch
-            What `collate` made of them.
-
-        Returns
-        -------
-        (n, dim) float32
-            On the encoder's device, in the order of `batch`.
-        """
+"""Type of the weights and of the arithmetic; vectors are pooled in fp32 with any of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """All that it takes to open an encoder; plain data that travels to a worker process.
+    """Plain data that `load_encoder` needs, small enough to send to a worker process.
 
     Attributes
     ----------
     name
-        Name for people.
+        Name for users.
     architecture
         Key of the registry.
     view, dim
-        What the encoder reads, and how long its vectors are.
+        Kind of sequence that the encoder reads, and length of its vectors.
     folder
-        Where the files are.
+        Folder of the files.
     files
         File name in `folder` by role: ``weights``, and for some architectures ``tokenizer``.
     config
-        The architecture's own settings.
+        Settings of the architecture.
     """
 
     name: str
@@ -118,16 +50,17 @@ class EncoderSpec:
     config: Mapping[str, object] = field(default_factory=dict)
 
     def file(self, role: str) -> Path:
-        """Name the file that plays `role`.
+        """Return the path of the file with a role.
 
         Raises
         ------
         BundleError
-            When the spec names none.
+            If the spec has no file with this role.
         """
         if role not in self.files:
             raise BundleError(
-                f"{self.folder}: the {self.architecture} encoder {self.name!r} names no {role!r} "
-                f"file; it names {', '.join(sorted(self.files)) or 'none'}. Add it to the bundle."
+                f"{self.folder}: the {self.architecture} encoder {self.name!r} has no {role!r} "
+                f"file; its files are {', '.join(sorted(self.files)) or 'none'}. Get the bundle "
+                "again."
             )
         return self.folder / self.files[role]

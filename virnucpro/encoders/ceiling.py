@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
+from virnucpro.encoders.config import Product
 from virnucpro.encoders.kernels import dense
-from virnucpro.encoders.work import Product
 
 __all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling"]
 

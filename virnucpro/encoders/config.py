@@ -1,31 +1,80 @@
-"""Settings of a model: what they say without its weights, and how they are read and checked.
-
-Free of torch, as every architecture's own settings are.
-"""
+"""Settings of a model: tensor names and shapes, and amount of work. Needs no torch."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import Field
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from virnucpro.encoders.base import View
-from virnucpro.encoders.shapes import Shapes
-from virnucpro.encoders.work import Work
+from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError
 
-__all__ = ["EncoderConfig", "flag", "positive_integer", "positive_number"]
+__all__ = ["EncoderConfig", "Product", "Work", "read_fields"]
+
+Config = TypeVar("Config", bound="EncoderConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product of a layer: `inputs` numbers per token become `outputs` numbers."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Arithmetic operations of an encoder; a multiplication with its addition counts as two.
+
+    Attributes
+    ----------
+    n_layers
+        Number of identical layers.
+    width
+        Numbers per token between layers; the sum over all attention heads.
+    products
+        Matrix products of a layer as they run: query, key and value in one; gate and value of a
+        gated unit in two.
+    """
+
+    n_layers: int
+    width: int
+    products: tuple[Product, ...]
+
+    @property
+    def linear(self) -> int:
+        """Operations of the matrix products for one token."""
+        return 2 * self.n_layers * sum(one.inputs * one.outputs for one in self.products)
+
+    def attention(self, lengths: npt.ArrayLike) -> int:
+        """Count the operations of attention: queries by keys, and weights by values.
+
+        Parameters
+        ----------
+        lengths
+            (n,) tokens of each sequence.
+        """
+        squares = int((np.asarray(lengths, np.int64) ** 2).sum())
+        return 4 * self.n_layers * self.width * squares
+
+    def operations(self, lengths: npt.ArrayLike) -> int:
+        """Count all operations for sequences of these lengths in tokens."""
+        return self.linear * int(np.asarray(lengths, np.int64).sum()) + self.attention(lengths)
 
 
 class EncoderConfig(Protocol):
-    """The settings of an architecture's encoders: a dataclass whose fields a spec's config holds.
+    """Settings of an architecture: a dataclass with the fields of a spec's config.
 
     Attributes
     ----------
     architecture
-        Its key in the registry, and the name of its module.
+        Key in the registry, and name of the folder.
     view
-        What its encoders read.
+        Kind of sequence that its encoders read.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -34,94 +83,63 @@ class EncoderConfig(Protocol):
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> Self:
-        """Check settings that came out of `source`.
+        """Check settings from the file `source`.
 
         Raises
         ------
         BundleError
-            When one is missing or wrong; the message names `source`.
+            If a setting is missing or invalid; the message names `source`.
         """
 
     @property
     def dim(self) -> int:
         """Length of a vector."""
 
-    @property
-    def n_layers(self) -> int:
-        """How many layers there are."""
-
     def tensor_shapes(self) -> Shapes:
-        """Give name and shape of all weights that a bundle's file must have."""
+        """Return name and shape of all tensors that a bundle's file must contain."""
 
     def require_weights(self, found: Shapes, source: Path) -> None:
-        """Hold the shapes of the tensors in `source` against these settings.
+        """Compare the tensor shapes in the file `source` with these settings.
 
         Raises
         ------
         BundleError
-            When a tensor that is needed is missing or has another shape, or when there are some
-            that no part of the model takes.
+            If a tensor is missing, unknown, or of another shape.
         """
 
     def work(self) -> Work:
-        """Say what an encoder multiplies."""
+        """Return the amount of work of an encoder."""
 
 
-def _setting(config: Mapping[str, object], key: str, source: Path) -> object:
-    if key not in config:
-        raise BundleError(
-            f"{source}: the encoder's settings lack {key!r}; they hold "
-            f"{', '.join(sorted(config)) or 'nothing'}. Is this the right architecture?"
-        )
-    return config[key]
+_VALID: Final[Mapping[object, tuple[str, Callable[[Any], bool]]]] = {
+    int: ("a positive whole number", lambda value: type(value) is int and value > 0),
+    float: (
+        "a positive number",
+        lambda value: type(value) in (int, float) and 0 < value <= sys.float_info.max,
+    ),
+    bool: ("true or false", lambda value: type(value) is bool),
+}
+"""Description and check of a setting, by the type of its field."""
 
 
-def _refuse(key: str, value: object, wanted: str, source: Path) -> BundleError:
-    return BundleError(
-        f"{source}: the encoder's setting {key!r} is {value!r}, which is not {wanted}. "
-        "Get the encoder's files again."
-    )
-
-
-def positive_integer(config: Mapping[str, object], key: str, source: Path) -> int:
-    """Read a whole number of at least 1.
+def read_fields(cls: type[Config], settings: Mapping[str, object], source: Path) -> Config:
+    """Build the dataclass of an architecture; settings without a field are ignored.
 
     Raises
     ------
     BundleError
-        When it is not there or is something else; the message names `source`.
+        If a setting is missing or invalid; the message names `source`.
     """
-    value = _setting(config, key, source)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _refuse(key, value, "a positive whole number", source)
-    return value
-
-
-def positive_number(config: Mapping[str, object], key: str, source: Path) -> float:
-    """Read a finite number above 0.
-
-    Raises
-    ------
-    BundleError
-        When it is not there or is something else; the message names `source`.
-    """
-    value = _setting(config, key, source)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(key, value, "a positive number", source)
-    if not 0 < value <= sys.float_info.max:
-        raise _refuse(key, value, "a positive number", source)
-    return float(value)
-
-
-def flag(config: Mapping[str, object], key: str, source: Path) -> bool:
-    """Read true or false.
-
-    Raises
-    ------
-    BundleError
-        When it is not there or is something else; the message names `source`.
-    """
-    value = _setting(config, key, source)
-    if not isinstance(value, bool):
-        raise _refuse(key, value, "true or false", source)
-    return value
+    for field in fields(cls):
+        if field.name not in settings:
+            raise BundleError(
+                f"{source}: the encoder's settings lack {field.name!r}; they contain "
+                f"{', '.join(sorted(settings)) or 'nothing'}. Check the architecture."
+            )
+        (wanted, is_valid), value = _VALID[field.type], settings[field.name]
+        if not is_valid(value):
+            raise BundleError(
+                f"{source}: the encoder's setting {field.name!r} is {value!r}, not {wanted}. "
+                "Get the encoder's files again."
+            )
+    return cls(**{field.name: settings[field.name] for field in fields(cls)})

@@ -1,86 +1,140 @@
-"""Registry of encoders. A new one is a folder with two files, and one line here.
+"""Registry of architectures and published sizes; see `virnucpro.encoders` for a new encoder.
 
-The folder has the name of the architecture. ``config.py`` holds its settings, an `EncoderConfig`
-free of torch. ``encoder.py`` holds ``load(spec, device, precision) -> Encoder`` and
-``recognise(path) -> EncoderSpec | None``; it is imported on first use.
+``config.py`` of each architecture is imported here and needs no torch. ``encoder.py`` is imported
+on first use.
 """
 
+import math
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, UsageError
 
-__all__ = ["architectures", "config_of", "load_encoder", "open_spec"]
+if TYPE_CHECKING:
+    from virnucpro.encoders.encoder import Encoder
 
-_CONFIGS: Final[tuple[type[EncoderConfig], ...]] = (
-    DnabertSConfig,
-    Esm2Config,
-)
+__all__ = [
+    "PUBLISHED",
+    "architectures",
+    "config_of",
+    "load_encoder",
+    "n_parameters",
+    "open_spec",
+    "shapes_of",
+    "size_named",
+]
+
+_CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
+    one.architecture: one for one in (DnabertSConfig, Esm2Config)
+}
+
+PUBLISHED: Final[Mapping[str, EncoderConfig]] = {
+    "esm2_t6_8M_UR50D": Esm2Config(6, 320, 20),
+    "esm2_t12_35M_UR50D": Esm2Config(12, 480, 20),
+    "esm2_t30_150M_UR50D": Esm2Config(30, 640, 20),
+    "esm2_t33_650M_UR50D": Esm2Config(33, 1280, 20),
+    "esm2_t36_3B_UR50D": Esm2Config(36, 2560, 40),
+    "esm2_t48_15B_UR50D": Esm2Config(48, 5120, 40),
+    "dnabert_s": DnabertSConfig(4096, 768, 12, 12, 3072),
+}
+"""Settings of published encoders by name. Sources: the names of fair-esm's checkpoints, its class
+``ESM2``, and the config.json of DNABERT-S."""
 
 
 def architectures() -> tuple[str, ...]:
-    """List the names of all architectures."""
-    return tuple(sorted(one.architecture for one in _CONFIGS))
+    """Return the names of all architectures."""
+    return tuple(sorted(_CONFIGS))
 
 
 def config_of(spec: EncoderSpec) -> EncoderConfig:
-    """Read an encoder's settings; none of its files is opened.
+    """Read an encoder's settings; its files are not opened.
 
     Raises
     ------
     BundleError
-        When the architecture is unknown, or a setting is missing or wrong.
+        If the architecture is unknown, or a setting is missing or invalid.
     """
-    for one in _CONFIGS:
-        if one.architecture == spec.architecture:
-            return one.read(spec.config, spec.folder)
-    raise BundleError(
-        f"{spec.folder}: encoder {spec.name!r} is of the unknown architecture "
-        f"{spec.architecture!r}; known are {', '.join(architectures())}. "
-        "Use a version of virnucpro that knows it."
-    )
+    if spec.architecture not in _CONFIGS:
+        raise BundleError(
+            f"{spec.folder}: encoder {spec.name!r} has the unknown architecture "
+            f"{spec.architecture!r}; known are {', '.join(architectures())}. "
+            "Use a newer version of virnucpro."
+        )
+    return _CONFIGS[spec.architecture].read(spec.config, spec.folder)
 
 
-def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32") -> Encoder:
-    """Open an encoder.
+def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
+    """Return the shapes of all weights of encoders.
+
+    Raises
+    ------
+    BundleError
+        As `config_of`.
+    """
+    return [shape for spec in specs for shape in config_of(spec).tensor_shapes().values()]
+
+
+def size_named(name: str) -> EncoderConfig:
+    """Return the settings of a published encoder.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown.
+    """
+    if name not in PUBLISHED:
+        raise UsageError(f"unknown model {name!r}; choose one of {', '.join(PUBLISHED)}.")
+    return PUBLISHED[name]
+
+
+def n_parameters(size: EncoderConfig) -> int:
+    """Count the weights that an encoder uses."""
+    return sum(math.prod(shape) for shape in size.tensor_shapes().values())
+
+
+def load_encoder(
+    spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32"
+) -> "Encoder":
+    """Load an encoder.
 
     Parameters
     ----------
     spec
         From a bundle or from `open_spec`.
     device
-        torch's name of it, such as ``cpu`` or ``cuda:0``.
+        torch's name of the device, such as ``cpu`` or ``cuda:0``.
     precision
-        Type of the weights and of the arithmetic; vectors are float32 always.
+        Type of the weights and of the arithmetic; vectors are always float32.
 
     Raises
     ------
     BundleError
-        When the architecture is unknown, a file is missing or damaged, or what is loaded is not
-        what the spec says.
+        If the architecture is unknown, a file is missing or damaged, or the files do not fit the
+        spec.
     DeviceError
-        When there is no such device.
+        If there is no such device, or it has not enough memory.
     UsageError
-        When there is no such precision.
+        If there is no such precision.
     """
-    architecture = config_of(spec).architecture
-    encoder: Encoder = _module(architecture).load(spec, device, precision)
-    if (encoder.dim, encoder.view) != (spec.dim, spec.view):
+    config = config_of(spec)
+    if (config.dim, config.view) != (spec.dim, spec.view):
         raise BundleError(
-            f"{spec.folder}: encoder {spec.name!r} is said to give {spec.dim} numbers of the "
-            f"{spec.view} view; its files give {encoder.dim} of the {encoder.view} view. "
+            f"{spec.folder}: encoder {spec.name!r} is listed with {spec.dim} numbers of the "
+            f"{spec.view} view, and its settings give {config.dim} of the {config.view} view. "
             "Get the bundle again."
         )
+    encoder: Encoder = _module(spec.architecture).load(spec, device, precision)
     return encoder
 
 
 def open_spec(path: Path) -> EncoderSpec:
-    """Recognise published weights by what they are.
+    """Recognise published weights by their files.
 
     Parameters
     ----------
@@ -91,19 +145,19 @@ def open_spec(path: Path) -> EncoderSpec:
     Raises
     ------
     BundleError
-        When it is neither, or is damaged.
+        If it is neither, or is damaged.
     """
     if not path.exists():
-        raise BundleError(f"{path}: there is no such file or folder. Check the encoder's path.")
+        raise BundleError(f"{path}: does not exist. Check the encoder's path.")
     for architecture in architectures():
         spec: EncoderSpec | None = _module(architecture).recognise(path)
         if spec is not None:
             return spec
     raise BundleError(
-        f"{path}: holds no encoder that is known here. Give a fair-esm ESM-2 checkpoint "
-        f"(esm2_*.pt), or a DNABERT-S folder with {FILES}."
+        f"{path}: contains no known encoder. Give a fair-esm ESM-2 checkpoint (esm2_*.pt), or a "
+        f"DNABERT-S folder with {FILES}."
     )
 
 
-def _module(architecture: str) -> Any:  # noqa: ANN401 - modules have no type that names their functions
+def _module(architecture: str) -> Any:  # noqa: ANN401 - a module has no type that lists its functions
     return import_module(f"virnucpro.encoders.{architecture}.encoder")

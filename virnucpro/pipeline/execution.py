@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virnucpro.errors import UsageError
-from virnucpro.runtime.deadlines import Deadlines
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import RestartPolicy
+from virnucpro.runtime.watchdog import Deadlines
 
 __all__ = ["Execution"]
 

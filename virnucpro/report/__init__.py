@@ -1,1 +1,1 @@
-"""The files a run ends in."""
+"""Output files of a run: tables and FASTA."""

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from virnucpro.durable import write_file
 from virnucpro.report.tsv import blocks
 from virnucpro.sequences.index import SequenceIndex
@@ -23,18 +21,18 @@ def write_frames_files(
     Parameters
     ----------
     index : SequenceIndex
-        Holds windows and frames.
+        Windows and frames.
     chunked : Path
-        All windows, their bases in lines of 60.
+        File for the bases of all windows, in lines of 60.
     nucleotide : Path
-        The bases of all open frames, each on one line.
+        File for the bases of all open frames, one line each.
     protein : Path
-        Their peptides, likewise.
+        File for the peptides of all open frames, one line each.
 
     Raises
     ------
     OSError
-        When a file cannot be written; an older one of that name is untouched.
+        When a file cannot be written; an existing file of that name is unchanged.
     """
     _write(chunked, _windows(index))
     _write(nucleotide, _frames(index, "nucleotide"))
@@ -42,8 +40,7 @@ def write_frames_files(
 
 
 def _windows(index: SequenceIndex) -> Iterator[tuple[str, bytes]]:
-    for block in blocks(index.n_windows):
-        windows = np.arange(block.start, block.stop)
+    for windows in blocks(index.n_windows):
         for window, name in zip(windows.tolist(), index.window_names(windows), strict=True):
             bases = index.window_sequence(window)
             lines = (bases[start : start + _LINE] for start in range(0, len(bases), _LINE))
@@ -53,10 +50,9 @@ def _windows(index: SequenceIndex) -> Iterator[tuple[str, bytes]]:
 def _frames(
     index: SequenceIndex, view: Literal["nucleotide", "protein"]
 ) -> Iterator[tuple[str, bytes]]:
-    for block in blocks(index.n_items):
-        sequences = index.sequences(index.item_row[block], view)
-        names = index.item_names(np.arange(block.start, block.stop))
-        yield from zip(names, sequences, strict=True)
+    for items in blocks(index.n_items):
+        sequences = index.sequences(index.item_row[items], view)
+        yield from zip(index.item_names(items), sequences, strict=True)
 
 
 def _write(path: Path, entries: Iterable[tuple[str, bytes]]) -> None:

@@ -1,10 +1,10 @@
-"""The published tool's two result files, in its format.
+"""The two result files of the published tool, in its format.
 
-``prediction_results.txt`` has one line an item that was scored. Its label is the class with the
-highest score, `others` on a tie, as ``torch.max`` takes the first of equals there.
-``prediction_results_highestscore.csv``, tab-separated in spite of its name, has one line a window
-that was scored; there a tie of the two highest scores is a virus. Scores are the shortest decimals
-that give the same float32 back.
+``prediction_results.txt`` has one line per scored item. Its label is the class with the higher
+score, and `others` if both are equal: ``torch.max`` returns the first maximum there.
+``prediction_results_highestscore.csv`` is tab-separated despite its name and has one line per
+scored window. A window with two equal scores is a virus. A score is the shortest decimal number
+that is read back as the same float32.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.classify.consensus import Call, Status, WindowCalls
-from virnucpro.report.tsv import blocks, write_tsv
+from virnucpro.report.tsv import write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
@@ -30,66 +30,64 @@ def write_results(
     Parameters
     ----------
     path : Path
-        The file to write.
+        File to write.
     index : SequenceIndex
-        Names the items and tells the row of each.
+        Names and rows of the items.
     coverage : Coverage
-        Holds the rows' scores.
+        Scores of the rows.
     labels : sequence of str
-        The bundle's names of the two classes, in the scores' order.
+        Names of the two classes in the bundle, in the order of the scores.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
+    rows = index.item_row
+    others, virus = coverage.scores.T
     write_tsv(
         path,
-        ("Sequence_ID", "Prediction", "score1", "score2"),
-        (_results(index, coverage, labels, block) for block in blocks(index.n_items)),
+        np.flatnonzero((coverage.row_state == RowState.DONE)[rows]),
+        {
+            "Sequence_ID": index.item_names,
+            "Prediction": lambda items: [
+                labels[label] for label in (virus[rows[items]] > others[rows[items]]).tolist()
+            ],
+            "score1": lambda items: _shortest(others[rows[items]]),
+            "score2": lambda items: _shortest(virus[rows[items]]),
+        },
     )
 
 
 def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write whether each scored window is a virus, and the highest score of either class.
+    """Write for each scored window whether it is viral, and the highest score of each class.
+
+    Spreadsheet programs open this file, and execute cells that look like a formula. The first
+    character of a name is therefore percent-encoded if it is ``=``, ``+``, ``-`` or ``@``.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
-    scored = np.flatnonzero(windows.status == Status.SCORED)
+    viral = windows.call == Call.VIRAL
     write_tsv(
         path,
-        ("Modified_ID", "Is_Virus", "max_score_0", "max_score_1"),
-        (
-            (
-                index.window_names(scored[block]),
-                [str(virus) for virus in (windows.call[scored[block]] == Call.VIRAL).tolist()],
-                _shortest(windows.others[scored[block]]),
-                _shortest(windows.virus[scored[block]]),
-            )
-            for block in blocks(len(scored))
-        ),
+        np.flatnonzero(windows.status == Status.SCORED),
+        {
+            "Modified_ID": lambda rows: list(map(_without_formula, index.window_names(rows))),
+            "Is_Virus": lambda rows: list(map(str, viral[rows].tolist())),
+            "max_score_0": lambda rows: _shortest(windows.others[rows]),
+            "max_score_1": lambda rows: _shortest(windows.virus[rows]),
+        },
     )
 
 
-def _results(
-    index: SequenceIndex, coverage: Coverage, labels: Sequence[str], block: slice
-) -> tuple[list[str], list[str], list[str], list[str]]:
-    rows = index.item_row[block]
-    done = coverage.row_state[rows] == RowState.DONE
-    scores = coverage.scores[rows[done]]
-    items = np.flatnonzero(done) + block.start
-    return (
-        index.item_names(items),
-        [labels[label] for label in scores.argmax(axis=1).tolist()],
-        _shortest(scores[:, 0]),
-        _shortest(scores[:, 1]),
-    )
+def _without_formula(name: str) -> str:
+    return f"%{ord(name[0]):X}{name[1:]}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def _shortest(values: npt.NDArray[np.float32]) -> list[str]:
-    """Format float32 values as the shortest decimals that give them back."""
+    """Format float32 values as the shortest decimal numbers that are read back as equal."""
     texts: list[str] = values.astype(np.str_).tolist()
     return texts

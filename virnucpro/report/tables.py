@@ -1,14 +1,14 @@
-"""The tables of a run: every record, every window, and what is missing or was given up."""
+"""The tables of a run: records, windows, missing records and quarantined items."""
 
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.classify.consensus import Call, RecordCalls, Status, WindowCalls
-from virnucpro.report.tsv import NA, blocks, codes, decimals, integers, write_tsv
+from virnucpro.report.tsv import NA, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.translation import FRAMES
+from virnucpro.sequences.windows import IntArray
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 
@@ -23,221 +23,167 @@ __all__ = [
 ]
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
-"""What the codes of `Call` are called in every output."""
+"""Names of the codes of `Call` in all outputs."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
-"""What the codes of `Status` are called in every output."""
-
-_PREDICTIONS = (
-    "seq_name",
-    "length",
-    "n_windows",
-    "n_scored",
-    "scored_fraction",
-    "score",
-    "call",
-    "status",
-    "best_window",
-)
-_WINDOWS = (
-    "seq_name",
-    "window",
-    "start",
-    "end",
-    "n_items",
-    "n_scored",
-    "score",
-    "call",
-    "status",
-    "best_frame",
-)
-_SEQUENCES = ("seq_name", "length", "status", "embedding")
-_MISSING = ("seq_name", "length", "n_windows", "n_missing")
-_QUARANTINE = ("seq_name", "item", "row", "start", "end", "reason", "evidence")
+"""Names of the codes of `Status` in all outputs."""
 
 
 def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write one row a record, in input order.
+    """Write one row per record, in input order.
 
-    `n_windows` and `n_scored` count windows, `scored_fraction` is the one over the other, `score`
-    and `call` are the record's, `best_window` is ``start-end`` of its highest-scoring window,
-    counted from 1, both ends included. `NA` where there is no such value.
+    `n_windows` and `n_scored` are numbers of windows, `scored_fraction` is their ratio, `score`
+    and `call` are those of the record. `best_window` is ``start-end`` of the window with the
+    highest score, 1-based and inclusive. A missing value is `NA`.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
     with np.errstate(invalid="ignore"):
         fraction = records.n_scored / records.n_windows
     write_tsv(
         path,
-        _PREDICTIONS,
-        (
-            (
-                index.record_names(np.arange(block.start, block.stop)),
-                integers(index.record_lengths[block]),
-                integers(records.n_windows[block]),
-                integers(records.n_scored[block]),
-                decimals(fraction[block]),
-                decimals(records.score[block]),
-                codes(records.call[block], CALL_NAMES),
-                codes(records.status[block], STATUS_NAMES),
-                _spans(index, records.best_window[block]),
-            )
-            for block in blocks(index.n_records)
-        ),
+        index.n_records,
+        {
+            "seq_name": index.record_names,
+            "length": integers(index.record_lengths),
+            "n_windows": integers(records.n_windows),
+            "n_scored": integers(records.n_scored),
+            "scored_fraction": decimals(fraction),
+            "score": decimals(records.score),
+            "call": codes(records.call, CALL_NAMES),
+            "status": codes(records.status, STATUS_NAMES),
+            "best_window": lambda rows: _spans(index, records.best_window[rows]),
+        },
     )
 
 
 def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write one row a window, in input order.
+    """Write one row per window, in input order.
 
-    `window` is the published tool's name, `start` and `end` count from 1, both included,
-    `n_items` and `n_scored` count the window's open frames, `best_frame` is the one with the
-    highest virus score.
+    `window` is the name that the published tool gives it, `start` and `end` are 1-based and
+    inclusive. `n_items` and `n_scored` are numbers of open frames, `best_frame` is the frame with
+    the highest virus score.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
     write_tsv(
         path,
-        _WINDOWS,
-        (
-            (
-                _owner_names(index, np.arange(block.start, block.stop)),
-                index.window_names(np.arange(block.start, block.stop)),
-                integers(index.window_starts[block] + 1),
-                integers(index.window_ends[block]),
-                integers(windows.n_items[block]),
-                integers(windows.n_scored[block]),
-                decimals(windows.score[block]),
-                codes(windows.call[block], CALL_NAMES),
-                codes(windows.status[block], STATUS_NAMES),
-                _frames(index, windows.best_item[block]),
-            )
-            for block in blocks(index.n_windows)
-        ),
+        index.n_windows,
+        {
+            "seq_name": lambda rows: _record_names(index, rows),
+            "window": index.window_names,
+            "start": integers(index.window_starts, 1),
+            "end": integers(index.window_ends),
+            "n_items": integers(windows.n_items),
+            "n_scored": integers(windows.n_scored),
+            "score": decimals(windows.score),
+            "call": codes(windows.call, CALL_NAMES),
+            "status": codes(windows.status, STATUS_NAMES),
+            "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
+        },
     )
 
 
 def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write one row a record of a run of whole sequences, in input order.
+    """Write one row per record of a run of whole sequences, in input order.
 
-    `embedding` is the record's row in embeddings.h5, counted from 0; `NA` for a record without a
-    letter, which has none.
+    `embedding` is the 0-based row of the record in embeddings.h5. It is `NA` for an empty record,
+    which has no embedding.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
     item = index.window_first_item[index.record_first_window]
-    rows = np.where(np.diff(item) > 0, item[:-1], -1)
+    embedding = np.where(np.diff(item) > 0, item[:-1], -1)
     write_tsv(
         path,
-        _SEQUENCES,
-        (
-            (
-                index.record_names(np.arange(block.start, block.stop)),
-                integers(index.record_lengths[block]),
-                codes(records.status[block], STATUS_NAMES),
-                [NA if row < 0 else str(row) for row in rows[block].tolist()],
-            )
-            for block in blocks(index.n_records)
-        ),
+        index.n_records,
+        {
+            "seq_name": index.record_names,
+            "length": integers(index.record_lengths),
+            "status": codes(records.status, STATUS_NAMES),
+            "embedding": lambda rows: [
+                NA if row < 0 else str(row) for row in embedding[rows].tolist()
+            ],
+        },
     )
 
 
 def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write the records with a window that no segment answers; `n_missing` counts those windows.
+    """Write the records with windows that are in no segment; `n_missing` is their number.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
-    missing = np.flatnonzero(records.status == Status.MISSING)
     write_tsv(
         path,
-        _MISSING,
-        (
-            (
-                index.record_names(missing[block]),
-                integers(index.record_lengths[missing[block]]),
-                integers(records.n_windows[missing[block]]),
-                integers(records.n_missing[missing[block]]),
-            )
-            for block in blocks(len(missing))
-        ),
+        np.flatnonzero(records.status == Status.MISSING),
+        {
+            "seq_name": index.record_names,
+            "length": integers(index.record_lengths),
+            "n_windows": integers(records.n_windows),
+            "n_missing": integers(records.n_missing),
+        },
     )
 
 
 def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> None:
-    """Write the items that were tried and given up, and why.
+    """Write the items that failed permanently, with the reason.
 
-    `start` and `end` are those of the item's window, counted from 1, both included. `row` is what
-    segments and logs call the item by; `reason` is a word, `evidence` what was seen.
+    `start` and `end` are those of the item's window, 1-based and inclusive. `row` is the number of
+    the item in segments and logs, `reason` is one word, `evidence` describes the failure.
 
     Raises
     ------
     OSError
-        When the file cannot be written; an older one is untouched.
+        When the file cannot be written; an existing file is unchanged.
     """
-    items = _quarantined_items(index, coverage)
-    window = np.searchsorted(index.window_first_item, items, side="right") - 1
+    items = np.flatnonzero((coverage.row_state == RowState.QUARANTINED)[index.item_row])
     rows = index.item_row[items]
-    told = [coverage.reasons.get(row, NA).partition(": ") for row in rows.tolist()]
+    windows = np.searchsorted(index.window_first_item, items, side="right") - 1
+    reasons = [coverage.reasons.get(row, NA).partition(": ") for row in rows.tolist()]
     write_tsv(
         path,
-        _QUARANTINE,
-        (
-            (
-                _owner_names(index, window[block]),
-                index.item_names(items[block]),
-                integers(rows[block]),
-                integers(index.window_starts[window[block]] + 1),
-                integers(index.window_ends[window[block]]),
-                [reason for reason, _, _ in told[block]],
-                [evidence or NA for _, _, evidence in told[block]],
-            )
-            for block in blocks(len(items))
-        ),
+        len(items),
+        {
+            "seq_name": lambda block: _record_names(index, windows[block]),
+            "item": lambda block: index.item_names(items[block]),
+            "row": integers(rows),
+            "start": integers(index.window_starts[windows], 1),
+            "end": integers(index.window_ends[windows]),
+            "reason": lambda block: [reasons[number][0] for number in block.tolist()],
+            "evidence": lambda block: [reasons[number][2] or NA for number in block.tolist()],
+        },
     )
 
 
-def _quarantined_items(index: SequenceIndex, coverage: Coverage) -> npt.NDArray[np.int64]:
-    found = [
-        np.flatnonzero(coverage.row_state[index.item_row[block]] == RowState.QUARANTINED)
-        + block.start
-        for block in blocks(index.n_items)
-    ]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
+    """Return the names of the records that contain the windows."""
+    records = np.searchsorted(index.record_first_window, windows, side="right") - 1
+    return index.record_names(records)
 
 
-def _owner_names(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:
-    """Name the records that the windows are pieces of."""
-    owners = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return index.record_names(owners)
-
-
-def _spans(index: SequenceIndex, windows: npt.NDArray[np.int64]) -> list[str]:
-    """Format windows as ``start-end`` counted from 1, both included; `NA` for -1."""
-    known = np.maximum(windows, 0)
+def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
+    """Format windows as ``start-end``, 1-based and inclusive; `NA` for -1."""
     if not index.n_windows:
         return [NA] * len(windows)
-    starts, ends = index.window_starts[known] + 1, index.window_ends[known]
+    starts, ends = index.window_starts[windows] + 1, index.window_ends[windows]
     spans = zip(windows.tolist(), starts.tolist(), ends.tolist(), strict=True)
     return [NA if window < 0 else f"{start}-{end}" for window, start, end in spans]
 
 
-def _frames(index: SequenceIndex, items: npt.NDArray[np.int64]) -> list[str]:
-    """Name the items' frames; `NA` for -1."""
+def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
+    """Return the names of the items' frames; `NA` for -1."""
     if not index.n_items:
         return [NA] * len(items)
-    frames = index.item_frame[np.maximum(items, 0)].tolist()
-    return [
-        NA if item < 0 else FRAMES[frame]
-        for item, frame in zip(items.tolist(), frames, strict=True)
-    ]
+    pairs = zip(items.tolist(), index.item_frame[items].tolist(), strict=True)
+    return [NA if item < 0 else FRAMES[frame] for item, frame in pairs]

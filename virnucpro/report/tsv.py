@@ -1,65 +1,95 @@
-"""Tables as text: columns in blocks, cells parted by tabs, one line a row, the same bytes always.
+"""Tables as tab-separated text, written in blocks of rows. Equal data give equal bytes.
 
-Cells are written as they are, without quotes. That is safe since a record's name, the only free
-text in a table, ends at the first white space of its header.
+Cells are written without quotes. This is safe: the only free text is the name of a record, which
+ends at the first white space of the header, and `SequenceIndex` encodes control characters.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.durable import write_file
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.windows import IntArray
 
-__all__ = ["NA", "blocks", "codes", "decimals", "integers", "write_tsv"]
+__all__ = [
+    "NA",
+    "Cells",
+    "blocks",
+    "codes",
+    "decimals",
+    "integers",
+    "names_warning",
+    "write_tsv",
+]
 
 NA = "NA"
-"""Stands for a value that there is none of."""
+"""Text of a missing value."""
+
+Cells: TypeAlias = Callable[[IntArray], list[str]]
+"""Function that formats the cells of one column for the given rows."""
 
 _ROWS_AT_ONCE = 1 << 14
 
 
-def write_tsv(path: Path, header: Sequence[str], tables: Iterable[Sequence[Sequence[str]]]) -> None:
-    """Write a table that appears under `path` whole or not at all.
+def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) -> None:
+    """Write a table; the file appears under `path` when it is complete.
 
     Parameters
     ----------
     path : Path
-        The file to write.
-    header : sequence of str
-        The columns' names.
-    tables : iterable of sequences of columns
-        Blocks of the table: for each name of `header` the cells of that column.
+        File to write.
+    rows : int or IntArray
+        Number of rows, or the selected row numbers.
+    columns : mapping of str to Cells
+        Name and cells of each column.
 
     Raises
     ------
     OSError
-        When the file cannot be written; what stood under `path` is untouched.
+        When the file cannot be written; an existing file under `path` is unchanged.
     """
     with write_file(path) as stream:
-        stream.write(("\t".join(header) + "\n").encode())
-        for columns in tables:
-            lines = ("\t".join(row) + "\n" for row in zip(*columns, strict=True))
-            stream.write("".join(lines).encode())
+        stream.write(("\t".join(columns) + "\n").encode())
+        for block in blocks(rows if isinstance(rows, int) else len(rows)):
+            selected = block if isinstance(rows, int) else rows[block]
+            cells = (column(selected) for column in columns.values())
+            text = "\n".join(map("\t".join, zip(*cells, strict=True)))
+            stream.write(f"{text}\n".encode())
 
 
-def blocks(n_rows: int) -> Iterator[slice]:
-    """Part ``0:n_rows`` into blocks that are formatted at a time."""
+def blocks(n_rows: int) -> Iterator[IntArray]:
+    """Yield the row numbers from 0 to `n_rows`, some thousand at a time."""
     for first in range(0, n_rows, _ROWS_AT_ONCE):
-        yield slice(first, min(first + _ROWS_AT_ONCE, n_rows))
+        yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
 
 
-def integers(values: npt.NDArray[np.integer]) -> list[str]:
-    """Format whole numbers."""
-    return [str(value) for value in values.tolist()]
+def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
+    """Format whole numbers, increased by `offset`."""
+    return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
 
 
-def decimals(values: npt.NDArray[np.floating]) -> list[str]:
-    """Format numbers with four decimals; `NA` where they are NaN."""
-    return [NA if value != value else f"{value:.4f}" for value in values.tolist()]  # noqa: PLR0124  # true of NaN alone
+def decimals(values: npt.NDArray[np.floating]) -> Cells:
+    """Format numbers with four decimals, NaN as `NA`."""
+    return lambda rows: [
+        f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
+        for value in values[rows].tolist()
+    ]
 
 
-def codes(values: npt.NDArray[np.uint8], names: Sequence[str]) -> list[str]:
-    """Replace codes by what they mean."""
-    return [names[value] for value in values.tolist()]
+def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
+    """Format each code as its name."""
+    return lambda rows: [names[value] for value in values[rows].tolist()]
+
+
+def names_warning(index: SequenceIndex) -> str:
+    """Return a warning that counts the names with control characters; "" if there are none."""
+    if not (count := index.count_encoded_names()):
+        return ""
+    return (
+        f"{count:,} sequence names contain control characters, which are percent-encoded in all "
+        "outputs (the escape character as %1B)"
+    )

@@ -24,6 +24,7 @@ from typing import TextIO, cast
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
+from virnucpro.runtime.signals import STOPPING
 from virnucpro.runtime.worker_channel import WorkerChannel
 
 __all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child"]
@@ -194,7 +195,7 @@ def _choose_signals() -> None:
     """Leave Ctrl-C to the parent, which passes it on as it sees fit; end on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def _redirect(log: Path) -> None:

@@ -27,6 +27,7 @@ class Feed:
         os.set_blocking(self._writing, False)
         self._waiting: deque[memoryview] = deque()
         self.finishing = False
+        self.writes = 0
 
     @property
     def childs_end(self) -> HandedOver:
@@ -64,6 +65,7 @@ class Feed:
             while self._waiting:
                 part = self._waiting[0]
                 written = os.write(self._writing, part)
+                self.writes += 1
                 if written < len(part):
                     self._waiting[0] = part[written:]
                 else:

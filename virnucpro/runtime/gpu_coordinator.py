@@ -1,6 +1,7 @@
 """SPMD over devices: one independent process a rank, none of which can take another down."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -9,13 +10,14 @@ from typing import Any, Self
 from virnucpro.errors import UsageError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.child import Setup, WorkerFunction
-from virnucpro.runtime.deadlines import NEVER, Deadlines
 from virnucpro.runtime.devices import Device, devices_of_ranks
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
+from virnucpro.runtime.rank_supervisor import Order, RankSupervisor
 from virnucpro.runtime.results import ResultsQueue
+from virnucpro.runtime.signals import StopRequested
 from virnucpro.runtime.status import WorkerStatus
-from virnucpro.runtime.supervisor import Order, Supervisor
 from virnucpro.runtime.threads import thread_variables
+from virnucpro.runtime.watchdog import NEVER, Deadlines
 
 __all__ = ["GPUProcessCoordinator"]
 
@@ -83,7 +85,7 @@ class GPUProcessCoordinator:
         self._threads = threads
         self._logs = logs
         self._deadlines = deadlines
-        self._supervisor: Supervisor | None = None
+        self._supervisor: RankSupervisor | None = None
         self._worker_fn: WorkerFunction | None = None
         self._changes = 0
 
@@ -116,7 +118,7 @@ class GPUProcessCoordinator:
             raise UsageError("the workers were spawned already; use another coordinator for more.")
         if self._logs:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
-        supervisor = Supervisor(
+        supervisor = RankSupervisor(
             [
                 Order(self._setup(rank), worker_fn, tuple(worker_args))
                 for rank in range(self.world_size)
@@ -200,7 +202,10 @@ class GPUProcessCoordinator:
             When a process outlives even SIGKILL, stuck in the kernel.
         """
         if self._supervisor is not None:
-            self._supervisor.stop()
+            error = sys.exception()
+            interrupted = isinstance(error, StopRequested | KeyboardInterrupt)
+            why = f"stopped by {str(error) or 'SIGINT'}" if interrupted else "stopped with the run"
+            self._supervisor.stop(why)
 
     def __enter__(self) -> Self:
         return self

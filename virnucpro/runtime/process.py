@@ -13,6 +13,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 from virnucpro.errors import UsageError
 from virnucpro.runtime.messages import Decoder, Message
+from virnucpro.runtime.signals import STOPPING
 
 __all__ = [
     "SPAWN",
@@ -24,8 +25,6 @@ __all__ = [
     "SpawnContext",
     "SpawnProcess",
     "interrupts_held",
-    "keep_interrupts_from_children",
-    "wait_for_any",
     "wait_for_parent",
 ]
 
@@ -33,7 +32,7 @@ SPAWN: SpawnContext = get_context("spawn")
 """Fork would copy the locks, threads and CUDA state of the parent."""
 
 _READ_SIZE = 1 << 20
-"""Bytes taken from a pipe at a time: one talkative child does not keep the others waiting."""
+"""Bytes read from a pipe at a time: no child delays the others for long."""
 
 _REAPED_ELSEWHERE_S = 0.5
 """Longest time in seconds that another thread, collecting an exit code, may take to note it."""
@@ -171,6 +170,7 @@ class Child:
                     argument.close()
         os.set_blocking(ours.fileno(), False)
         self.process = process
+        self.reads = 0
         self._pipe = ours
         self._decoder = Decoder()
         self._pidfd = _pidfd(process)
@@ -203,9 +203,10 @@ class Child:
         WorkerError
             When the pipe carries anything else.
         """
-        data = self._read()
-        if data:
-            yield from self._decoder.feed(data)
+        for message in self._decoder.feed(self._read()):
+            yield message
+            if self._pipe.closed:
+                return
 
     def last_messages(self) -> Iterator[Message]:
         """Yield all that a dead child left in its pipe. Never blocks, end of file or not.
@@ -213,7 +214,10 @@ class Child:
         A process that the child forked may hold the pipe's other end open.
         """
         while data := self._read():
-            yield from self._decoder.feed(data)
+            for message in self._decoder.feed(data):
+                yield message
+                if self._pipe.closed:
+                    return
 
     def exit_code(self) -> int | None:
         """Collect the exit code of a dead child, as `multiprocessing` counts it.
@@ -263,7 +267,9 @@ class Child:
             return b""
         except ConnectionResetError:
             data = b""
-        if not data:
+        if data:
+            self.reads += 1
+        else:
             self._pipe.close()
         return data
 
@@ -282,11 +288,6 @@ def _pidfd(process: SpawnProcess) -> int | None:
         return None
 
 
-def wait_for_any(objects: Sequence[Connection | int], timeout: float | None) -> set[object]:
-    """Block until one of the pipes or descriptors can be read, or for `timeout` seconds."""
-    return set(connection.wait(objects, timeout))
-
-
 def wait_for_parent() -> None:
     """In a child: block until the parent is dead, even one that was killed."""
     parent = parent_process()
@@ -296,24 +297,15 @@ def wait_for_parent() -> None:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Keep Ctrl-C waiting while a child is started and noted down; it strikes on exit.
+    """Delay stop signals to this thread while a child is started and recorded.
 
-    The child starts deaf to it, as after `keep_interrupts_from_children`.
+    The child inherits the blocked signals: Ctrl-C reaches the whole foreground group, and must not
+    kill a child before that has chosen its signals (`virnucpro.runtime.child`).
     """
+    # Started later, with the first child, the tracker would unblock the signals.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def keep_interrupts_from_children() -> None:
-    """Block SIGINT in this thread and in every child that it starts from now on.
-
-    Ctrl-C reaches the whole foreground group. A child inherits the mask, so it is deaf to it from
-    its first instruction on, and stays so until it has chosen what to do with the signal.
-    """
-    # Starting the tracker later, with the first child, would unblock the signal again.
-    resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

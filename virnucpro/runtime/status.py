@@ -16,13 +16,14 @@ from virnucpro.runtime.messages import (
 )
 
 __all__ = [
+    "Death",
     "Fault",
     "WorkerState",
     "WorkerStatus",
     "after_exit",
     "after_message",
     "exit_name",
-    "moved_on",
+    "exit_text",
     "waiting",
 ]
 
@@ -40,6 +41,25 @@ class WorkerState(StrEnum):
     """The parent stopped it before it was done."""
     WAITING = "waiting"
     """It is to be started again; `WorkerStatus.faults` tells why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a process.
+
+    Attributes
+    ----------
+    code
+        Exit code as `multiprocessing` counts it; None if unknown.
+    unfinished
+        Bytes of an incomplete last message.
+    stuck
+        Whether the process survived SIGKILL and is no longer waited for.
+    """
+
+    code: int | None
+    unfinished: int = 0
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,54 +216,44 @@ def _stage(place: tuple[int, ...]) -> int:
     return place[1] if len(place) > 1 else 0
 
 
-def moved_on(before: WorkerStatus, after: WorkerStatus) -> bool:
-    """Say whether a message told of progress, and not only of life."""
-    return (
-        after.done > before.done
-        or after.total != before.total
-        or after.begun != before.begun
-        or after.returned > before.returned
-    )
-
-
 def waiting(status: WorkerStatus) -> WorkerStatus:
     """Return the status of an ended worker that is to be started again."""
     faults = (*status.faults, status.fault) if status.state is WorkerState.FAILED else status.faults
     return replace(status, state=WorkerState.WAITING, faults=faults)
 
 
-def after_exit(
-    status: WorkerStatus,
-    code: int | None,
-    now: float,
-    *,
-    unfinished: int = 0,
-    stopped: bool = False,
-) -> WorkerStatus:
-    """Return the status once the process has ended and its pipe was read to the end.
+def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = "") -> WorkerStatus:
+    """Return the status after the end of the process, with all its messages read.
 
     Parameters
     ----------
-    code
-        Exit code as `multiprocessing` counts it, None where it cannot be known.
-    unfinished
-        Bytes of a message whose end never came.
     stopped
-        Whether the parent had asked it to stop while it was at work.
+        Why the parent asked it to stop; "" if it did not.
     """
-    ended = replace(status, exit=exit_name(code), ended_at=now)
-    if status.returned and code in {0, None}:
+    ended = replace(status, exit=exit_name(death.code), ended_at=now)
+    if status.returned and death.code in {0, None} and not death.stuck:
         return replace(ended, state=WorkerState.SUCCEEDED, kind="", reason="", traceback="")
-    reason = status.reason or _reason(ended, code)
-    if unfinished:
-        reason += f"; its last message was cut short after {unfinished:,} bytes"
-    if stopped:
-        return replace(ended, state=WorkerState.STOPPED, reason=f"stopped by its parent: {reason}")
-    return replace(ended, state=WorkerState.FAILED, reason=reason)
+    reason = stopped or status.reason or _reason(ended, death.code)
+    if death.stuck:
+        reason += "; it is stuck in the kernel and survives SIGKILL: see dmesg"
+    if death.unfinished:
+        reason += f"; its last message is incomplete: {death.unfinished:,} bytes"
+    state = WorkerState.STOPPED if stopped else WorkerState.FAILED
+    return replace(ended, state=state, reason=reason)
+
+
+def exit_text(code: int | None) -> str:
+    """Return an exit code in words, such as ``killed by SIGSEGV`` or ``exited with code 3``."""
+    if code is None:
+        return "ended with an unknown exit status (other code in this program collected it)"
+    if code >= 0:
+        return f"exited with code {code}"
+    hint = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
+    return f"killed by {exit_name(code)}{hint}"
 
 
 def _reason(status: WorkerStatus, code: int | None) -> str:
-    ending = _ending(status.exit, code)
+    ending = exit_text(code)
     if status.returned:
         return f"{ending} after its function had returned"
     if status.state is WorkerState.STARTING and code is not None and code > 0:
@@ -252,12 +262,3 @@ def _reason(status: WorkerStatus, code: int | None) -> str:
             'starts workers needs `if __name__ == "__main__":`)'
         )
     return f"{ending} before its function returned"
-
-
-def _ending(exit_: int | str | None, code: int | None) -> str:
-    if code is None:
-        return "ended in an unknown way (its exit status was collected by somebody else)"
-    if code >= 0:
-        return f"exited with code {code}"
-    hint = " (the kernel does so when memory runs out)" if exit_ == "SIGKILL" else ""
-    return f"killed by {exit_}{hint}"

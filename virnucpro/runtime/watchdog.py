@@ -1,129 +1,139 @@
-"""Which workers are silent for too long, and what is done about them. Pure: the time is told.
+"""Deadlines of workers that make no progress. Pure: the caller gives the time."""
 
-A worker that hangs is asked for its stacks, then asked to end, then killed. One that makes progress
-before it is asked to end is let off.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from virnucpro.runtime.deadlines import NEVER, Deadlines, limit_of
-from virnucpro.runtime.status import WorkerStatus
+__all__ = ["NEVER", "STACKS_GRACE_S", "Deadlines", "Overdue", "Watchdog", "Watched"]
 
-__all__ = ["Graces", "Measure", "Step", "Watchdog"]
+STACKS_GRACE_S = 0.5
+"""Seconds that a late worker has to write its stacks before it is ended."""
 
+_LONGEST_TICK_S = 1.0
+_TICKS = 10
+"""Minimum number of checks within one deadline."""
 
-class Measure(StrEnum):
-    """What is done to a worker that hangs, in this order."""
-
-    ASK_FOR_STACKS = "ask for stacks"
-    TERMINATE = "terminate"
-    KILL = "kill"
-    ABANDON = "abandon"
-    """It outlives SIGKILL, stuck in the kernel: nobody waits for it any more."""
-
-
-_LADDER = tuple(Measure)
+_AWAY = 0.5
+"""Largest share of a deadline that one absence of the parent uses up. If the parent was stopped
+in a callback, its workers may have been stopped too: they keep the rest of the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Graces:
-    """Seconds between one measure and the next."""
+class Deadlines:
+    """Longest times of a rank without progress, in seconds; None for no limit.
 
-    stacks: float
-    terminate: float
-    kill: float
+    Attributes
+    ----------
+    start
+        From the start of the process to its first mark: imports, loading of weights. Earlier
+        progress messages restart it.
+    progress
+        From one progress message to the next: longer than the longest piece of work.
+    stop
+        From the return of the worker's function to the end of its process.
+    """
 
-    def after(self, measure: Measure) -> float:
-        """Seconds that a worker has after `measure`."""
-        return {
-            Measure.ASK_FOR_STACKS: self.stacks,
-            Measure.TERMINATE: self.terminate,
-            Measure.KILL: self.kill,
-        }[measure]
+    start: float | None = None
+    progress: float | None = None
+    stop: float | None = None
 
 
-class Step(NamedTuple):
-    """What to do about one worker now, and why."""
+NEVER = Deadlines()
+"""No deadlines."""
+
+
+class Watched(NamedTuple):
+    """One deadline of one worker.
+
+    Attributes
+    ----------
+    rank
+        The worker.
+    fault
+        The error message for a late worker, such as ``it did not set up``.
+    limit
+        Seconds.
+    sign
+        Any value that changes when the worker makes progress.
+    """
 
     rank: int
-    measure: Measure
-    why: str
+    fault: str
+    limit: float
+    sign: object
+
+    @property
+    def why(self) -> str:
+        """The error message with the limit."""
+        return f"{self.fault} within {self.limit:g} s"
+
+
+class Overdue(NamedTuple):
+    """A worker that exceeded a deadline: to be asked for its stacks first, then to be ended."""
+
+    watched: Watched
+    end: bool
 
 
 @dataclass(slots=True)
 class _Silence:
-    """`rung`: the measure that comes next; `due`: when, where it does not follow from a limit."""
+    """`since`: time of the last progress or, once `asked`, of the request for stacks."""
 
+    sign: object
     since: float
-    rung: int = 0
-    due: float = 0.0
+    asked: bool = False
 
 
 class Watchdog:
-    """Knows since when each worker has been silent.
+    """Time since the last progress of each worker.
 
     Parameters
     ----------
-    deadlines
-        Longest silences.
-    graces
-        What a worker gets between one measure and the next.
+    limits
+        All limits that may occur, in seconds.
+
+    Attributes
+    ----------
+    tick
+        Longest sleep in seconds between two checks; None for any.
     """
 
-    def __init__(self, deadlines: Deadlines, graces: Graces) -> None:
-        self._deadlines = deadlines
-        self._graces = graces
-        self._silences: dict[int, _Silence] = {}
+    def __init__(self, limits: Iterable[float | None]) -> None:
+        shortest = min((limit for limit in limits if limit is not None), default=None)
+        self.tick = None if shortest is None else min(_LONGEST_TICK_S, shortest / _TICKS)
+        self._silences: dict[tuple[int, str], _Silence] = {}
+        self._checked_at = 0.0
 
-    @property
-    def idle(self) -> bool:
-        """Nobody can be late, and nobody is being ended."""
-        return self._deadlines == NEVER and not any(one.rung for one in self._silences.values())
+    def check(self, deadlines: Iterable[Watched], now: float, away: float = 0.0) -> list[Overdue]:
+        """Return the workers that are late; call it whenever the parent has slept.
 
-    def begin(self, rank: int, now: float) -> None:
-        """Watch a worker that has been started."""
-        self._silences[rank] = _Silence(now)
+        The parent's intended sleep counts, and its own work before it, such as a callback: the
+        workers had that time too. Longer sleeps do not count: the machine was stopped.
 
-    def heard(self, rank: int, now: float) -> bool:
-        """Note a worker's progress; say whether it was about to be ended for want of it."""
-        silence = self._silences[rank]
-        if silence.rung > 1:
-            return False
-        self._silences[rank] = _Silence(now)
-        return silence.rung == 1
-
-    def dismiss(self, rank: int) -> None:
-        """Have a worker ended that is not late, from SIGTERM on."""
-        self._silences[rank] = _Silence(0.0, _LADDER.index(Measure.TERMINATE))
-
-    def forget(self, rank: int) -> None:
-        """Watch a worker no more."""
-        self._silences.pop(rank, None)
-
-    def excuse(self, seconds: float) -> None:
-        """Charge nobody with a time in which the watch itself did not run: a stopped machine."""
-        for silence in self._silences.values():
-            silence.since += seconds
-            silence.due += seconds
-
-    def steps(self, statuses: Mapping[int, WorkerStatus], now: float) -> list[Step]:
-        """Say what is to be done by the time `now`; each measure is said once."""
-        due = []
-        for rank, silence in self._silences.items():
-            limit, doing = limit_of(statuses[rank], self._deadlines)
-            when = silence.due if silence.rung else _end_of(silence.since, limit)
-            if silence.rung < len(_LADDER) and now >= when:
-                measure = _LADDER[silence.rung]
-                due.append(Step(rank, measure, f"{doing} within {limit} s"))
-                silence.rung += 1
-                silence.due = now + (
-                    0.0 if measure is Measure.ABANDON else self._graces.after(measure)
-                )
-        return due
-
-
-def _end_of(since: float, limit: float | None) -> float:
-    return float("inf") if limit is None else since + limit
+        Parameters
+        ----------
+        deadlines
+            Those that apply now. One that is missing restarts when it is back.
+        now
+            Time at which the parent woke, in seconds of a monotonic clock.
+        away
+            Seconds since the last check in which the parent did not sleep.
+        """
+        if self.tick is None:
+            return []
+        overslept = max(0.0, now - self._checked_at - away - 2 * self.tick)
+        self._checked_at = now
+        before, self._silences = self._silences, {}
+        overdue = []
+        for watched in deadlines:
+            key = watched.rank, watched.fault
+            silence = before.get(key)
+            if silence is None or silence.sign != watched.sign:
+                silence = _Silence(watched.sign, now)
+            else:
+                silence.since += overslept + max(0.0, away - _AWAY * watched.limit)
+            self._silences[key] = silence
+            if now >= silence.since + (STACKS_GRACE_S if silence.asked else watched.limit):
+                overdue.append(Overdue(watched, silence.asked))
+                silence.asked, silence.since = True, now
+        return overdue

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.console import shortened
 from virnucpro.durable import sync_folder, temporary_beside
 from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
@@ -112,8 +113,8 @@ def _read_batches(path: str, alphabet: Alphabet) -> Iterator[_Batch]:
     for record in read_records(path, alphabet):
         if len(record.sequence) > _LONGEST:
             raise InputError(
-                f"{path}: record {record.name[:80]} has {len(record.sequence)} letters, more than "
-                f"{_LONGEST}; cut it into several"
+                f"{path}: record {shortened(record.name)}: {len(record.sequence):,} letters, more "
+                f"than the limit of {_LONGEST:,}; split the record"
             )
         batch.names.append(record.name.encode())
         batch.sequences.append(record.sequence)

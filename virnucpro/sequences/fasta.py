@@ -64,8 +64,8 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
         rest = text[cut:]
         if len(rest) > _HEADER_BYTES:
             raise InputError(
-                f"{path}: the header that begins with {rest[1:41]!r} has no end within "
-                f"{_HEADER_BYTES >> 20} MiB; give a FASTA file whose header lines end"
+                f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB, it starts with "
+                f"{rest[1:41]!r}; give a FASTA file with complete header lines"
             )
         yield text[:cut]
     yield rest + b"\n"

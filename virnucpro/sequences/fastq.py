@@ -9,6 +9,7 @@ from io import BufferedReader
 
 from dnaio import FastqFormatError, FastqReader
 
+from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.streams import BlockStream
 
@@ -52,7 +53,9 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         for record in FastqReader(stream):
             yield _unescape(record.name.encode()), _unescape(record.sequence.encode())
     except FastqFormatError as error:
-        raise InputError(f"{path}: {error}; mend the file, or make it anew") from error
+        raise InputError(
+            f"{path}: {shortened(str(error))}; repair the file or create it again"
+        ) from error
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -1,8 +1,11 @@
 """SequenceIndex: every record, window, item and row of a run, in memory-mapped columns on disk."""
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +28,10 @@ __all__ = [
     "fingerprint",
     "input_digests",
 ]
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NAMES_AT_ONCE = 1 << 14
 
 
 class SequenceIndex:
@@ -139,12 +146,29 @@ class SequenceIndex:
         return self.record_names(np.array([record]))[0]
 
     def record_names(self, records: IntArray) -> list[str]:
-        """Name records, in the order of `records`; one that comes often is read once."""
+        """Return the names of records as all outputs spell them.
+
+        Control characters, which a terminal could execute, are percent-encoded: ``%1B`` for the
+        escape character. Any other character is as in the input.
+        """
         distinct, which = np.unique(records, return_inverse=True)
         firsts, lasts = self._name_first[distinct].tolist(), self._name_first[distinct + 1].tolist()
         read = self._names.read
         names = [read(first, last).decode() for first, last in zip(firsts, lasts, strict=True)]
+        if not "".join(names).isprintable():  # much faster than the regular expression
+            names = [_CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
         return [names[number] for number in which.tolist()]
+
+    def count_encoded_names(self) -> int:
+        """Count the records whose names contain control characters; see `record_names`."""
+        count = 0
+        for first in range(0, self.n_records, _NAMES_AT_ONCE):
+            bounds = self._name_first[first : first + _NAMES_AT_ONCE + 1]
+            text = self._names.read(int(bounds[0]), int(bounds[-1]))
+            if not text.decode().isprintable():
+                names = (text[a - bounds[0] : b - bounds[0]] for a, b in pairwise(bounds.tolist()))
+                count += sum(_CONTROL.search(name.decode()) is not None for name in names)
+        return count
 
     def window_name(self, window: int) -> str:
         """Name a window as the published tool does: ``{record}_chunk_{number from 1}``."""

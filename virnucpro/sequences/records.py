@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 
+from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.fasta import split_fasta
 from virnucpro.sequences.fastq import split_fastq
@@ -111,7 +112,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
             raise _foreign_letter(path, number, name, body, alphabet)
         if b"\0" in header:
             raise InputError(
-                f"{path}: record {number}: its header holds a NUL, so this is no text; "
+                f"{path}: record {number} ({shortened(name)}): a NUL in the header; "
                 "give a FASTA or FASTQ file"
             )
         yield Record(name, sequence)
@@ -164,6 +165,6 @@ def _foreign_letter(
     else:
         advice = f"give a file of {alphabet.name.lower()} sequences"
     return InputError(
-        f"{path}: record {number} ({name[:80]}): {letter!r} is no {alphabet.name.lower()} letter; "
-        f"{advice}"
+        f"{path}: record {number} ({shortened(name)}): {letter!r} is not a "
+        f"{alphabet.name.lower()} letter; {advice}"
     )

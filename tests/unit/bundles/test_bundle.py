@@ -102,7 +102,7 @@ def test_a_deeply_nested_manifest_is_refused(bundle_folder):
 @pytest.mark.parametrize(("encoder", "name"), [(0, "num_hidden_layers"), (1, "num_layers")])
 def test_more_layers_than_tensors_are_refused_before_a_model_is_built(edit, encoder, name):
     path = edit(lambda m: m["encoders"][encoder]["config"].update({name: 10**8}))
-    with pytest.raises(BundleError, match=r"100,000,000 layers, and its weights are \d+ tensors"):
+    with pytest.raises(BundleError, match=r"100,000,000 layers, .* \d+ tensors"):
         open_bundle(path)
 
 
@@ -132,7 +132,7 @@ def test_fewer_layers_than_weights_are_refused_when_a_bundle_is_opened(bundle_fo
     more = {"layers.1.fc1.bias": torch.zeros(16), "lm_head.bias": torch.zeros(3)}
     save_file(load_file(path) | more, path)
     digest_anew(bundle_folder, path.name)
-    with pytest.raises(BundleError, match=r"1 tensors belong to no part .* 'layers\.1\.fc1\.bias'"):
+    with pytest.raises(BundleError, match=r"not part of the model: 'layers\.1\.fc1\.bias'"):
         open_bundle(str(bundle_folder))
 
 

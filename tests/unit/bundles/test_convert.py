@@ -37,8 +37,8 @@ def test_a_state_dict_is_read_and_written_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([torch.zeros(1)], "tensors by name"),
-        ({}, "tensors by name"),
+        ([torch.zeros(1)], "no named tensors"),
+        ({}, "no named tensors"),
         ({"a": 1}, "'a'"),
         ({3: torch.zeros(1)}, " 3"),
         ({"a": torch.zeros(1, device="meta")}, "'a'"),
@@ -86,9 +86,9 @@ def repacked(path, compression=zipfile.ZIP_STORED, times=1):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"compression": zipfile.ZIP_DEFLATED}, "is compressed"),
-        ({"compression": zipfile.ZIP_LZMA}, "is compressed"),
-        ({"times": 1000}, r"[\d,]+ bytes"),
+        ({"compression": zipfile.ZIP_DEFLATED}, "is compressed or"),
+        ({"compression": zipfile.ZIP_LZMA}, "is compressed or"),
+        ({"times": 1000}, "or has overlapping parts"),
     ],
     ids=["deflated", "lzma", "overlapping"],
 )
@@ -149,7 +149,7 @@ def test_conversion_keeps_types_and_omits_heads(tmp_path, stand_ins):
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [("{", "JSON"), ("[]", "settings"), ("{}", "'vocab_size'")],
+    [("{", "JSON"), ("[]", "object"), ("{}", "'vocab_size'")],
 )
 def test_invalid_settings_are_refused(tmp_path, stand_ins, config, message):
     stand_ins.write_dnabert_s(tmp_path)
@@ -261,5 +261,5 @@ def test_more_layers_than_tensors_are_refused_before_a_module_is_built(tmp_path,
         lambda: open_spec(tmp_path),
         lambda: convert_dnabert_s("x", find_published(tmp_path), tmp_path),
     ):
-        with pytest.raises(BundleError, match=r": .*100,000,000 layers, .* \d+ tensors in all"):
+        with pytest.raises(BundleError, match=r": .*100,000,000 layers, .* \d+ tensors"):
             attempt()

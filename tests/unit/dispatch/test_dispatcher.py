@@ -14,6 +14,7 @@ import pytest
 from virnucpro.dispatch import BaseWorker, Dispatcher, engine
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime import supervisor
 from virnucpro.runtime.process import Child
 
 pytestmark = pytest.mark.timeout(60)
@@ -320,7 +321,11 @@ def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
             os.kill(int(copy), signal.SIGKILL)
     record.assert_each_answered_once(11)
     for error in record.errors.values():
-        assert "more tasks than it had" in error or "cannot be read" in error
+        assert (
+            "more tasks than it had" in error
+            or "invalid message" in error
+            or "foreign bytes" in error
+        )
 
 
 def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
@@ -377,7 +382,10 @@ def test_a_worker_that_always_dies_idle_is_given_up(workers, record):
 
 
 def test_who_dies_before_each_first_task_has_not_failed_in_its_set_up(workers, record):
-    with pytest.raises(RuntimeError, match=r"^No worker is left:\n(?s:.*)set up 3 times, and died"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"^No worker is left:\n(?s:.*)died 3 times in a row before its first task",
+    ):
         run(workers, record, [1], gpu_ids=[1], worker="DiesWhenSetUp")
     record.assert_each_answered_once(1)
     assert "was killed by SIGKILL" in record.errors[0]
@@ -434,7 +442,7 @@ def test_what_does_not_heed_is_killed(workers, record, task):
 def test_a_process_that_outlives_sigkill_keeps_nobody_waiting(workers, record, monkeypatch):
     """One that is stuck in the kernel, here by a SIGKILL that is not sent."""
     pids = []
-    monkeypatch.setattr(engine, "ABANDON_S", 0.3)
+    monkeypatch.setattr(supervisor, "KILL_GRACE_S", 0.3)
     monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.pid))
     run(workers, record, [1, ("hang_in_c",), 2], gpu_ids=[0], task_timeout=0.2)
     for child in active_children():
@@ -523,7 +531,7 @@ def test_a_task_kept_for_a_set_up_that_hangs_is_done_by_others(workers, record, 
     assert time.monotonic() - began < 20
     [(gpu_id, why)] = record.setup_failures
     assert gpu_id == 1
-    assert "all tasks were answered, and 1 s later it still set up" in why
+    assert "all tasks were answered, and it did not set up within 1 s" in why
 
 
 def test_a_class_that_cannot_be_made_is_a_failed_set_up(record):
@@ -776,7 +784,7 @@ def test_another_thread_breaks_a_run_off(workers, record, worker, tasks):
     timer = threading.Timer(0.8, dispatcher.terminate)
     timer.start()
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match="broken off"):
+    with pytest.raises(RuntimeError, match="stopped by terminate"):
         dispatcher.run(iter(tasks), **record.callbacks)
     timer.join()
     assert time.monotonic() - began < 10

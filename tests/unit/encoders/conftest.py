@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
@@ -83,14 +83,14 @@ def small_tokenizer(stand_ins):
 
 
 @pytest.fixture
-def dnabert(tmp_path, roughen, small_tokenizer):
+def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
     """Give a function that saves a DNABERT-S folder: (folder, the module behind it)."""
 
     def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S", **extra):
         config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
         with torch.random.fork_rng():
             torch.manual_seed(hidden)
-            module = roughen(DnabertS(config), seed=hidden)
+            module = roughen(DnabertS(config).apply(stand_ins.draw_published_scale), seed=hidden)
         folder = tmp_path / name
         folder.mkdir()
         settings = {

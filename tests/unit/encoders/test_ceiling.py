@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
+from virnucpro.encoders.config import Product
 from virnucpro.encoders.kernels.dense import has_kernels
-from virnucpro.encoders.work import Product
 
 CPU = torch.device("cpu")
 

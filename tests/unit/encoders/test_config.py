@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.encoders.config import flag, positive_integer, positive_number
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.errors import BundleError
@@ -21,29 +20,27 @@ DNABERT = {
 
 
 @pytest.mark.parametrize(
-    ("read", "value"), [(positive_integer, 3), (positive_number, 1e-12), (flag, False)]
-)
-def test_a_good_setting_is_read(read, value):
-    assert read({"key": value}, "key", SOURCE) == value
-
-
-@pytest.mark.parametrize(
-    ("read", "values"),
+    ("config", "good", "key", "values"),
     [
-        (positive_integer, [0, -1, 1.0, "3", True, None]),
-        (positive_number, [0, -0.5, float("nan"), float("inf"), 10**400, "1", True, None]),
-        (flag, [0, 1, "true", None]),
+        (Esm2Config, ESM2, "num_layers", [0, -1, 1.0, "3", True, None]),
+        (Esm2Config, ESM2, "token_dropout", [0, 1, "true", None]),
+        (
+            DnabertSConfig,
+            DNABERT,
+            "layer_norm_eps",
+            [0, -0.5, float("nan"), float("inf"), 10**400, "1", True, None],
+        ),
     ],
 )
-def test_a_bad_setting_is_refused_with_key_value_and_file(read, values):
+def test_an_invalid_setting_is_rejected_with_key_value_and_file(config, good, key, values):
     for value in values:
-        with pytest.raises(BundleError, match=r"config\.json.*'key' is .*Get") as caught:
-            read({"key": value}, "key", SOURCE)
+        with pytest.raises(BundleError, match=rf"config\.json.*'{key}' is .*Get") as caught:
+            config.read(good | {key: value}, SOURCE)
         assert repr(value) in str(caught.value)
 
 
 @pytest.mark.parametrize(("config", "good"), [(Esm2Config, ESM2), (DnabertSConfig, DNABERT)])
-def test_every_setting_is_needed_and_read_under_its_own_name(config, good):
+def test_every_setting_is_required_and_read_by_its_own_name(config, good):
     assert {key: getattr(config.read(good, SOURCE), key) for key in good} == good
     for key in good:
         rest = {other: value for other, value in good.items() if other != key}
@@ -59,6 +56,6 @@ def test_every_setting_is_needed_and_read_under_its_own_name(config, good):
         (DnabertSConfig, DNABERT | {"num_attention_heads": 7}),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(config, settings):
-    with pytest.raises(BundleError, match="channels do not divide"):
+def test_a_width_that_the_heads_do_not_divide_is_rejected(config, settings):
+    with pytest.raises(BundleError, match="channels cannot be divided"):
         config.read(settings, SOURCE)

@@ -96,7 +96,7 @@ def test_unknown_letters_give_a_vector_of_their_own(encoder, draw, letter):
 
 
 def test_a_sequence_without_letters_is_refused_by_its_position(encoder, draw):
-    with pytest.raises(InputError, match="sequence 1 of 3 has no letter"):
+    with pytest.raises(InputError, match="sequence 1 of 3 is empty"):
         encoder.tokenise([*draw([5]), b"", b"A"])
 
 

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
@@ -85,7 +85,7 @@ WQKV = "encoder.layer.1.attention.self.Wqkv.weight"
     ("damage", "message"),
     [
         (lambda tensors: tensors.pop(WQKV), f"1 of 26 .*missing: '{WQKV}'"),
-        (lambda tensors: tensors.update({"more": torch.zeros(1)}), "no part.*'more'"),
+        (lambda tensors: tensors.update({"more": torch.zeros(1)}), "not part.*'more'"),
         (
             lambda tensors: tensors.update({WQKV: torch.zeros(3, 24)}),
             r"Wqkv.*\(3, 24\).*\(72, 24\)",

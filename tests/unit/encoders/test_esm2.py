@@ -264,7 +264,7 @@ NORM = "encoder.sentence_encoder.emb_layer_norm_after.weight"
     ("damage", "message"),
     [
         (lambda model: model.pop(NORM), "1 of .* missing: 'emb_layer_norm_after.weight'"),
-        (lambda model: model.update({"encoder.more": torch.zeros(1)}), "no part.*'more'"),
+        (lambda model: model.update({"encoder.more": torch.zeros(1)}), "not part.*'more'"),
         (lambda model: model.update({NORM: torch.zeros(7)}), r"'emb_layer.*\(7,\).*\(32,\)"),
         (lambda model: model.update({NORM: torch.zeros(32, dtype=torch.int8)}), "int8"),
     ],
@@ -283,13 +283,19 @@ def test_wrong_tensors_are_named_with_their_file(fair_esm, damage, message):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda model: model.update({3: torch.zeros(1)}), "names of its tensors is 3, no text"),
-        (lambda model: model.update({NORM: "x"}), f"'{NORM}' is no plain tensor .str."),
-        (lambda model: model.update({NORM: torch.ones(32).to_sparse()}), "torch.sparse_coo"),
-        (lambda model: model.update({NORM: torch.ones(32, device="meta")}), "tensor .*on meta"),
+        (lambda model: model.update({3: torch.zeros(1)}), "entry 3 is not a plain named tensor"),
+        (lambda model: model.update({NORM: "x"}), f"'{NORM}' is not a plain named tensor"),
+        (
+            lambda model: model.update({NORM: torch.ones(32).to_sparse()}),
+            f"'{NORM}' is not a plain",
+        ),
+        (
+            lambda model: model.update({NORM: torch.ones(32, device="meta")}),
+            f"'{NORM}' is not a plain",
+        ),
         (
             lambda model: model.update({"emb_layer_norm_after.weight": torch.zeros(32)}),
-            "two tensors for 'emb_layer_norm_after.weight'",
+            "two tensors 'emb_layer_norm_after.weight'",
         ),
         (lambda model: model.update({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
         (lambda model: model.pop(NORM), "missing: 'emb_layer_norm_after.weight'"),
@@ -332,7 +338,9 @@ def test_a_flipped_bit_anywhere_is_told_by_the_files_own_checksums(fair_esm):
         damaged = bytearray(whole)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{part.filename}.*checksum"):
+        with pytest.raises(
+            BundleError, match=rf"esm2_tiny\.pt.*checksum of its part {part.filename}"
+        ):
             open_spec(path)
     path.write_bytes(whole)
     open_spec(path)

@@ -23,6 +23,11 @@ def raising(error):
         ),
         (MemoryError(), ""),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), ""),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate`"),
+            "",
+        ),
+        (RuntimeError("CUDA driver error: out of memory"), ""),
         (RuntimeError("std::bad_alloc"), ""),
     ],
 )

@@ -22,6 +22,13 @@ def test_the_cpu_is_there():
     assert open_device("cpu") == torch.device("cpu")
 
 
+def test_opening_a_device_disables_fp16_sums_in_fp16():
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_fp16_reduced_precision_reduction = True
+    open_device("cpu")
+    assert not matmul.allow_fp16_reduced_precision_reduction
+
+
 @pytest.mark.parametrize("name", ["quantum", "cpu:x", "cuda:997"])
 def test_a_device_that_is_not_there_is_named(name):
     with pytest.raises(DeviceError, match=f"{name}.*Use 'cpu'"):

@@ -8,8 +8,7 @@ from safetensors.numpy import load_file
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import PUBLISHED, size_named
+from virnucpro.encoders.registry import PUBLISHED, load_encoder, size_named
 from virnucpro.encoders.weights import random_weights
 from virnucpro.encoders.weights.random_weights import file_bytes, write_random_encoder
 from virnucpro.errors import UsageError

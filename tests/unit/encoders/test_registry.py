@@ -47,14 +47,14 @@ def test_settings_say_of_each_encoder_what_its_file_holds(spec_of, architecture)
 @pytest.mark.parametrize("change", [{"dim": 7}, {"view": "codons"}])
 def test_a_spec_that_promises_something_else_is_refused(spec_of, architecture, change):
     spec = dataclasses.replace(spec_of(architecture), **change)
-    with pytest.raises(BundleError, match="is said to give"):
+    with pytest.raises(BundleError, match="is listed with"):
         load_encoder(spec)
 
 
 @pytest.mark.parametrize("architecture", architectures())
 def test_a_spec_without_a_file_is_refused(spec_of, architecture):
     spec = dataclasses.replace(spec_of(architecture), files={})
-    with pytest.raises(BundleError, match=r"names no 'weights' file.*Add it"):
+    with pytest.raises(BundleError, match=r"has no 'weights' file.*Get the bundle"):
         load_encoder(spec)
 
 
@@ -62,10 +62,10 @@ def test_a_spec_without_a_file_is_refused(spec_of, architecture):
 def test_what_is_no_encoder_is_refused_saying_what_was_expected(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name == "folder" else path.write_bytes(b"x")
-    with pytest.raises(BundleError, match=r"no encoder.*\(esm2_\*\.pt\).*tokenizer\.json"):
+    with pytest.raises(BundleError, match=r"no known encoder.*\(esm2_\*\.pt\).*tokenizer\.json"):
         open_spec(path)
 
 
 def test_a_path_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(BundleError, match=r"gone\.pt: there is no such"):
+    with pytest.raises(BundleError, match=r"gone\.pt: does not exist"):
         open_spec(tmp_path / "gone.pt")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.dispatch import standstills
 from virnucpro.dispatch.worker_file import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
@@ -29,6 +28,7 @@ from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
 from virnucpro.launch.table import readable
 from virnucpro.launch.worker_spec import accepted, load_worker
+from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
 
 pytestmark = pytest.mark.timeout(60)
@@ -322,7 +322,7 @@ def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
 def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
     workers, files, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(standstills, "STACKS_GRACE_S", 0.3)
+    monkeypatch.setattr(watchdog, "STACKS_GRACE_S", 0.3)
     folder = files(done="ok", hangs="sleep 60", slow="slowly 12")
     command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
     command += ["--worker", "launch_workers:Obedient", "--progress-timeout", "0.5"]

@@ -1,4 +1,4 @@
-"""Indexes of real files, and scores for their rows."""
+"""Indexes of small files and scores of their rows."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from virnucpro.store.schema import RowState
 
 @pytest.fixture(scope="session")
 def index_file(tmp_path_factory) -> Callable[..., SequenceIndex]:
-    """Index a file by the published rule."""
+    """Index a file with the published tiling."""
 
     def build(path: Path, window: int = 300) -> SequenceIndex:
         spec = IndexSpec(
@@ -31,7 +31,7 @@ def index_file(tmp_path_factory) -> Callable[..., SequenceIndex]:
 
 @pytest.fixture(scope="session")
 def index_records(index_file, tmp_path_factory) -> Callable[..., SequenceIndex]:
-    """Index records given as (name, bases)."""
+    """Index records, each a pair of name and bases."""
 
     def build(records: Sequence[tuple[str, str]], window: int = 300) -> SequenceIndex:
         path = tmp_path_factory.mktemp("input") / "records.fa"
@@ -43,7 +43,7 @@ def index_records(index_file, tmp_path_factory) -> Callable[..., SequenceIndex]:
 
 @pytest.fixture(scope="session")
 def cover() -> Callable[..., Coverage]:
-    """Make the coverage of an index from the virus score of each item; None where it is missing."""
+    """Return the coverage of an index with the given virus scores; None for a missing item."""
 
     def make(index: SequenceIndex, virus: Sequence[float | None], quarantined=()) -> Coverage:
         state = np.full(index.n_rows, RowState.MISSING, np.uint8)

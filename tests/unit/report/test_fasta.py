@@ -11,7 +11,7 @@ def paths(tmp_path):
 
 @pytest.mark.shared
 @pytest.mark.parametrize("rows_at_once", [1, 1000])
-def test_the_published_files_come_out_byte_for_byte(
+def test_fasta_files_equal_those_of_the_published_tool(
     shared, index_file, paths, monkeypatch, rows_at_once
 ):
     monkeypatch.setattr(tsv, "_ROWS_AT_ONCE", rows_at_once)
@@ -26,7 +26,7 @@ def test_the_published_files_come_out_byte_for_byte(
         assert path.read_bytes() == (reference / f"test_with_orfs_{suffix}").read_bytes()
 
 
-def test_windows_without_frames_are_written_all_the_same(index_records, paths):
+def test_windows_without_frames_are_written(index_records, paths):
     index = index_records([("closed", "TTAA" * 20), ("twice", "GCC" * 2), ("twice", "GCC" * 2)])
     write_frames_files(index, *paths)
     chunked, nucleotide, protein = (path.read_text() for path in paths)
@@ -39,6 +39,15 @@ def test_windows_without_frames_are_written_all_the_same(index_records, paths):
     assert nucleotide.count(">") == protein.count(">") == 12
 
 
-def test_no_records_give_empty_files(index_records, paths):
+def test_files_without_records_are_empty(index_records, paths):
     write_frames_files(index_records([]), *paths)
     assert [path.read_bytes() for path in paths] == [b"", b"", b""]
+
+
+def test_control_characters_in_names_are_encoded(index_records, paths):
+    index = index_records([("a\x1b[31m", "GCC" * 2), ("b\x9b\x7f", "GCC" * 2), ("c%", "GCC" * 2)])
+    write_frames_files(index, *paths)
+    for path in paths:
+        names = [line[1:] for line in path.read_text().split("\n") if line.startswith(">")]
+        found = dict.fromkeys(name.partition("_chunk_")[0] for name in names)
+        assert list(found) == ["a%1B[31m", "b%C2%9B%7F", "c%"]

@@ -16,9 +16,7 @@ def windows_of(index, coverage):
 
 
 @pytest.mark.shared
-def test_both_files_of_the_published_tool_come_out_of_its_scores(
-    shared, index_file, cover, tmp_path
-):
+def test_the_scores_of_the_published_tool_give_its_two_files(shared, index_file, cover, tmp_path):
     reference = shared / "reference" / "published-tool"
     index = index_file(reference / "test_with_orfs.fa", window=500)
     results = (reference / "test_with_orfs_merged" / "prediction_results.txt").read_text()
@@ -39,7 +37,7 @@ def test_both_files_of_the_published_tool_come_out_of_its_scores(
     assert lines[2].split("\t")[2:] == ["0.5501341", "0.93954605"]
 
 
-def test_a_tie_is_others_for_an_item_and_virus_for_a_window(index_records, cover, tmp_path):
+def test_equal_scores_are_others_for_an_item_and_virus_for_a_window(index_records, cover, tmp_path):
     index = index_records([("tie", OPEN)])
     coverage = cover(index, [0.5] * index.n_items)
     write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
@@ -52,7 +50,7 @@ def test_a_tie_is_others_for_an_item_and_virus_for_a_window(index_records, cover
     ]
 
 
-def test_what_has_no_score_is_left_out(index_records, cover, tmp_path):
+def test_items_and_windows_without_scores_are_not_listed(index_records, cover, tmp_path):
     index = index_records([("a", OPEN), ("b", "GCA" * 8)])
     virus = [0.75] * index.n_items
     virus[-1] = None
@@ -70,8 +68,18 @@ def test_what_has_no_score_is_left_out(index_records, cover, tmp_path):
     ]
 
 
+def test_names_in_the_consensus_file_are_not_read_as_formulas(index_records, cover, tmp_path):
+    names = ["=1+1", "+a", "-b", "@c", "d=", "\x1be"]
+    index = index_records([(name, OPEN) for name in names])
+    coverage = cover(index, [0.75] * index.n_items)
+    write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
+    lines = (tmp_path / "consensus.csv").read_text().splitlines()[1:]
+    encoded = ["%3D1+1", "%2Ba", "%2Db", "%40c", "d=", "%1Be"]
+    assert [line.split("\t")[0] for line in lines] == [f"{name}_chunk_1" for name in encoded]
+
+
 @given(values=st.lists(st.floats(0, 1, width=32), max_size=20))
-def test_scores_come_back_from_their_text_as_short_as_can_be(values):
+def test_scores_are_written_as_their_shortest_exact_decimals(values):
     array = np.array(values, np.float32)
     texts = _shortest(array)
     assert texts == [str(value) for value in array]

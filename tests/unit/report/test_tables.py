@@ -1,5 +1,7 @@
 import dataclasses
 import io
+import unicodedata
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -56,7 +58,7 @@ lost	lost_chunk_1	1	18	6	5	NA	not_scored	missing	NA
 
 @pytest.fixture(scope="module")
 def run(index_records, cover):
-    """A run with a record of each fate: index, coverage, calls of windows and of records."""
+    """Index, coverage, window calls and record calls of a run; each record has another status."""
     index = index_records(RECORDS)
     first = index.window_first_item[index.record_first_window]
     virus = np.full(index.n_items, 0.25)
@@ -80,19 +82,19 @@ def table(path):
     return [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
 
 
-def test_predictions_answer_every_record(run, tmp_path):
+def test_predictions_have_one_row_per_record(run, tmp_path):
     index, _, _, records = run
     write_predictions(tmp_path / "out.tsv", index, records)
     assert (tmp_path / "out.tsv").read_text() == PREDICTIONS
 
 
-def test_windows_are_written_with_their_frames(run, tmp_path):
+def test_windows_are_written_with_their_best_frames(run, tmp_path):
     index, _, windows, _ = run
     write_windows(tmp_path / "out.tsv", index, windows)
     assert (tmp_path / "out.tsv").read_text() == WINDOWS
 
 
-def test_missing_names_exactly_the_uncovered_records(run, tmp_path):
+def test_records_without_results_are_listed_as_missing(run, tmp_path):
     index, _, _, records = run
     write_missing(tmp_path / "out.tsv", index, records)
     assert (tmp_path / "out.tsv").read_text() == (
@@ -100,7 +102,7 @@ def test_missing_names_exactly_the_uncovered_records(run, tmp_path):
     )
 
 
-def test_quarantine_tells_item_and_reason(run, tmp_path):
+def test_quarantined_items_are_listed_with_their_reasons(run, tmp_path):
     index, coverage, _, _ = run
     write_quarantine(tmp_path / "out.tsv", index, coverage)
     rows = table(tmp_path / "out.tsv")
@@ -116,14 +118,14 @@ def test_quarantine_tells_item_and_reason(run, tmp_path):
     assert {row["seq_name"] for row in rows} == {"cut"}
 
 
-def test_a_quarantine_without_a_reason_says_na(run, tmp_path):
+def test_an_unknown_reason_of_a_quarantine_is_na(run, tmp_path):
     index, coverage, _, _ = run
     write_quarantine(tmp_path / "out.tsv", index, dataclasses.replace(coverage, reasons={}))
     assert {row["reason"] for row in table(tmp_path / "out.tsv")} == {"NA"}
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_the_size_of_blocks_does_not_show(run, tmp_path, monkeypatch, rows_at_once):
+def test_tables_do_not_depend_on_the_size_of_blocks(run, tmp_path, monkeypatch, rows_at_once):
     index, coverage, windows, records = run
 
     def images():
@@ -140,7 +142,7 @@ def test_the_size_of_blocks_does_not_show(run, tmp_path, monkeypatch, rows_at_on
     assert list(images()) == whole
 
 
-def test_no_records_give_headers_only(index_records, cover, tmp_path):
+def test_tables_without_records_have_only_a_header(index_records, cover, tmp_path):
     index = index_records([])
     coverage = cover(index, [])
     windows = call_windows(
@@ -165,7 +167,9 @@ odd_names = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(names=odd_names)
-def test_any_name_comes_back_in_its_row(names, index_records, cover, tmp_path_factory):
+def test_any_name_is_one_cell_with_encoded_control_characters(
+    names, index_records, cover, tmp_path_factory
+):
     index = index_records([(name, OPEN) for name in names])
     coverage = cover(index, [0.5] * index.n_items)
     windows = call_windows(
@@ -177,13 +181,18 @@ def test_any_name_comes_back_in_its_row(names, index_records, cover, tmp_path_fa
     lines = io.StringIO(path.read_bytes().decode(), newline="\n").read().split("\n")
     assert lines.pop() == ""
     rows = [line.split("\t") for line in lines[1:]]
-    assert [row[0] for row in rows] == names
+    assert [row[0] for row in rows] == [
+        "".join(quote(one) if unicodedata.category(one) == "Cc" else one for one in name)
+        for name in names
+    ]
     assert {len(row) for row in rows} <= {len(lines[0].split("\t"))}
 
 
 @given(values=st.lists(st.floats(0, 1, width=32) | st.just(float("nan")), max_size=20))
-def test_decimals_are_four_and_never_further_than_half_a_step(values):
-    for value, text in zip(values, tsv.decimals(np.array(values, np.float32)), strict=True):
+def test_numbers_are_rounded_to_four_decimals(values):
+    for value, text in zip(
+        values, tsv.decimals(np.array(values, np.float32))(slice(None)), strict=True
+    ):
         if np.isnan(value):
             assert text == "NA"
         else:

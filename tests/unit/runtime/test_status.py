@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from virnucpro.runtime.messages import Failure, Finished, Progress, Report, Started
 from virnucpro.runtime.status import (
+    Death,
     WorkerState,
     WorkerStatus,
     after_exit,
@@ -54,21 +55,21 @@ def test_messages_move_the_state():
     [
         ((Started(), Finished()), 0, {}, "succeeded", ""),
         ((Started(), Finished()), None, {}, "succeeded", ""),
-        ((Started(), Finished()), 0, {"stopped": True}, "succeeded", ""),
+        ((Started(), Finished()), 0, {"stopped": "stopped by SIGINT"}, "succeeded", ""),
         ((Started(), Finished()), -11, {}, "failed", "killed by SIGSEGV after its function had"),
         ((Started(), FAILURE), 1, {}, "failed", "ValueError: a bad one"),
         ((Started(), FAILURE), -9, {}, "failed", "ValueError: a bad one"),
         ((Started(),), 0, {}, "failed", "exited with code 0 before its function returned"),
-        ((Started(),), -9, {}, "failed", "killed by SIGKILL (the kernel does so when memory"),
-        ((Started(),), None, {}, "failed", "ended in an unknown way"),
-        ((Started(),), -9, {"unfinished": 5000}, "failed", "cut short after 5,000 bytes"),
-        ((Started(),), -15, {"stopped": True}, "stopped", "stopped by its parent: killed by SIGT"),
+        ((Started(),), -9, {}, "failed", "killed by SIGKILL (the kernel does this when memory"),
+        ((Started(),), None, {}, "failed", "ended with an unknown exit status"),
+        ((Started(),), -9, {"unfinished": 5000}, "failed", "incomplete: 5,000 bytes"),
+        ((Started(),), -15, {"stopped": "stopped by SIGINT"}, "stopped", "stopped by SIGINT"),
         ((), 1, {}, "failed", "before its function could be called: see standard error"),
         ((), -9, {}, "failed", "killed by SIGKILL"),
     ],
 )
 def test_the_end_has_a_state_and_a_reason(said, code, options, state, reason):
-    status = after_exit(after(*said), code, 9.0, **options)
+    status = after_exit(after(*said), Death(code, options.pop("unfinished", 0)), 9.0, **options)
     assert status.state == state
     assert status.succeeded == (state == "succeeded")
     assert (status.ended, status.ended_at) == (True, 9.0)
@@ -83,7 +84,7 @@ def test_the_end_has_a_state_and_a_reason(said, code, options, state, reason):
     st.booleans(),
 )
 def test_only_a_function_that_returned_succeeds(said, code, unfinished, stopped):
-    status = after_exit(after(*said), code, 9.0, unfinished=unfinished, stopped=stopped)
+    status = after_exit(after(*said), Death(code, unfinished), 9.0, "stopped" * stopped)
     assert status.ended
     assert status.succeeded == (Finished() in said and code in {0, None})
     assert status.succeeded == (not status.reason)

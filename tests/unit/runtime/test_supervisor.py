@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from virnucpro.errors import UsageError, WorkerError
-from virnucpro.runtime.deadlines import Deadlines
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.process import Child
+from virnucpro.runtime.rank_supervisor import RankSupervisor
 from virnucpro.runtime.status import WorkerState
-from virnucpro.runtime.supervisor import Supervisor
+from virnucpro.runtime.watchdog import Deadlines
 
 
 @pytest.fixture
@@ -89,13 +89,14 @@ def test_a_process_that_does_not_die_is_named(spawn, monkeypatch):
             coordinator.terminate_all()
     for worker in coordinator.workers.values():
         worker.kill()
+        worker.join(20)
     assert coordinator.wait_for_completion(20) == {0: False, 1: False}
 
 
 def test_nobody_waits_for_a_broken_supervision(spawn, monkeypatch):
     coordinator = spawn("hang")
-    monkeypatch.setattr(Supervisor, "_take", lambda *_: 1 / 0)
-    with pytest.raises(WorkerError, match="broke down") as caught:
+    monkeypatch.setattr(RankSupervisor, "_take", lambda *_: 1 / 0)
+    with pytest.raises(WorkerError, match="supervision of the workers failed") as caught:
         coordinator.wait_for_completion(20)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert not any(worker.is_alive() for worker in coordinator.workers.values())
@@ -115,7 +116,7 @@ def test_a_fork_of_the_parent_leaves_the_workers_alone(spawn, tmp_path):
     pid = os.fork()
     if pid == 0:
         try:
-            coordinator._supervisor._stop_at_exit()
+            coordinator._supervisor._children._kill_at_exit()
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
@@ -176,7 +177,7 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(
 def test_a_worker_that_hangs_is_ended_and_shows_where(
     function, exit_, coordinator_workers, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("virnucpro.runtime.supervisor.STACKS_GRACE_S", 0.3)
+    monkeypatch.setattr("virnucpro.runtime.watchdog.STACKS_GRACE_S", 0.3)
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.3)
     limits = Deadlines(start=0.5)
     with GPUProcessCoordinator(1, tmp_path, ["cpu"], deadlines=limits) as coordinator:

@@ -1,102 +1,117 @@
-"""Silence, deadlines and the ladder, with a clock that is told."""
+"""Deadlines, with times that the tests choose."""
 
-from dataclasses import replace
+from hypothesis import given
+from hypothesis import strategies as st
 
-import pytest
-
-from virnucpro.runtime.deadlines import NEVER, Deadlines, limit_of
-from virnucpro.runtime.messages import Finished, Mark, Progress, Report, Started
-from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message, moved_on
-from virnucpro.runtime.watchdog import Graces, Measure, Watchdog
-
-DEADLINES = Deadlines(start=100.0, progress=10.0, stop=5.0)
-NEW = WorkerStatus(0, WorkerState.RUNNING, 4711, started_at=0.0, last_heartbeat=0.0)
-AT_WORK = replace(NEW, begun={0: 3})
-STACKS, TERMINATE, KILL, ABANDON = Measure
+from virnucpro.runtime.watchdog import STACKS_GRACE_S, Watchdog, Watched
 
 
-@pytest.fixture
-def watch():
-    watch = Watchdog(DEADLINES, Graces(stacks=1.0, terminate=5.0, kill=10.0))
-    watch.begin(0, 0.0)
-    return watch
+def watched(sign=0, limit=10.0, rank=0, fault="it made no progress"):
+    return Watched(rank, fault, limit, sign)
 
 
-def measures(watch, status, now):
-    return [step.measure for step in watch.steps({0: status}, now)]
+def checks(watchdog, deadline, times, away=0.0):
+    """Return the times at which stacks are requested, and at which the worker is ended."""
+    found = {False: [], True: []}
+    for now in times:
+        for late in watchdog.check([deadline], now, away):
+            found[late.end].append(now)
+    return found[False], found[True]
 
 
-@pytest.mark.parametrize(
-    ("status", "limit"),
-    [
-        (NEW, 100.0),
-        (replace(NEW, done=5, total=9), 100.0),
-        (AT_WORK, 10.0),
-        (replace(AT_WORK, returned=True), 5.0),
-    ],
+def test_without_limits_no_worker_is_late():
+    watchdog = Watchdog([None, None])
+    assert watchdog.tick is None
+    assert checks(watchdog, watched(), [0.0, 1e9]) == ([], [])
+
+
+def test_the_shortest_limit_sets_the_tick():
+    assert Watchdog([None, 5.0, 600.0]).tick == 0.5
+    assert Watchdog([600.0]).tick == 1.0
+
+
+def test_a_late_worker_is_asked_for_stacks_and_then_ended():
+    stacks, ends = checks(Watchdog([10.0]), watched(), [0.1 * n for n in range(106)])
+    assert [round(now, 6) for now in stacks] == [10.0]
+    assert [round(now, 6) for now in ends] == [10.0 + STACKS_GRACE_S]
+
+
+def test_the_reason_names_the_fault_and_the_limit():
+    assert watched(limit=0.5).why == "it made no progress within 0.5 s"
+
+
+def test_progress_after_the_request_for_stacks_restarts_the_deadline():
+    watchdog = Watchdog([1.0])
+    deadline = watched(limit=1.0)
+    assert checks(watchdog, deadline, [0.1 * n for n in range(11)])[0] == [1.0]
+    assert checks(watchdog, watched(1, 1.0), [1.05, 1.2, 1.4, 1.6, 1.8, 2.0]) == ([], [])
+
+
+def test_a_deadline_that_stops_applying_restarts():
+    watchdog = Watchdog([1.0])
+    for number in range(100):
+        applies = [watched(limit=1.0)] if number % 5 == 0 else []
+        assert watchdog.check(applies, number / 5) == []
+
+
+def test_two_deadlines_of_a_worker_are_independent():
+    watchdog, late = Watchdog([1.0]), []
+    for number in range(15):
+        deadlines = [watched(number, 1.0), watched(0, 1.0, fault="it did not end its task")]
+        late += watchdog.check(deadlines, number / 10)
+    assert {one.watched.fault for one in late} == {"it did not end its task"}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 50.0), st.booleans(), st.booleans()), max_size=40),
+    st.floats(0.5, 9.0),
 )
-def test_which_deadline_holds(status, limit, watch):
-    assert limit_of(status, DEADLINES)[0] == limit
-    assert measures(watch, status, limit - 0.1) == []
-    assert measures(watch, status, limit) == [STACKS]
+def test_a_worker_with_progress_within_the_limit_is_never_late(steps, limit):
+    """This holds for any interval between checks; a check without progress comes early enough."""
+    watchdog = Watchdog([limit])
+    now, silent, number = 1e6, 0.0, 0
+    watchdog.check([watched(0, limit)], now)
+    for pause, asleep, progressed in steps:
+        charged = min(pause, 2 * watchdog.tick if asleep else limit / 2)
+        silent = 0.0 if progressed else silent + charged
+        if silent >= 0.999 * limit:
+            break
+        now, number = now + pause, number + progressed
+        assert watchdog.check([watched(number, limit)], now, 0.0 if asleep else pause) == []
 
 
-def test_nobody_is_late_without_deadlines():
-    watch = Watchdog(NEVER, Graces(1.0, 5.0, 10.0))
-    watch.begin(0, 0.0)
-    assert watch.idle
-    assert measures(watch, AT_WORK, 1e9) == []
-
-
-def test_each_measure_is_taken_once_and_at_its_time(watch):
-    times = {now: measures(watch, AT_WORK, now) for now in (10, 10.9, 11, 15.9, 16, 25.9, 26, 99)}
-    assert {now: taken for now, taken in times.items() if taken} == {
-        10: [STACKS],
-        11: [TERMINATE],
-        16: [KILL],
-        26: [ABANDON],
-    }
-
-
-def test_progress_lets_off_one_that_was_not_yet_asked_to_end(watch):
-    assert measures(watch, AT_WORK, 10.0) == [STACKS]
-    assert watch.heard(0, 10.5)
-    assert measures(watch, AT_WORK, 20.4) == []
-    assert measures(watch, AT_WORK, 20.5) == [STACKS]
-    assert measures(watch, AT_WORK, 21.5) == [TERMINATE]
-    assert not watch.heard(0, 21.6)
-    assert measures(watch, AT_WORK, 26.5) == [KILL]
-
-
-def test_a_time_in_which_nobody_watched_is_charged_to_nobody(watch):
-    watch.excuse(3600.0)
-    assert measures(watch, AT_WORK, 3609.0) == []
-    assert measures(watch, AT_WORK, 3610.0) == [STACKS]
-    watch.excuse(60.0)
-    assert measures(watch, AT_WORK, 3612.0) == []
-    assert measures(watch, AT_WORK, 3671.0) == [TERMINATE]
-
-
-def test_one_that_is_not_needed_is_ended_without_being_late(watch):
-    watch.dismiss(0)
-    assert not watch.idle
-    assert measures(watch, AT_WORK, 0.5) == [TERMINATE]
-    watch.forget(0)
-    assert measures(watch, AT_WORK, 1e6) == []
-
-
-@pytest.mark.parametrize(
-    ("message", "moves"),
-    [
-        (Started(), False),
-        (Progress(5, 9), False),
-        (Progress(6, 9), True),
-        (Progress(5, 10), True),
-        (Mark((0, 0, 0, 8)), True),
-        (Report(b""), False),
-        (Finished(), True),
-    ],
+@given(
+    st.integers(0, 2),
+    st.floats(0.5, 900.0),
+    st.lists(st.floats(0.01, 0.09), min_size=1, max_size=9),
 )
-def test_what_counts_as_progress(message, moves):
-    before = replace(AT_WORK, done=5, total=9)
-    assert moved_on(before, after_message(before, message, 1.0)) == moves
+def test_only_the_worker_without_progress_is_late(which, limit, pauses):
+    watchdog, found = Watchdog([limit]), []
+    began = now = 5.0
+    for check in range(10_000):
+        deadlines = [watched(check * (rank != which), limit, rank) for rank in range(3)]
+        found += [(late, now) for late in watchdog.check(deadlines, now)]
+        if len(found) == 2:
+            break
+        now += limit * pauses[check % len(pauses)]
+    (ask, asked_at), (end, ended_at) = found
+    assert (ask.watched.rank, ask.end) == (which, False)
+    assert (end.watched.rank, end.end) == (which, True)
+    assert asked_at - began >= limit * 0.999
+    assert ended_at > asked_at
+
+
+def test_time_of_a_stopped_parent_does_not_count():
+    watchdog = Watchdog([10.0])
+    assert checks(watchdog, watched(), [0.0, 1e6, 1e6 + 1, 2e6]) == ([], [])
+    stacks, _ = checks(watchdog, watched(), [2e6 + n for n in range(1, 10)])
+    assert len(stacks) == 1
+
+
+def test_an_absence_of_the_parent_uses_up_half_a_limit_at_most():
+    times = [60.0 * number for number in range(12)]
+    stacks, ends = checks(Watchdog([600.0]), watched(limit=600.0), times, away=59.5)
+    assert (stacks, ends) == ([600.0], [660.0])
+    times = [1e5 * number for number in range(4)]
+    stacks, ends = checks(Watchdog([600.0]), watched(limit=600.0), times, away=1e5)
+    assert (stacks, ends) == ([2e5], [3e5])

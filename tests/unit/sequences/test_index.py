@@ -17,7 +17,7 @@ from virnucpro.errors import (
     RunExistsError,
     UsageError,
 )
-from virnucpro.sequences import builder, items
+from virnucpro.sequences import builder, index, items
 from virnucpro.sequences.columns import COLUMNS, column_path
 from virnucpro.sequences.index import (
     IndexSpec,
@@ -155,6 +155,16 @@ def test_windows_belong_to_their_records(records):
                 window += 1
         assert index.record_first_window[-1] == window == index.n_windows
         assert index.window_first_item[-1] == index.n_items
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_names_with_control_characters_are_counted(at_once, build, monkeypatch):
+    monkeypatch.setattr(index, "_NAMES_AT_ONCE", at_once)
+    names = ["a", "b\x1b\x1b", "\u200d", "", "\x9b", "b\x1b\x1b", "\u03b1\u2028"]
+    found = build([(name, GENE) for name in names])
+    assert found.count_encoded_names() == 3
+    encoded = ["a", "b%1B%1B", "\u200d", "", "%C2%9B", "b%1B%1B", "\u03b1\u2028"]
+    assert found.record_names(np.arange(7)) == encoded
 
 
 def test_types_and_orders_are_those_of_the_contract(build):

@@ -93,9 +93,13 @@ REFUSED = {
     "junk behind a name": (b">a\n\x00\x01\x02", "'\\x00'", "give a file of nucleotide"),
     "junk in a name": (b">a\0b\nACGT\n", "record 1", "give a FASTA or FASTQ"),
     "text": (b"dear diary\n", "begins with b'dear diary", "give a file of sequences"),
-    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "Premature end of file", "mend the file"),
-    "FASTQ with few qualities": (b"@r\nACGT\n+\nIII\n", "sequence and qualities", "mend the file"),
-    "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "line 3", "mend the file"),
+    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "Premature end of file", "repair the file"),
+    "FASTQ with few qualities": (
+        b"@r\nACGT\n+\nIII\n",
+        "sequence and qualities",
+        "repair the file",
+    ),
+    "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "line 3", "repair the file"),
     "FASTQ with a gap": (fastq((b"r", b"A-")), "record 1 (r): '-'", "remove gaps"),
 }
 
@@ -109,6 +113,35 @@ def test_what_is_no_sequence_is_refused(case, read, tmp_path):
     assert message.startswith(f"{tmp_path / 'input'}: ")
     assert what in message
     assert advice in message
+
+
+LONG = b"x" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b">%s\nACGE\n" % LONG,
+        b">%s\0\nACG\n" % LONG,
+        b"@%s\nACG\n+other\nIII\n" % LONG,
+        b"@%s\nACG\nIII\n" % LONG,
+        b"@a\nACG\n%s\nIII\n" % LONG,
+    ],
+)
+def test_long_names_are_cut_in_messages(content, read, tmp_path):
+    with pytest.raises(InputError) as refused:
+        read(content)
+    assert len(str(refused.value).removeprefix(str(tmp_path))) < 400
+
+
+def test_control_characters_are_escapes_in_messages(read):
+    with pytest.raises(InputError, match=r"record 1 \(a\\x1b\[31m\): 'E'"):
+        read(b">a\x1b[31m\nACGE\n")
+
+
+def test_an_endless_device_is_refused_at_once():
+    with pytest.raises(InputError, match="neither FASTA nor FASTQ"):
+        next(read_records("/dev/zero"))
 
 
 def test_records_before_the_bad_one_are_given(tmp_path):
@@ -171,7 +204,7 @@ def test_damaged_compression_is_refused(compression, damage, read):
     packed = COMPRESSIONS[compression](content)
     half = len(packed) // 2
     packed = packed[:half] + (b"\xff" * 200 + packed[half + 200 :] if damage[0] == "o" else b"")
-    with pytest.raises(InputError, match=r"is no nucleotide letter|damaged or cut off"):
+    with pytest.raises(InputError, match=r"is not a nucleotide letter|damaged or cut off"):
         read(packed)
 
 
@@ -257,5 +290,5 @@ def test_fastq_is_read_alike_in_blocks_of_any_size(records, size):
 
 
 def test_a_header_without_end_is_refused_within_bounded_memory():
-    with pytest.raises(InputError, match="has no end within 16 MiB"):
+    with pytest.raises(InputError, match="header is longer than 16 MiB"):
         list(split_fasta(iter([b">" + b"x" * (1 << 20)] * 20), "a"))

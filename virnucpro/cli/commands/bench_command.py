@@ -1,8 +1,7 @@
-"""``virnucpro bench``: throughput of an encoder on this machine, without a download."""
+"""``virnucpro bench``: throughput of an encoder on this machine."""
 
 import argparse
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
@@ -15,17 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options"]
 
-_ONCE = "a lower bound: batches of more than a minute are measured once"
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the description and the options of the command."""
     parser.description = (
-        "Encode synthetic sequences on one device. Print tokens and sequences per second, the "
-        "time of each stage, and the share of the ceiling: the throughput of matrix products with "
-        "the shapes of a layer on this device (torch.mm or packed weights, the faster one). Each "
-        "batch is repeated at least three times and its fastest time counts; a batch of more than "
-        "a minute is measured once. Exit code 1: the model does not fit or cannot be opened."
+        "Encode synthetic sequences on one device. Print tokens and sequences per second, and the "
+        "share of the ceiling: the throughput of matrix products of the encoder's shapes on the "
+        "same device. The fastest of at least three measurements of each batch counts; a batch of "
+        "more than a minute is measured once. Exit code 1: the model does not fit into memory or "
+        "cannot be read."
     )
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
@@ -38,34 +35,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "dnabert_s; default: %(default)s",
     )
     model.add_argument(
-        "-b", "--bundle", type=a_name, metavar="NAME", help="encoders of a bundle, such as mini"
+        "-b", "--bundle", type=a_name, metavar="NAME", help="the encoders of a bundle, such as mini"
     )
     add_device_options(parser)
     parser.add_argument(
         "--lengths",
         default="six-frame",
         metavar="KIND",
-        help="sequence lengths: six-frame (reading frames of windows of 500 bases), or residues: N "
-        "or A-B, such as 20-400; default: %(default)s",
+        help="sequence lengths: six-frame (frames of 500-base windows), or residues as N or A-B, "
+        "such as 20-400; default: %(default)s",
     )
     parser.add_argument(
         "--seconds",
         type=seconds,
         default=20.0,
         metavar="S",
-        help="time for each encoder without loading, in seconds; default: %(default)g",
+        help="duration of the measurement of each encoder after loading; default: %(default)g",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    _refuse_unknown_names(arguments)  # before the slow import of torch
-    from virnucpro.pipeline.validation.bench import Measuring, measure_bundle, measure_model
+    _check_names(arguments)
+    from virnucpro.pipeline.validation.bench import BenchOptions, measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
-    keep_freed_memory()  # as the workers of a run do
-    measuring = Measuring(
+    keep_freed_memory()  # as in a worker of a run
+    options = BenchOptions(
         device=arguments.device,
         precision=arguments.precision,
         threads=arguments.threads,
@@ -73,22 +70,23 @@ def _run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
     )
     if arguments.bundle is None:
-        figures = [measure_model(arguments.model, measuring, say)]
+        figures = measure_model(arguments.model, options, say)
     else:
-        figures = measure_bundle(arguments.bundle, measuring, say)
+        figures = measure_bundle(arguments.bundle, options, say)
     if arguments.json:
         print(json.dumps([one.as_dict() for one in figures], indent=2))
     else:
-        print("\n\n".join(_as_text(one) for one in figures))
+        print("\n\n".join(map(_as_text, figures)))
     return ExitCode.OK
 
 
-def _refuse_unknown_names(arguments: argparse.Namespace) -> None:
+def _check_names(arguments: argparse.Namespace) -> None:
+    """Refuse unknown lengths, models and bundles before torch is imported."""
     from virnucpro.bundles.bundle import find_bundle
-    from virnucpro.encoders.sizes import size_named
-    from virnucpro.pipeline.validation.synthetic import range_of
+    from virnucpro.encoders.registry import size_named
+    from virnucpro.pipeline.validation.synthetic import parse_lengths
 
-    range_of(arguments.lengths)
+    parse_lengths(arguments.lengths)
     if arguments.bundle is None:
         size_named(arguments.model)
     else:
@@ -96,44 +94,27 @@ def _refuse_unknown_names(arguments: argparse.Namespace) -> None:
 
 
 def _as_text(figures: "EncoderFigures") -> str:
-    threads = f", {figures.threads} CPU threads" if figures.threads > 1 else ", 1 CPU thread"
-    total = sum(figures.seconds.values())
-    once = figures.turns == 1
-    linear, attention = figures.linear_operations, figures.attention_operations
+    derived = figures.as_dict()
+    best, *others = sorted(figures.ceilings.items(), key=lambda pair: -pair[1])
     rows = [
-        ("tokens/s", f"{figures.tokens_per_second:,.0f}", ""),
-        ("sequences/s", f"{figures.sequences_per_second:,.1f}", ""),
+        ("tokens/s", f"{derived['tokens_per_second']:,.0f}", ""),
+        ("sequences/s", f"{derived['sequences_per_second']:,.1f}", ""),
+        ("operations per token", f"{figures.operations_per_token / 1e6:,.1f} M", ""),
+        ("encoder rate", f"{derived['rate'] / 1e9:,.1f} GFLOP/s", ""),
         (
-            "operations a token",
-            f"{(linear + attention) / 1e6:,.1f} M",
-            f"matrix products {linear / 1e6:,.1f} M, attention {attention / 1e6:,.1f} M",
+            "ceiling",
+            f"{best[1] / 1e9:,.1f} GFLOP/s",
+            best[0] + "".join(f" ({name}: {rate / 1e9:,.1f})" for name, rate in others),
         ),
-        ("the model's rate", f"{figures.rate / 1e9:,.1f} GFLOP/s", "while it computes"),
-        ("ceiling", f"{figures.ceiling / 1e9:,.1f} GFLOP/s", _ceilings(figures.ceilings)),
-        ("share of the ceiling", f"{figures.share_of_ceiling:.1%}", _ONCE if once else ""),
-        *(
-            (f"time to {stage}", f"{spent / total:.2%}", f"{spent:.3f} s")
-            for stage, spent in figures.seconds.items()
-        ),
+        ("share of the ceiling", f"{derived['share_of_ceiling']:.1%}", ""),
+        ("time in the encoder", f"{figures.encoder_seconds / figures.seconds:.1%}", ""),
     ]
-    room = figures.batches * figures.batch_tokens
-    longer = ", or of one sequence that is longer" if figures.tokens > room else ""
-    title = f"{figures.encoder} on {figures.device}, {figures.precision}{threads}"
-    batches = (
-        f"lengths {figures.lengths}: {_counted(figures.sequences, 'sequence')}, "
-        f"{_counted(figures.tokens, 'token')} in {_counted(figures.batches, 'batch', 'batches')} "
-        f"of up to {figures.batch_tokens:,}{longer} ({figures.unused:.1%} unused), each measured "
-        f"{'once' if once else f'{figures.turns:,} times or more'}"
+    measured = f"{figures.repeats:,} times or more" if figures.repeats > 1 else "once"
+    title = (
+        f"{figures.encoder} on {figures.device}, {figures.precision}, "
+        f"CPU threads: {figures.threads}\n"
+        f"lengths {figures.lengths}, sequences: {figures.sequences:,}, "
+        f"tokens: {figures.tokens:,}, batches of up to {figures.batch_tokens:,} tokens: "
+        f"{figures.batches}, each measured {measured}"
     )
-    return "\n".join([title, batches, *aligned(rows, right={1})])
-
-
-def _ceilings(rates: Mapping[str, float]) -> str:
-    """Return the fastest kind of matrix product, and the throughput of the others."""
-    best, *others = sorted(rates, key=rates.__getitem__, reverse=True)
-    rest = "".join(f" ({one}: {rates[one] / 1e9:,.1f})" for one in others)
-    return f"{best}, at a layer's shapes{rest}"
-
-
-def _counted(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+    return "\n".join([title, *aligned(rows, right={1})])

@@ -1,4 +1,4 @@
-"""``virnucpro parity``: compare a device and precision with the CPU at fp32."""
+"""``virnucpro parity``: comparison of a device and a precision with fp32 on the CPU."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fasta",
         metavar="FILE",
-        help="file of the sequences to compare; default: synthetic sequences",
+        help="file with the sequences to compare; default: synthetic sequences",
     )
     parser.add_argument(
         "-n",
@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=64,
         metavar="N",
-        help="number of sequences to compare, at most 100,000; default: %(default)s",
+        help="number of sequences to compare, up to 100,000; default: %(default)s",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
@@ -65,26 +65,24 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.bundle import find_bundle
 
     if arguments.encoder is None:
-        find_bundle(arguments.bundle)  # before the slow import of torch
-    from virnucpro.pipeline.validation.parity import parity_of_bundle, parity_of_encoder
+        find_bundle(arguments.bundle)  # an unknown name is refused before torch is imported
+    from virnucpro.pipeline.validation.parity import measure_parity
 
-    options = {
-        "device": arguments.device,
-        "precision": arguments.precision,
-        "fasta": arguments.fasta,
-        "n_sequences": arguments.sequences,
-        "threads": arguments.threads,
-    }
-    if arguments.encoder is None:
-        parity = parity_of_bundle(arguments.bundle, **options)
-    else:
-        parity = parity_of_encoder(arguments.encoder, **options)
+    parity = measure_parity(
+        arguments.bundle,
+        encoder=arguments.encoder,
+        device=arguments.device,
+        precision=arguments.precision,
+        fasta=arguments.fasta,
+        n_sequences=arguments.sequences,
+        threads=arguments.threads,
+    )
     print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
         say(
-            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} "
-            "requested: all were compared"
+            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} requested; "
+            "all were compared"
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 

@@ -67,7 +67,7 @@ def _workers(
     for worker_id, one in workers.items():
         task, since = one["current_task"], one["task_start_time"]
         table.add_row(
-            "none" if worker_id < 0 else str(worker_id),
+            str(worker_id),
             Text(one["status"], style=_STYLES[one["status"]]),
             _bar(one["completed"] + one["failed"] + one["timeouts"], figures.whole),
             Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),

@@ -1,4 +1,4 @@
-"""Size of a DNABERT-S model, its tensors, what it multiplies, and the files it is published in."""
+"""DNABERT-S's settings, tensors, work, and published files."""
 
 import json
 from collections.abc import Mapping
@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
-from virnucpro.encoders.config import positive_integer, positive_number
-from virnucpro.encoders.shapes import Shapes, affine, norm, require_layers, require_shapes, without
-from virnucpro.encoders.work import Product, Work
+from virnucpro.encoders.config import Product, Work, read_fields
+from virnucpro.encoders.weights.shapes import (
+    Shapes,
+    affine,
+    norm,
+    require_layers,
+    require_shapes,
+    without,
+)
 from virnucpro.errors import BundleError
 
 __all__ = [
@@ -26,21 +32,21 @@ __all__ = [
 _SETTINGS: Final = "config.json"
 _TOKENIZER: Final = "tokenizer.json"
 _WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
-"""Names that hubs give to the weights; the first one that is there counts."""
+"""Names of the weights on model hubs, in order of preference."""
 
 PREFIX: Final = "bert."
-"""What some checkpoints have before every name."""
+"""Prefix of all tensor names in some checkpoints."""
 
 UNUSED: Final = ("pooler.", "cls.")
-"""Parts of the published checkpoints that no embedding needs."""
+"""Parts of the published checkpoints that embeddings do not use."""
 
 FILES: Final = f"{_SETTINGS}, {_TOKENIZER} and {' or '.join(_WEIGHTS)}"
-"""What a folder of it holds, for messages."""
+"""Files of a published folder, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnabertSConfig:
-    """Size of a DNABERT-S model, under the names of its config.json."""
+    """Size of a DNABERT-S model, with the names of its config.json."""
 
     architecture: ClassVar[str] = "dnabert_s"
     view: ClassVar[View] = "nucleotide"
@@ -55,25 +61,17 @@ class DnabertSConfig:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
-        """Check settings that came out of `source`; those of no use here are passed over.
+        """Check settings from the file `source`; unknown settings are ignored.
 
         Raises
         ------
         BundleError
-            When one is missing or wrong, or the heads do not divide the channels.
+            If a setting is missing or invalid, or the width is not a multiple of the heads.
         """
-        config = cls(
-            positive_integer(settings, "vocab_size", source),
-            positive_integer(settings, "hidden_size", source),
-            positive_integer(settings, "num_hidden_layers", source),
-            positive_integer(settings, "num_attention_heads", source),
-            positive_integer(settings, "intermediate_size", source),
-            positive_integer(settings, "type_vocab_size", source),
-            positive_number(settings, "layer_norm_eps", source),
-        )
+        config = read_fields(cls, settings, source)
         if config.hidden_size % config.num_attention_heads:
             raise BundleError(
-                f"{source}: {config.hidden_size} channels do not divide into "
+                f"{source}: {config.hidden_size} channels cannot be divided into "
                 f"{config.num_attention_heads} heads. Get the encoder's files again."
             )
         return config
@@ -83,13 +81,8 @@ class DnabertSConfig:
         """Length of a vector."""
         return self.hidden_size
 
-    @property
-    def n_layers(self) -> int:
-        """How many layers there are."""
-        return self.num_hidden_layers
-
     def tensor_shapes(self) -> Shapes:
-        """Give name and shape of all weights but those of the pooler and of the language model."""
+        """Return name and shape of all weights except the pooler and the language model."""
         width, inner = self.hidden_size, self.intermediate_size
         shapes: Shapes = {
             "embeddings.word_embeddings.weight": (self.vocab_size, width),
@@ -107,19 +100,19 @@ class DnabertSConfig:
         return shapes
 
     def require_weights(self, found: Shapes, source: Path) -> None:
-        """Hold the shapes of the tensors in `source` against these settings.
+        """Compare the tensor shapes in the file `source` with these settings.
 
         Raises
         ------
         BundleError
-            When they are those of another model.
+            If they belong to another model.
         """
         require_layers(self.num_hidden_layers, len(found), source)
         bare = {name.removeprefix(PREFIX): shape for name, shape in found.items()}
         require_shapes(self.tensor_shapes(), without(bare, UNUSED), source)
 
     def work(self) -> Work:
-        """Say what an encoder multiplies."""
+        """Return the amount of work."""
         width, inner = self.hidden_size, self.intermediate_size
         products = (
             Product(width, 3 * width),
@@ -133,7 +126,7 @@ class DnabertSConfig:
 
 @dataclass(frozen=True, slots=True)
 class DnabertSFiles:
-    """The three files of a folder as hubs serve it."""
+    """The three files of a published folder."""
 
     settings: Path
     tokenizer: Path
@@ -141,21 +134,18 @@ class DnabertSFiles:
 
 
 def find_published(folder: Path) -> DnabertSFiles | None:
-    """Find the files of a DNABERT-S folder; none where they are not all there."""
-    weights = _first_weights(folder)
-    if weights is None or missing_files(folder):
+    """Return the files of a DNABERT-S folder; None if one is missing."""
+    if missing_files(folder):
         return None
+    weights = next(path for name in _WEIGHTS if (path := folder / name).is_file())
     return DnabertSFiles(folder / _SETTINGS, folder / _TOKENIZER, weights)
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Name the files that a DNABERT-S folder would have and this one has not."""
+    """Return the names of the files that a DNABERT-S folder lacks."""
     missing = [name for name in (_SETTINGS, _TOKENIZER) if not (folder / name).is_file()]
-    return missing if _first_weights(folder) else [*missing, " or ".join(_WEIGHTS)]
-
-
-def _first_weights(folder: Path) -> Path | None:
-    return next((path for name in _WEIGHTS if (path := folder / name).is_file()), None)
+    has_weights = any((folder / name).is_file() for name in _WEIGHTS)
+    return missing if has_weights else [*missing, " or ".join(_WEIGHTS)]
 
 
 def read_settings(path: Path) -> DnabertSConfig:
@@ -164,12 +154,14 @@ def read_settings(path: Path) -> DnabertSConfig:
     Raises
     ------
     BundleError
-        When it cannot be read, is no JSON, or lacks a setting.
+        If it cannot be read, is not JSON, or a setting is missing or invalid.
     """
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: is no JSON file ({error}). Get the file again.") from error
+        raise BundleError(
+            f"{path}: cannot be read as JSON ({error}). Get the file again."
+        ) from error
     if not isinstance(settings, dict):
-        raise BundleError(f"{path}: holds no settings by name. Get the file again.")
+        raise BundleError(f"{path}: is not a JSON object. Get the file again.")
     return DnabertSConfig.read(settings, path)

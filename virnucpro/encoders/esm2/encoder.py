@@ -1,5 +1,6 @@
-"""ESM-2: residues to a vector, from fair-esm's checkpoints or from a bundle's safetensors."""
+"""ESM-2: load an encoder, and recognise fair-esm's checkpoints."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -7,78 +8,94 @@ from typing import Final
 
 import torch
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.esm2.checkpoint import read_checkpoint
+from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.esm2.config import UNUSED, Esm2Config
-from virnucpro.encoders.esm2.forward import Esm2
-from virnucpro.encoders.esm2.residues import tokenise_residues
+from virnucpro.encoders.esm2.model import Esm2
 from virnucpro.encoders.esm2.rotary import inverse_frequencies
+from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.encoders.memory.memory_needed import require_room
 from virnucpro.encoders.memory.placement import device_bytes, dtype_of, open_device
-from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.shapes import Shapes, without
-from virnucpro.encoders.weights.fill import check, check_layout, read_safetensors
-from virnucpro.encoders.weights.pickles import require_intact
+from virnucpro.encoders.weights.fill import check_layout, check_tensors, read_safetensors
+from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
+from virnucpro.encoders.weights.shapes import Shapes, require_layers, without
 from virnucpro.errors import BundleError
 
-__all__ = ["load", "needed_tensors", "recognise"]
+__all__ = ["load", "needed_tensors", "read_checkpoint", "recognise"]
 
 _LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
-"""Parts of the names of what `Esm2` multiplies with in the precision that is computed with."""
+"""Parts of the names of tensors that `Esm2` converts to the precision of the arithmetic."""
+
+_PUBLISHED_NAMES: Final = {
+    "num_layers": "encoder_layers",
+    "embed_dim": "encoder_embed_dim",
+    "attention_heads": "encoder_attention_heads",
+    "token_dropout": "token_dropout",
+}
+"""Names of the settings in a checkpoint, by field of `Esm2Config`."""
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Open an ESM-2 encoder.
+    """Load an ESM-2 encoder.
 
     Parameters
     ----------
     spec
-        Its ``weights`` are fair-esm's ``.pt`` or a ``.safetensors`` with the names of
-        `Esm2Config.tensor_shapes`; its config holds the fields of `Esm2Config`.
+        Its ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
+        `Esm2Config.tensor_shapes`; its config has the fields of `Esm2Config`.
     device
-        torch's name of it.
+        torch's name of the device.
     precision
         Type of the weights and of the arithmetic.
 
     Raises
     ------
     BundleError
-        When a file cannot be read, or its tensors are not those of this model.
+        If a file cannot be read, or its tensors are not those of this model.
     DeviceError
-        When there is no such device, or the weights are more than it can hold.
+        If there is no such device, or it has not enough memory.
     UsageError
-        When there is no such precision.
+        If there is no such precision.
     """
     path = spec.file("weights")
     config = Esm2Config.read(spec.config, path)
     torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = _all_shapes(config)
     require_room(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
-    tensors = _tensors(path, config)
+    if path.suffix == ".safetensors":
+        stored = read_safetensors(path)
+    else:
+        own, stored = read_checkpoint(path)
+        if own != config:
+            raise BundleError(
+                f"{path}: the checkpoint has {own}, and the encoder's settings are {config}. "
+                "Use settings and weights of the same model."
+            )
+    tensors = _with_frequencies(stored, config)
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
-    check(shapes, tensors, path, rounded, dtype)
+    check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
     model = Esm2(config, tensors, torch_device, dtype)
-    return ModuleEncoder(spec.name, config.dim, config.view, tokenise_residues, model, torch_device)
+    return Encoder(spec.name, config.dim, config.view, tokenise_residues, model, torch_device)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
-    """Describe the fair-esm ESM-2 checkpoint at `path`; none where no ``.pt`` file is.
+    """Describe the fair-esm ESM-2 checkpoint at `path`; None if it is not a ``.pt`` file.
 
-    All of the file is read, so that damage is told once, before anybody begins to load it.
+    The file is read completely, to find damage once and early.
 
     Raises
     ------
     BundleError
-        When a ``.pt`` file is there that is no ESM-2 checkpoint, whole and of the size it says.
+        If a ``.pt`` file is not an ESM-2 checkpoint, is damaged, or does not fit its settings.
     """
     if path.suffix != ".pt" or not path.is_file():
         return None
     require_intact(path)
-    config, tensors = read_checkpoint(path)
-    needed = _with_frequencies(tensors, config)
-    check_layout(_all_shapes(config), needed, path)
-    _check_frequencies(config, needed, path)
+    config, stored = read_checkpoint(path)
+    tensors = _with_frequencies(stored, config)
+    check_layout(_all_shapes(config), tensors, path)
+    _check_frequencies(config, tensors, path)
     files = {"weights": path.name}
     return EncoderSpec(
         path.stem, config.architecture, config.view, config.dim, path.parent, files, asdict(config)
@@ -86,41 +103,56 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read the tensors of a fair-esm checkpoint that embedding needs, as the file has them.
+    """Read the tensors of a fair-esm checkpoint that embeddings use.
 
     Raises
     ------
     BundleError
-        When it is no ESM-2 checkpoint; nothing of it has run.
+        If it is not an ESM-2 checkpoint. No code of the file runs.
     """
     _, tensors = read_checkpoint(path)
     return without(tensors, UNUSED)
 
 
-def _tensors(path: Path, config: Esm2Config) -> dict[str, torch.Tensor]:
-    """Read what `Esm2` needs."""
-    if path.suffix == ".safetensors":
-        tensors = read_safetensors(path)
-    else:
-        own, tensors = read_checkpoint(path)
-        if own != config:
+def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
+    """Read settings and memory-mapped tensors of a fair-esm checkpoint.
+
+    Raises
+    ------
+    BundleError
+        If it is not an ESM-2 checkpoint. No code of the file runs.
+    """
+    match read_pickle(path):
+        case {"cfg": {"model": Namespace() as settings}, "model": dict() as content}:
+            published = vars(settings)
+        case _:
             raise BundleError(
-                f"{path}: the checkpoint is of {own}, and the encoder's settings say {config}. "
-                "Take settings and weights from the same model."
+                f"{path}: is not an ESM-2 checkpoint of fair-esm, which contains 'cfg' and "
+                "'model'. Give an esm2_*.pt file (ESM-1 and ESM-1b have another format)."
             )
-    return _with_frequencies(tensors, config)
+    own = {own: published[name] for own, name in _PUBLISHED_NAMES.items() if name in published}
+    config, stored = Esm2Config.read(own, path), named_tensors(content, path)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in stored.items():
+        # fair-esm's loader removes fairseq's prefixes in this order
+        bare = name.removeprefix("encoder.").removeprefix("sentence_encoder.")
+        if bare in tensors:
+            raise BundleError(f"{path}: contains two tensors {bare!r}. Get the file again.")
+        tensors[bare] = tensor
+    require_layers(config.num_layers, len(tensors), path)
+    return config, tensors
 
 
 def _with_frequencies(
     tensors: Mapping[str, torch.Tensor], config: Esm2Config
 ) -> dict[str, torch.Tensor]:
-    """Leave out what no embedding needs, and add the frequencies that a file does without."""
+    """Remove unused tensors, and add the rotary frequencies that a file lacks."""
     computed = inverse_frequencies(config.embed_dim // config.attention_heads)
     return dict.fromkeys(config.frequency_shapes(), computed) | without(tensors, UNUSED)
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:
-    """Give name and shape of all that `Esm2` takes."""
+    """Return name and shape of all tensors that `Esm2` takes."""
     return config.tensor_shapes() | config.frequency_shapes()
 
 
@@ -129,6 +161,6 @@ def _check_frequencies(config: Esm2Config, tensors: Mapping[str, torch.Tensor], 
         exact = tensors[name].float()
         if not (exact.isfinite() & (exact >= 0)).all():
             raise BundleError(
-                f"{path}: tensor {name!r} holds numbers that are negative, infinite or none (NaN): "
-                "rotary positions turn by no such angle. Get the file again."
+                f"{path}: tensor {name!r} contains numbers that are negative, infinite or NaN, "
+                "which are not rotary frequencies. Get the file again."
             )

@@ -6,10 +6,12 @@ from typing import Final, Protocol
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from virnucpro.encoders.kernels.alignment import on_cache_lines
 from virnucpro.encoders.packed import Packed
 
-__all__ = ["Attention", "all_at_once", "attention_on", "by_runs", "has_varlen"]
+__all__ = ["Attention", "all_at_once", "attention_on", "by_runs", "has_varlen", "on_cache_lines"]
+
+_LINE: Final = 64
+"""Bytes of a cache line, and of a vector register of AVX-512; torch's own buffers begin on one."""
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
 _AMPERE: Final = (8, 0)
@@ -112,3 +114,26 @@ def _attend_by_products(
         scores = torch.baddbmm(nothing, queries, keys.mT, beta=0, alpha=scale)
         joined = torch.bmm(torch.softmax(scores, -1), values).view(parts[0].shape)
         parts[3].copy_(joined.transpose(1, 2))
+
+
+def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
+    """Have every row begin on a cache line, by a copy where the rows' width does not see to it.
+
+    The kernels take the numbers before the first aligned address one by one, in another order: a
+    sequence would give other bits where others stand before it. On GPUs rows stay as they are.
+
+    Parameters
+    ----------
+    rows
+        (n, columns), contiguous.
+
+    Returns
+    -------
+    (n, columns)
+        The same numbers, the rows perhaps further apart.
+    """
+    width = rows.shape[1]
+    beyond = -width % (_LINE // rows.itemsize)
+    if not beyond or rows.device.type != "cpu":
+        return rows
+    return rows.new_empty(len(rows), width + beyond)[:, :width].copy_(rows)

@@ -15,10 +15,11 @@ _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_
 
 
 class Product:
-    """A weight laid out for products with many rows, once: rows @ weight.T + bias.
+    """Computes rows @ weight.T + bias with a weight that is packed once for oneDNN's kernels.
 
-    Each row of a result has the same bits however many rows there are, two at least, and it takes
-    less time than torch's own call, which lays the weight out anew each time.
+    It is faster than torch's own call, which packs the weight each time. In float32, a row has the
+    same bits in a product of any number of rows above 1. This needs oneDNN 3.12 (torch 2.13);
+    older versions (torch 2.11) and bfloat16 round by the number of rows.
 
     Parameters
     ----------

@@ -18,9 +18,13 @@ _UNTYPED: Final = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDA driver error: out of memory",
     "std::bad_alloc",
 )
-"""How torch words what it raises as a bare RuntimeError. First two: c10/core/impl/alloc_cpu.cpp."""
+"""Texts of a bare RuntimeError of torch. cuBLAS reports a handle that it cannot allocate as not
+initialised. Source of the first two: c10/core/impl/alloc_cpu.cpp.
+"""
 
 _WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
 

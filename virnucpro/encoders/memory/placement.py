@@ -39,6 +39,8 @@ def open_device(name: str) -> torch.device:
     DeviceError
         When there is no such device, or torch was built without support for it.
     """
+    # cuBLAS may add up parts of an fp16 product in fp16, which overflows at 65,504
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     try:
         device = torch.device(name)
         torch.empty(1, device=device)

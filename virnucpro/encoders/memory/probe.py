@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from virnucpro.encoders.base import Encoder
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.token_budget import length_class
 

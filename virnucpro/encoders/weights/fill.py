@@ -1,26 +1,34 @@
-"""Tensors from a file into a module, with every name and shape checked."""
+"""Tensors of a file: read, checked by name, shape and value, and loaded into a module."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from virnucpro.encoders.shapes import require_shapes
+from virnucpro.encoders.weights.shapes import require_shapes
 from virnucpro.errors import BundleError
 
-__all__ = ["check", "check_layout", "fill", "read_safetensors"]
+__all__ = [
+    "check_layout",
+    "check_tensors",
+    "fill",
+    "init_empty_weights",
+    "place",
+    "read_safetensors",
+]
 
-
-_WIDER: Final = {
-    torch.float16: ("fp16", "--precision bf16 or fp32"),
-    torch.bfloat16: ("bf16", "--precision fp32"),
-    torch.float32: ("fp32", "weights of smaller numbers"),
+_ALTERNATIVE: Final = {
+    torch.float16: ("fp16", "Use --precision bf16 or fp32"),
+    torch.bfloat16: ("bf16", "Use --precision fp32"),
+    torch.float32: ("fp32", "Use other weights"),
 }
-"""Name of a type, and what to take where a number is too large for it."""
+"""Name of a type, and what to use if a number is too large for it."""
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -29,7 +37,7 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     Raises
     ------
     BundleError
-        When the file is missing or is no whole safetensors file.
+        If the file is missing, damaged, or not a safetensors file.
     """
     try:
         return load_file(path)
@@ -42,61 +50,92 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
 def check_layout(
     shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
 ) -> None:
-    """Make sure that tensors out of `source` are those of a model, by name, shape and type.
+    """Compare the tensors of the file `source` with those of a model, by name, shape and type.
 
     Raises
     ------
     BundleError
-        When a tensor is missing, is one too many, has another shape, or holds no floating-point
-        numbers.
+        If a tensor is missing, unknown, of another shape, or not of a floating-point type.
     """
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    require_shapes(shapes, found, source)
+    require_shapes(shapes, {name: tuple(one.shape) for name, one in tensors.items()}, source)
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.itemsize == 1:
             raise BundleError(
-                f"{source}: tensor {name!r} holds {tensor.dtype}, no floating-point numbers. "
-                "Get the file again, in a format that is not quantised."
+                f"{source}: tensor {name!r} has the type {tensor.dtype}. Get the file again, with "
+                "floating-point numbers that are not quantised."
             )
 
 
-def check(
+def check_tensors(
     shapes: Mapping[str, tuple[int, ...]],
     tensors: Mapping[str, torch.Tensor],
     source: Path,
     rounded: Collection[str],
     dtype: torch.dtype,
 ) -> None:
-    """Make sure of the same, and that every number is finite: one that is not spoils all vectors.
+    """Check layout and values: a single infinite number makes every vector invalid.
 
     Parameters
     ----------
     rounded
-        Names of the tensors that are to become `dtype`.
+        Names of the tensors that will be converted to `dtype`.
 
     Raises
     ------
     BundleError
-        As `check_layout`, and when a number is infinite or none, or would be as `dtype`.
+        As `check_layout`, and if a number is infinite or NaN, now or after the conversion.
     """
     check_layout(shapes, tensors, source)
     for name, tensor in tensors.items():
         if not tensor.numel():
             continue
-        # both ends are infinite or none if any number is; in a thirtieth of isfinite's time
+        # infinite or NaN if any number is; 30 times as fast as isfinite
         ends = torch.stack(torch.aminmax(tensor))
         if not ends.isfinite().all():
             raise BundleError(
-                f"{source}: tensor {name!r} holds numbers that are infinite or none (NaN): nothing "
-                "can be computed with these weights. Get the file again."
+                f"{source}: tensor {name!r} contains infinite numbers or NaN. Get the file again."
             )
         if name in rounded and not ends.to(dtype).isfinite().all():
-            precision, wider = _WIDER[dtype]
+            precision, advice = _ALTERNATIVE[dtype]
             raise BundleError(
-                f"{source}: tensor {name!r} holds numbers up to {ends.abs().max():.4g}, and "
-                f"{precision} none above {torch.finfo(dtype).max:.4g}: nothing can be computed "
-                f"with these weights at it. Take {wider}."
+                f"{source}: tensor {name!r} contains numbers up to {ends.abs().max():.4g}; the "
+                f"maximum of {precision} is {torch.finfo(dtype).max:.4g}. {advice}."
             )
+
+
+@contextmanager
+def init_empty_weights() -> Iterator[None]:
+    """Build modules on the ``meta`` device, without initial values, for `fill`.
+
+    Drawing initial values there makes torch import its compiler and sympy, which takes as long as
+    the import of torch itself.
+    """
+    with torch.device("meta"), _SkipInit():
+        yield
+
+
+class _SkipInit(TorchFunctionMode):
+    """Skips the functions of ``torch.nn.init``."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - the result of any function
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+def place(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Copy a tensor to a device, then convert it there.
+
+    ``to(device, dtype)`` converts on the CPU: slower than a GPU, with a copy in host memory.
+    """
+    return tensor.to(device).to(dtype)
 
 
 def fill(
@@ -106,15 +145,15 @@ def fill(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Give a module that was built on the ``meta`` device its weights, ready for inference.
+    """Load tensors into a module built by `init_empty_weights`, ready for inference.
 
-    The parameters of linear layers become `dtype`. All others become float32 always, and so do
-    buffers: norms, embeddings and statistics cost no time, and half precision spoils them.
+    Parameters of linear layers become `dtype`. All others and buffers become float32: norms,
+    embeddings and statistics take no time, and half precision makes them inaccurate.
 
     Raises
     ------
     BundleError
-        As `check`.
+        As `check_tensors`.
     """
     linear = {
         f"{layer}.{name}"
@@ -123,9 +162,9 @@ def fill(
         for name, _ in part.named_parameters()
     }
     shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    check(shapes, tensors, source, linear, dtype)
+    check_tensors(shapes, tensors, source, linear, dtype)
     placed = {
-        name: tensor.to(device, dtype if name in linear else torch.float32)
+        name: place(tensor, device, dtype if name in linear else torch.float32)
         for name, tensor in tensors.items()
     }
     module.load_state_dict(placed, assign=True)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, processors, trainers
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.sizes import n_parameters, size_named
+from virnucpro.encoders.registry import n_parameters, size_named
 from virnucpro.errors import UsageError
 
 __all__ = ["file_bytes", "write_random_encoder"]

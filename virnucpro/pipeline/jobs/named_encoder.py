@@ -1,4 +1,4 @@
-"""One encoder by its name: of a bundle, or published weights where they lie."""
+"""Encoders by name: of a bundle, or published weights at a path."""
 
 import hashlib
 import os
@@ -6,25 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.bundles.bundle import Bundle, bundle_names, open_bundle
+from virnucpro.bundles.convert import convert_isolated
 from virnucpro.bundles.manifest import MANIFEST
 from virnucpro.bundles.published import require_published
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
+from virnucpro.runtime.isolation import run_isolated
 
 __all__ = ["NamedEncoder", "find_encoder"]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedEncoder:
-    """An encoder that was asked for.
+    """An encoder found by name.
 
     Attributes
     ----------
     name
-        For people.
+        Name in messages and in the run's parameters.
     bundle
-        Whose it is; None for published weights.
+        The bundle of the encoder; None for published weights at a path.
     """
 
     name: str
@@ -32,8 +34,14 @@ class NamedEncoder:
     bundle: Bundle | None
 
     def fingerprint(self) -> str:
-        """Tell what it is by: its bundle's fingerprint, else a digest of all its files."""
-        return _digest(self.spec) if self.bundle is None else self.bundle.fingerprint
+        """Return the bundle's fingerprint; without a bundle the SHA-256 of the files' digests."""
+        if self.bundle is not None:
+            return self.bundle.fingerprint
+        digest = hashlib.sha256()
+        for role in sorted(self.spec.files):
+            with self.spec.file(role).open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
 
 
 def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
@@ -42,23 +50,25 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     Parameters
     ----------
     name
-        ``BUNDLE/VIEW``, or the path of published weights as `open_spec` takes it.
+        ``BUNDLE/VIEW``, or the path of published weights as `open_spec` takes it. Weights at a
+        path are read in a process of their own: a malicious file can crash its reader.
 
     Raises
     ------
     UsageError
-        When there is no such encoder.
+        If there is no such encoder.
     BundleError
-        When it is damaged, or a file bears a published name and has other content.
+        If it is damaged, its reader crashes, or a file with a published name has other content.
     """
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")
-    is_a_bundles = bundle_name in bundle_names()
-    if name and not is_a_bundles and Path(name).exists():
-        spec = open_spec(Path(name))
+    in_a_bundle = bundle_name in bundle_names()
+    if name and not in_a_bundle and Path(name).exists():
+        path = Path(name)
+        spec = convert_isolated(run_isolated, path, open_spec, path)
         require_published(spec)
         return NamedEncoder(spec.name, spec, None)
-    if not bundle_name or (not is_a_bundles and _is_another_folder(bundle_name)):
+    if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
             f"no encoder {name!r}: give BUNDLE/VIEW, such as mini/protein, a fair-esm checkpoint "
             "(esm2_*.pt) or a DNABERT-S folder."
@@ -71,9 +81,9 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
 
 
-def _is_another_folder(path: str) -> bool:
-    """Say whether there is a folder, no bundle; `open_bundle` tells of one that is closed."""
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where a folder is closed
+def _is_other_folder(path: str) -> bool:
+    """Return whether a folder is not a bundle; one without permission may be a bundle."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
         return False
     try:
         Path(path, MANIFEST).stat()
@@ -82,12 +92,3 @@ def _is_another_folder(path: str) -> bool:
     except OSError:
         return False
     return False
-
-
-def _digest(spec: EncoderSpec) -> str:
-    """SHA-256 over the digests of the encoder's files, by role."""
-    digest = hashlib.sha256()
-    for role in sorted(spec.files):
-        with spec.file(role).open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.memory.memory_needed import bytes_of
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 

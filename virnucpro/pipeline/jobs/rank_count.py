@@ -16,7 +16,7 @@ __all__ = ["devices_for", "devices_of", "ranks_that_fit", "threads_of_rank"]
 
 def devices_of(job: "Job", execution: Execution) -> list[Device]:
     """Read ``--devices``, one device a rank, as `devices_for` does for the encoders of a job."""
-    from virnucpro.encoders.sizes import shapes_of  # noqa: PLC0415 - imports NumPy
+    from virnucpro.encoders.registry import shapes_of  # noqa: PLC0415 - imports NumPy
 
     return devices_for(
         execution, memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")

@@ -1,14 +1,17 @@
 """Windows and stop-free frames as FASTA, with the names and files of the published tool."""
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from virnucpro.console import say
 from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
+from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -28,44 +31,47 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
 ) -> Iterator[Path]:
-    """Write three FASTA files for each input, and name each as it is done.
+    """Write three FASTA files for each input; yield each path once its file is complete.
 
-    The sequences are indexed in the system's folder for temporary files (TMPDIR), in about as many
-    bytes as there are bases.
+    The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
+    `outdir` is created after the first input was read without an error.
 
     Raises
     ------
     InputError
         When an input cannot be read.
     UsageError
-        When there is no input, two inputs would write the same files, or a file is there and
-        `force` was not given.
+        When there is no input, two inputs would have the same output files, an output file exists
+        and `force` is not given, or an output file is also an input.
     """
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, tiling, genetic_code)
+    outputs = [_outputs(folder, stem, window) for stem in _distinct_stems(names)]
+    for path in itertools.chain(*outputs):
+        if path.exists() and any(path.samefile(name) for name in names if Path(name).exists()):
+            raise UsageError(f"{path}: both an input and an output; choose another output folder.")
+        if path.exists() and not force:
+            raise UsageError(f"{path}: the file exists; use --force to replace it.")
+    for name, paths in zip(names, outputs, strict=True):
+        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
+            index = build_index(Path(own) / "index", [name], spec)
+            if warning := names_warning(index):
+                say(f"warning: {name}: {warning}")
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_unfinished(folder, paths)
+            write_frames_files(index, *paths)
+        yield from paths
+
+
+def _distinct_stems(names: Sequence[str]) -> list[str]:
     stems = [_stem(name) for name in names]
     if repeated := {stem for stem in stems if stems.count(stem) > 1}:
         raise UsageError(
-            f"several inputs would be written as {min(repeated)}_*: "
-            "run them one by one into different folders."
+            f"{min(repeated)}_*: output files of several inputs; "
+            "run the inputs one by one with different output folders."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    spec = IndexSpec(
-        kind="frames",
-        alphabet=Alphabet.NUCLEOTIDE,
-        window=window,
-        tiling=tiling,
-        genetic_code=genetic_code,
-    )
-    outputs = [_outputs(folder, stem, window) for stem in stems]
-    if existing := [path for paths in outputs for path in paths if path.exists() and not force]:
-        raise UsageError(f"{existing[0]} is there already: --force replaces it.")
-    for name, paths in zip(names, outputs, strict=True):
-        _remove_unfinished(folder, paths)
-        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
-            index = build_index(Path(own) / "index", [name], spec)
-            write_frames_files(index, *paths)
-        yield from paths
+    return stems
 
 
 def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
@@ -77,7 +83,7 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
 
 
 def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
-    """Remove what a killed process left of these files."""
+    """Remove the temporary files of a killed process that wrote these files."""
     names = {path.name for path in paths}
     for path in outdir.glob("*.tmp"):
         if finished_name(path) in names:
@@ -85,7 +91,7 @@ def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
 
 
 def _stem(name: str) -> str:
-    """Name the outputs: ``a/b.fa.gz`` gives ``b``, standard input gives ``stdin``."""
+    """Return the start of the outputs' names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
     if name == "-":
         return "stdin"
     path = Path(name)

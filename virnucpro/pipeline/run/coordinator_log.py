@@ -1,7 +1,9 @@
-"""The story of a launch, a line each: in the coordinator's log, and to whoever watches."""
+"""Event log of a run's coordinator; failures are reported to the user as well."""
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
+from virnucpro.console import output_failure
 from virnucpro.encoders.memory.token_budget import is_fitted
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.run_dir import RunDirectory
@@ -12,32 +14,52 @@ __all__ = ["CoordinatorLog", "step_log"]
 
 
 def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
-    """Open the log of the steps that a rank takes, or the coordinator where `rank` is None."""
+    """Open the event log of a rank, or of the coordinator if `rank` is None."""
     suffix = "log" if log_format == "text" else "jsonl"
     facts = {} if rank is None else {"rank": rank}
     return EventLog(run.steps(rank, suffix), log_format, facts)
 
 
 class CoordinatorLog:
-    """Writes down what becomes of the ranks.
+    """Write the events of a run to ``logs/coordinator.log``, or ``.jsonl``.
+
+    A context manager: an error that leaves its block is logged, with the name of a signal.
 
     Parameters
     ----------
-    run
-        Gets ``logs/coordinator.log``, or ``.jsonl``.
     reporter
-        Hears of failures as warnings, of the rest as stages.
+        Gets failures as warnings, other events as stages.
     """
 
     def __init__(self, run: RunDirectory, reporter: Reporter, log_format: LogFormat) -> None:
         self._run = run
         self._reporter = reporter
-        run.logs.mkdir(exist_ok=True)
         self._log = step_log(run, None, log_format)
+        self._output_failed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.check_output()
+        if isinstance(error, Exception):
+            self._log.write("error", f"the run failed: {type(error).__name__}: {error}")
+        elif error is not None:
+            name = str(error) or type(error).__name__
+            self._log.write("interrupted", f"the run was stopped by {name}", signal=name)
+
+    def check_output(self) -> None:
+        """Log once that standard error cannot be written."""
+        failure = output_failure()
+        if failure and not self._output_failed:
+            text = f"progress cannot be printed ({failure}); the run continues"
+            self._log.write("output-failed", text, reason=failure)
+            self._output_failed = True
 
     def began(self, launch: int, units: int, devices: Sequence[str]) -> None:
-        """Tell that a launch begins."""
-        text = f"computing {units:,} units on {len(devices)} ranks"
+        """Log the start of a launch."""
+        self._run.logs.mkdir(exist_ok=True)
+        text = f"computing {units:,} units on {len(devices)} workers"
         self._reporter.stage(text)
         self._log.write(
             "launch",
@@ -48,16 +70,16 @@ class CoordinatorLog:
         )
 
     def ended(self, status: WorkerStatus) -> None:
-        """Tell that a rank has done its share, or was stopped."""
-        text = f"rank {status.rank}: {status.state} at {status.done:,}/{status.total:,} rows"
+        """Log that a rank finished its share, or was stopped."""
+        text = f"worker {status.rank}: {status.state} at {status.done:,}/{status.total:,} rows"
         if status.reason:
             text += f": {status.reason}"
         self._log.write(str(status.state), text, rank=status.rank, attempt=status.attempt)
 
     def failed(self, status: WorkerStatus, next_step: str) -> None:
-        """Tell that a rank failed, and what is done about it."""
+        """Log the failure of a rank, and what happens next."""
         attempt = f" (attempt {status.attempt})" if status.attempt > 1 else ""
-        text = f"rank {status.rank} failed{attempt}: {status.reason}"
+        text = f"worker {status.rank} failed{attempt}: {status.reason}"
         log = self._run.log(status.rank).relative_to(self._run.root)
         self._reporter.warn(f"{text} (see {log}); {next_step}")
         self._log.write(
@@ -73,29 +95,32 @@ class CoordinatorLog:
             next=next_step,
         )
 
-    def dealt(self, rank: int, units: Sequence[int], whose: str) -> None:
-        """Tell that an idle rank takes units over."""
-        text = f"rank {rank} takes {len(units):,} units over from {whose}"
+    def dealt(self, rank: int, units: Sequence[int], source: str) -> None:
+        """Log that an idle rank gets units of another one."""
+        text = f"worker {rank} takes over {len(units):,} units of {source}"
         self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
 
     def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
-        """Tell that a rank has learnt how large batches may be."""
+        """Log the batch sizes that a rank has learnt."""
         limits = ", ".join(
             f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
-        text = f"rank {rank}: batches on {device} take at most (tokens): {limits or 'as before'}"
+        text = f"worker {rank}: maximum batch on {device} (tokens): {limits or 'unchanged'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
-        """Tell that what was learnt is lost to the next launch."""
-        self._reporter.warn(f"{self._run.budgets} is out of date: {error.strerror}")
+        """Warn that the next launch has to learn batch sizes again."""
+        self._reporter.warn(
+            f"{self._run.budgets} cannot be written ({error.strerror}): the next launch learns "
+            "batch sizes again"
+        )
 
     def over(self, launch: int, seconds: float, failures: int) -> None:
-        """Tell that a launch is over."""
+        """Log the end of a launch."""
         self._log.write(
             "over",
-            f"launch {launch} is over after {seconds:.1f} s with {failures:,} failures of ranks",
+            f"launch {launch} ended after {seconds:.1f} s with {failures:,} failures of workers",
             launch=launch,
             seconds=seconds,
             failures=failures,

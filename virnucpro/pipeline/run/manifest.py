@@ -151,7 +151,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
     ------
     NotARunError
         When there is none, or it is no manifest of a version that this program knows.
+    RunError
+        When a file of the run is not a regular file.
     """
+    run.require_regular_files()
     try:
         content = json.loads(run.run_json.read_bytes())
         if content["schema_version"] != SCHEMA_VERSION:

@@ -28,12 +28,13 @@ from virnucpro.report.tables import (
     write_sequences,
     write_windows,
 )
+from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
-__all__ = ["Outcome", "write_gaps", "write_outputs", "write_tables"]
+__all__ = ["Outcome", "survey_segments", "write_gaps", "write_outputs", "write_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +76,37 @@ class Outcome:
         return not (self.rows_missing or self.rows_quarantined)
 
 
-def write_outputs(session: Session, reporter: Reporter) -> Outcome:
-    """Verify the segments and write every output from the rows that they hold.
+def survey_segments(session: Session, reporter: Reporter) -> Coverage:
+    """Read and verify all segments of a run; warn of invalid ones."""
+    if session.run.segments():
+        reporter.stage("verifying segments")
+    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    for rejected in coverage.rejected:
+        reporter.warn(f"segment not used: {rejected.reason}")
+    return coverage
 
-    Each file appears whole or not at all; a former one stays until its successor is whole.
+
+def write_outputs(
+    session: Session, reporter: Reporter, coverage: Coverage | None = None
+) -> Outcome:
+    """Write every output from the rows of the valid segments.
+
+    Each file is replaced atomically.
+
+    Parameters
+    ----------
+    coverage
+        Result of `survey_segments` for the present segments; by default they are read here.
 
     Raises
     ------
     OSError
-        When an output cannot be written; the segments are untouched.
+        If an output cannot be written; the segments are unchanged.
     """
-    reporter.stage("verifying segments")
     started = time.perf_counter()
-    coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
-    for rejected in coverage.rejected:
-        reporter.warn(f"segment not used: {rejected.reason}")
+    coverage = coverage or survey_segments(session, reporter)
+    if warning := names_warning(session.index):
+        reporter.warn(warning)
     reporter.stage("writing tables")
     records = write_tables(session.run, session, coverage)
     if session.manifest.parameters["embeddings"] != "none":

@@ -80,6 +80,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     NotARunError, IndexFormatError
         When the folder is no run, or is damaged.
     """
+    run.require_regular_files()
     locked = is_locked(run)
     if locked and not run.run_json.exists():
         return RunProgress(str(run.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})

@@ -3,17 +3,18 @@
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.durable import sync_folder
-from virnucpro.errors import IndexFormatError, RunExistsError
+from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
@@ -62,6 +63,8 @@ def open_session(
 
     Raises
     ------
+    UsageError
+        When an input has the name of one of the run's own files.
     RunExistsError
         When the folder holds other files, or a run and neither `resume` nor `force` was given.
     FingerprintError
@@ -72,6 +75,8 @@ def open_session(
         When an input cannot be read; a folder made for the run is removed again.
     """
     run = RunDirectory(execution.outdir)
+    _refuse_own_files(run, job.inputs)
+    run.require_regular_files()
     _refuse_foreign_folder(run)
     made = _make_folder(run)
     with run_lock(run):
@@ -112,6 +117,16 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
     manifest = read_manifest(run)
     with run_lock(run):
         yield _opened(run, manifest)
+
+
+def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
+    """Refuse inputs that the run would overwrite or delete."""
+    for path in map(Path, inputs):
+        if str(path) != "-" and (run.owns(path) or run.owns(path.resolve())):
+            raise UsageError(
+                f"the input {path} has the name of a file of the run in {run.root}, and would be "
+                "overwritten or deleted; move it out of the folder, or choose another one"
+            )
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:

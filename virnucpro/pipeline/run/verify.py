@@ -113,6 +113,7 @@ def verify_run(run: RunDirectory) -> Verification:
     OSError
         When the machine is at fault and not a file.
     """
+    run.require_regular_files()
     return _verify(run, outputs=not is_locked(run))
 
 

@@ -1,41 +1,32 @@
-"""A run in this very process: its only rank, with models that were loaded before.
+"""A run whose only rank is this process, with models that are loaded already.
 
-For a process that does many small runs, one after the other: what it leaves is a run folder as any.
-Nobody watches over the rank here: an error is raised, and a process that dies or hangs is its
-parent's business. What it has committed stays, and a resume goes on.
+For a process that makes many small runs. Its run folders are like any others. An error of the rank
+is raised; nothing restarts it. Committed units are kept, and a resume computes the others.
 """
 
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
-from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
-from virnucpro.pipeline.run.outputs import Outcome, write_outputs
-from virnucpro.pipeline.run.session import Session, open_session
-from virnucpro.pipeline.run.status_file import StatusFile
-from virnucpro.pipeline.run.token_budgets import Learnt, merge_budgets, write_budgets
-from virnucpro.pipeline.scheduling.compute import (
-    freeze_plan,
-    rank_records,
-    rank_task_of,
-    survey_for,
-)
+from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.pipeline.scheduling.heartbeat import CpuHeartbeat
-from virnucpro.pipeline.worker.rank_main import run_rank
-from virnucpro.pipeline.worker.rank_task import Share
+from virnucpro.pipeline.scheduling.runner import run_job
 from virnucpro.runtime.devices import Device
-from virnucpro.runtime.status import WorkerState, WorkerStatus
+from virnucpro.runtime.messages import Failure, Mark, Message, Progress
+from virnucpro.runtime.policy import RestartPolicy
+from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.worker.models import Models
 
-__all__ = ["run_in_process"]
+__all__ = ["InProcessRank", "run_in_process"]
 
-_STATUS_EVERY_S = 0.5
+_STEP_S = 0.5
+"""Seconds between two steps of the scheduler."""
 
 
 def run_in_process(
@@ -46,127 +37,120 @@ def run_in_process(
     models: "Models",
     progressed: Callable[[], object] = lambda: None,
 ) -> tuple[Outcome, int]:
-    """Compute what is missing in the run folder, then write its tables.
+    """Compute the missing units of a run in this process, then write its outputs.
 
     Parameters
     ----------
     execution
-        Its devices, restarts and deadlines say nothing here.
+        Its devices, restarts and deadlines are ignored.
     device
-        What this process sees.
+        The device that this process sees.
     models
         Loaded for the encoders, classifier and precision of `job`.
     progressed
-        Called at each batch, and while files are read and written, from any thread.
+        Called from any thread for each batch, and while files are read and written.
 
     Returns
     -------
-    outcome
-        What is answered.
-    computed : int
-        Units that were computed now.
-
-    Raises
-    ------
-    InputError, RunError, BundleError, OSError
-        As the parts raise them; committed segments stay.
+    outcome, n_units
+        As `run_job` returns them.
     """
-    with (
-        CpuHeartbeat(progressed) as busy,
-        open_session(job, execution, reporter, device.kind) as session,
-    ):
-        computed = _compute(session, job, execution, device, reporter, models, busy, progressed)
-        return write_outputs(session, reporter), computed
+    execution = replace(execution, restarts=RestartPolicy(max_restarts=0))
+    with CpuHeartbeat(progressed) as heartbeat:
+        rank = InProcessRank(models, heartbeat)
+        return run_job(job, [device], execution, reporter, rank)
 
 
-def _compute(
-    session: Session,
-    job: Job,
-    execution: Execution,
-    device: Device,
-    reporter: Reporter,
-    models: "Models",
-    busy: CpuHeartbeat,
-    progressed: Callable[[], object],
-) -> int:
-    plan = survey_for(session, job, reporter).missing
-    if not plan:
-        return 0
-    launch = freeze_plan(session, plan, [device])
-    task = rank_task_of(session, job, [device], execution)
-    story = CoordinatorLog(session.run, reporter, execution.log_format)
-    story.began(launch.number, len(plan), launch.devices)
-    began = time.perf_counter()
-    status_file = StatusFile(session.run, reporter)
-    rank = _OwnRank(status_file, story, session, task.learnt, progressed)
-    with busy.leaving_it_to_batches(), rank:
-        run_rank(0, 1, rank, task, {0: Share(tuple(plan))}, models)
-    seconds = round(time.perf_counter() - began, 3)
-    story.over(launch.number, seconds, 0)
-    records = rank_records({0: rank.status}, rank.reports)
-    launch = replace(launch, seconds={"ranks": seconds}, ranks=records)
-    session.update(session.manifest.with_launch(launch))
-    return len(plan)
+class InProcessRank:
+    """One rank in this process, with the methods of `GPUProcessCoordinator` that a run calls.
 
+    Parameters
+    ----------
+    models
+        Encoders and classifier of the job.
+    heartbeat
+        Paused while the rank reports its batches.
 
-class _OwnRank:
-    """Hears what the rank says, as its coordinator would."""
+    Attributes
+    ----------
+    step
+        Step of the scheduler, called for each report and about twice a second.
+    """
 
-    def __init__(
-        self,
-        status_file: StatusFile,
-        story: CoordinatorLog,
-        session: Session,
-        learnt: Learnt,
-        progressed: Callable[[], object],
-    ) -> None:
+    world_size = 1
+    step: Callable[[], None]
+
+    def __init__(self, models: "Models", heartbeat: CpuHeartbeat) -> None:
         now = time.monotonic()
-        self.status = WorkerStatus(0, WorkerState.RUNNING, os.getpid(), now, now)
-        self.reports: list[dict[str, Any]] = []
-        self._file = status_file
-        self._story = story
-        self._run = session.run
-        self._learnt = learnt
-        self._progressed = progressed
-        self._written = 0.0
+        self._models = models
+        self._heartbeat = heartbeat
+        self._status = WorkerStatus(0, WorkerState.RUNNING, os.getpid(), now, now)
+        self._reports: list[Any] = []
+        self._next_step = now
 
-    def put(self, payload: Any) -> None:  # noqa: ANN401 - as it is put
-        """Take a report."""
-        if "learnt" not in payload:
-            self.reports.append(payload)
-            return
-        self._learnt = merge_budgets(self._learnt, payload["device"], payload["learnt"])
-        self._story.learnt(0, payload["device"], payload["learnt"])
+    @property
+    def statuses(self) -> dict[int, WorkerStatus]:
+        """Status of the rank."""
+        return {0: self._status}
+
+    def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        """Call ``function(0, 1, channel, *arguments, models)``; this rank is the channel."""
         try:
-            write_budgets(self._run, self._learnt)
-        except OSError as error:
-            self._story.budgets_not_kept(error)
+            function(0, 1, self, *arguments, self._models)
+        except Exception as error:
+            self._take(Failure(type(error).__name__, str(error), ""))
+            self._end(WorkerState.FAILED)
+            raise
+        except BaseException as error:
+            self._take(Failure(type(error).__name__, str(error), ""))
+            self._end(WorkerState.STOPPED)
+            raise
+        self._end(WorkerState.SUCCEEDED)
+
+    def put(self, payload: object) -> None:
+        """Keep a report of the rank."""
+        self._reports.append(payload)
+        self.step()
 
     def progress(self, done: int, total: int) -> None:
-        """Take down how far it is."""
-        self._progressed()
-        now = time.monotonic()
-        self.status = replace(self.status, done=done, total=total, last_heartbeat=now)
-        if now - self._written >= _STATUS_EVERY_S:
-            self._written = now
-            self._file.write({0: self.status}, running=True)
+        """Record the number of finished rows."""
+        self._take(Progress(done, total))
+        if self._status.last_heartbeat >= self._next_step:
+            self._next_step = self._status.last_heartbeat + _STEP_S
+            self.step()
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Take down where it is."""
-        self._progressed()
-        self.status = replace(self.status, place=place)
+        """Record the piece of work that begins."""
+        self._take(Mark(place))
 
-    def __enter__(self) -> None:
-        self._file.write({0: self.status}, running=True)
+    def collect_results(self) -> list[Any]:
+        """Return the reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _trace: object
-    ) -> None:
-        state, reason = WorkerState.SUCCEEDED, ""
-        if error is not None:
-            state = WorkerState.FAILED if isinstance(error, Exception) else WorkerState.STOPPED
-            reason = f"{type(error).__name__}: {error}"
-        self.status = replace(
-            self.status, state=state, reason=reason, ended_at=time.monotonic(), place=()
-        )
-        self._file.write({0: self.status}, running=False)
+    def wait_for_change(self, _timeout: float) -> None:
+        """Return at once: the rank ended in `spawn_workers`."""
+
+    def terminate_all(self) -> None:
+        """Return at once, as `wait_for_change`."""
+
+    def respawn_worker(self, *_arguments: object) -> None:
+        """Raise; a rank in this process is not restarted."""
+        raise NotImplementedError
+
+    stop_worker = respawn_worker
+
+    def __enter__(self) -> Self:
+        self._heartbeat.paused = True
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._heartbeat.paused = False
+        del self.step  # a reference cycle: the scheduler holds this rank
+
+    def _take(self, message: Message) -> None:
+        self._heartbeat.progressed()
+        self._status = after_message(self._status, message, time.monotonic())
+
+    def _end(self, state: WorkerState) -> None:
+        self._status = replace(self._status, state=state, ended_at=time.monotonic(), place=())

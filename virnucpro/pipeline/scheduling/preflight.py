@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from virnucpro.encoders.memory.memory_needed import require_room
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
 from virnucpro.machine import usable_memory
 from virnucpro.pipeline.execution import Execution

@@ -1,43 +1,46 @@
-"""Keeps the ranks of a launch at work: restarts, re-deals, and ends what is needed no more."""
+"""Scheduling of one launch: restarts of failed ranks, work stealing, the end."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
 from virnucpro.pipeline.run.token_budgets import merge_budgets, write_budgets
-from virnucpro.pipeline.scheduling.work_stealing import Straggler, lend, spread
+from virnucpro.pipeline.scheduling.work_stealing import BusyRank, split, steal
 from virnucpro.pipeline.worker.rank_main import run_rank
 from virnucpro.pipeline.worker.rank_task import RankTask, Share
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
-from virnucpro.runtime.policy import Action, decide, findings
+from virnucpro.runtime.policy import Action, RestartPolicy, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.scheduling.in_process import InProcessRank
+    from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 
 __all__ = ["OpenUnits", "RankScheduler"]
 
 _TICK = 0.5
-"""Seconds between two looks at the ranks where nothing happens."""
+"""Longest time in seconds between two steps."""
 
-_TOLD = {
-    Action.RESTART: "started again",
-    Action.NARROW: "started again, taking what it died in by halves",
-    Action.QUARANTINE: "started again without the one row that it dies of",
+_NEXT_STEP = {
+    Action.RESTART: "restarted",
+    Action.NARROW: "restarted, searching for the row that kills it",
+    Action.QUARANTINE: "restarted without the row that kills it",
 }
 
 
 class OpenUnits:
-    """Tells which units nobody has committed yet, by the files that are there.
+    """The units without a committed segment, by the files of the shards.
 
     Parameters
     ----------
     run
-        Its shards are looked at, not into: whatever a launch commits is whole.
+        Its segments are listed, not read: a launch commits whole segments only.
     rejected
-        Files that did not count when the launch began; one that was written anew does.
+        Invalid segments at the start of the launch. They count once they are replaced.
     """
 
     def __init__(self, run: RunDirectory, rejected: Collection[Path]) -> None:
@@ -45,7 +48,7 @@ class OpenUnits:
         self._rejected = {(path, path.stat().st_ino) for path in rejected}
 
     def among(self, units: Sequence[int]) -> list[int]:
-        """Keep the units that are still to be done, in their order."""
+        """Return the open units among `units`, in their order."""
         committed = {
             unit
             for unit, path in self._run.segments()
@@ -55,170 +58,174 @@ class OpenUnits:
 
 
 class RankScheduler:
-    """One launch: the first wave is the plan dealt to all ranks, further ones are what is left.
+    """Assign the units of one launch to ranks until all are committed or no rank is left.
 
     Parameters
     ----------
-    coordinator
+    ranks
         Not yet spawned.
     task
-        What all ranks are told.
+        The common part of all ranks' work.
     plan
-        The units to do.
+        The units to compute.
     open_units
-        Says which of them are done.
+        Finds the units that are not committed yet.
 
     Attributes
     ----------
     reports
-        What the ranks said when they were done.
+        Sums that ranks sent when they finished a share.
     faults
-        All failures of ranks, in the order in which they were seen.
-    given_up
-        Ranks that are not started again.
+        All failures of ranks, in the order of time.
     """
 
     def __init__(
         self,
-        coordinator: GPUProcessCoordinator,
+        ranks: "GPUProcessCoordinator | InProcessRank",
         task: RankTask,
         plan: Sequence[int],
         open_units: OpenUnits,
         execution: Execution,
-        story: CoordinatorLog,
+        log: CoordinatorLog,
     ) -> None:
-        self._coordinator = coordinator
+        self._ranks = ranks
         self._task = task
         self._open = open_units
         self._execution = execution
-        self._story = story
-        ranks = range(coordinator.world_size)
-        self._shares = {rank: Share(units) for rank, units in spread(plan, ranks).items()}
-        self._heard: set[tuple[int, int]] = set()
+        self._log = log
+        dealt = split(plan, range(ranks.world_size))
+        self._shares = {rank: Share(units) for rank, units in dealt.items()}
+        self._handled: set[tuple[int, int]] = set()
         self._pool: list[int] = []
+        self._failed: set[int] = set()
         self.reports: list[Mapping[str, Any]] = []
         self.faults: list[Fault] = []
-        self.given_up: set[int] = set()
 
-    def run(self, look: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
-        """Go on until all is done, or nobody is left to do it.
+    def run(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
+        """Run until every rank has ended for good.
 
-        `look` is told the ranks' statuses about twice a second, and whenever one changes.
+        `show` gets the ranks' statuses about twice a second, and whenever one changes.
         """
-        self._coordinator.spawn_workers(run_rank, (self._task, self._shares))
+        self._ranks.spawn_workers(run_rank, (self._task, self._shares))
         while not self._over():
-            self._coordinator.wait_for_change(_TICK)
-            self._collect()
-            for rank, status in self._coordinator.statuses.items():
-                if status.ended and (rank, status.attempt) not in self._heard:
-                    self._heard.add((rank, status.attempt))
-                    self._hear_end(status)
-            if self._execution.redeal:
-                self._hand_out()
-            look(self._coordinator.statuses)
+            self._ranks.wait_for_change(_TICK)
+            self.step(show)
         self._collect()
 
+    def step(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
+        """React to reports and ends of ranks."""
+        self._collect()
+        self._handle_ends()
+        if self._execution.redeal:
+            self._reassign()
+        show(self._ranks.statuses)
+
+    def finish(self) -> None:
+        """Collect the last reports, and log the ends of ranks that were stopped."""
+        self._execution = replace(self._execution, restarts=RestartPolicy(max_restarts=0))
+        self._collect()
+        self._handle_ends()
+
     def _collect(self) -> None:
-        """Take what the ranks report: budgets, for all that start from now on, and their sums."""
-        for report in self._coordinator.collect_results():
+        """Take the ranks' reports. Learnt token budgets are for all ranks that start later."""
+        for report in self._ranks.collect_results():
             if "learnt" not in report:
                 self.reports.append(report)
                 continue
             learnt = merge_budgets(self._task.learnt, report["device"], report["learnt"])
             self._task = replace(self._task, learnt=learnt)
-            self._story.learnt(report["rank"], report["device"], report["learnt"])
+            self._log.learnt(report["rank"], report["device"], report["learnt"])
             try:
                 write_budgets(self._task.run, learnt)
             except OSError as error:
-                self._story.budgets_not_kept(error)
+                self._log.budgets_not_kept(error)
+
+    def _is_handled(self, status: WorkerStatus) -> bool:
+        return status.ended and (status.rank, status.attempt) in self._handled
 
     def _over(self) -> bool:
-        statuses = self._coordinator.statuses
-        return all(
-            status.ended and (rank, status.attempt) in self._heard
-            for rank, status in statuses.items()
-        )
+        return all(map(self._is_handled, self._ranks.statuses.values()))
 
-    def _hear_end(self, status: WorkerStatus) -> None:
-        rank = status.rank
-        if status.state is not WorkerState.FAILED:
-            self._story.ended(status)
-            return
-        left = self._open.among(self._shares[rank].units)
+    def _handle_ends(self) -> None:
+        for status in self._ranks.statuses.values():
+            if status.ended and not self._is_handled(status):
+                self._handled.add((status.rank, status.attempt))
+                if status.state is WorkerState.FAILED:
+                    self._handle_failure(status)
+                else:
+                    self._log.ended(status)
+
+    def _handle_failure(self, status: WorkerStatus) -> None:
+        rank, share = status.rank, self._shares[status.rank]
+        left = self._open.among(share.units)
         before = findings(self.faults)
         self.faults.append(status.fault)
         after = findings(self.faults)
         own = [fault for fault in self.faults if fault.rank == rank]
-        decision = decide(own, before, after, self._execution.restarts)
-        if not left and decision.action is not Action.GIVE_UP:
-            self._story.failed(status, "nothing of its share is left to do")
-            return
-        if decision.action is not Action.GIVE_UP:
-            share = self._shares[rank]
+        action, delay = decide(own, before, after, self._execution.restarts)
+        if action is Action.GIVE_UP:
+            self._failed.add(rank)
+            self._pool += left
+            self._log.failed(status, f"failed permanently; {len(left):,} of its units are left")
+        elif left:
             self._shares[rank] = Share(share.units, share.rows_before, after)
-            self._story.failed(status, f"{_TOLD[decision.action]} in {decision.delay:g} s")
-            self._start(rank, decision.delay)
-            return
-        self.given_up.add(rank)
-        self._pool += left
-        self._story.failed(status, f"given up; {len(left):,} of its units are left")
+            self._log.failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
+            self._start(rank, delay)
+        else:
+            self._log.failed(status, "all of its units are committed")
 
     def _start(self, rank: int, delay: float = 0.0) -> None:
-        self._coordinator.respawn_worker(rank, (self._task, self._shares), delay)
+        self._ranks.respawn_worker(rank, (self._task, self._shares), delay)
 
-    def _hand_out(self) -> None:
-        """Give idle ranks what was given up, or what others would be waited for."""
-        statuses = self._coordinator.statuses
-        # One that was stopped, or died at its end, too: what ailed it need not ail the next one.
-        # But none that has failed since ends were heard: what it leaves has not been seen to.
+    def _reassign(self) -> None:
+        """Give idle ranks the units of permanently failed ranks, or of the slowest one."""
+        statuses = self._ranks.statuses
+        # A rank that was stopped, or failed after its last unit, is idle: it may succeed now. A
+        # failure that is not handled yet comes first: its units would be lost.
         idle = [
             rank
-            for rank, one in statuses.items()
-            if one.ended and (rank, one.attempt) in self._heard and rank not in self.given_up
+            for rank, status in statuses.items()
+            if self._is_handled(status) and rank not in self._failed
         ]
-        busy = [one for one in statuses.values() if not one.ended]
+        busy = [status for status in statuses.values() if not status.ended]
         if not idle or not (busy or self._pool):
             return
         pool, self._pool = self._open.among(self._pool), []
         if pool:
-            self._give(spread(pool, idle), "ranks that were given up")
+            self._assign(split(pool, idle), "failed workers")
         elif busy:
-            self._relieve(busy, idle)
+            self._steal(list(map(self._busy_rank, busy)), idle)
 
-    def _relieve(self, busy: Sequence[WorkerStatus], idle: Sequence[int]) -> None:
-        shared = [unit for one in busy for unit in self._shares[one.rank].units]
-        lefts = {one.rank: self._open.among(self._shares[one.rank].units) for one in busy}
+    def _steal(self, busy: Sequence[BusyRank], idle: Sequence[int]) -> None:
+        statuses = self._ranks.statuses
         for one in busy:
-            if not lefts[one.rank] and one.done < one.total:
-                self._coordinator.stop_worker(one.rank, "others have done its units")
-        slowest = max(busy, key=lambda one: len(lefts[one.rank]))
-        left = [unit for unit in lefts[slowest.rank] if shared.count(unit) == 1]
-        if not left:
-            return
-        if len(slowest.faults) > 1:  # whatever ails it: what it did not die of need not wait
-            known = findings(self.faults)
-            clean = [unit for unit in left if not known.of(unit)]
-            self._give(spread(clean, idle), f"rank {slowest.rank}")
-            return
-        loads = [self._load_seconds(rank) for rank in idle]
-        lent = lend(self._straggler(slowest, left), idle, max(loads))
-        if lent:
-            self._give(lent, f"rank {slowest.rank}")
+            if not one.left and statuses[one.rank].done < statuses[one.rank].total:
+                self._ranks.stop_worker(one.rank, "others have done its units")
+        known = findings(self.faults)
+        suspects = [unit for one in busy for unit in one.left if known.of(unit)]
+        start = max(_start_seconds(statuses[rank]) for rank in idle)
+        rank, units = steal(busy, idle, start, suspects)
+        self._assign(units, f"worker {rank}")
 
-    def _straggler(self, status: WorkerStatus, left: Sequence[int]) -> Straggler:
-        units_done = len(self._shares[status.rank].units) - len(left)
-        seconds = None
-        if units_done and status.began_at is not None:
-            seconds = (status.last_heartbeat - status.began_at) / units_done
-        return Straggler(left, seconds, time.monotonic() - status.last_heartbeat)
+    def _busy_rank(self, status: WorkerStatus) -> BusyRank:
+        share = self._shares[status.rank].units
+        left = self._open.among(share)
+        unit_seconds = None
+        if len(left) < len(share) and status.began_at is not None:
+            working = status.last_heartbeat - status.began_at
+            unit_seconds = working / (len(share) - len(left))
+        silent = time.monotonic() - status.last_heartbeat
+        failing = len(status.faults) > 1
+        return BusyRank(status.rank, share, left, unit_seconds, silent, failing)
 
-    def _load_seconds(self, rank: int) -> float:
-        status = self._coordinator.statuses[rank]
-        return (status.began_at or status.last_heartbeat) - status.started_at
-
-    def _give(self, dealt: Mapping[int, tuple[int, ...]], whose: str) -> None:
+    def _assign(self, shares: Mapping[int, tuple[int, ...]], source: str) -> None:
         found = findings(self.faults)
-        for rank, units in dealt.items():
-            self._shares[rank] = Share(units, self._coordinator.statuses[rank].done, found)
-            self._story.dealt(rank, units, whose)
+        for rank, units in shares.items():
+            self._shares[rank] = Share(units, self._ranks.statuses[rank].done, found)
+            self._log.dealt(rank, units, source)
             self._start(rank)
+
+
+def _start_seconds(status: WorkerStatus) -> float:
+    """Return the time from the start of a rank to its first unit."""
+    return (status.began_at or status.last_heartbeat) - status.started_at

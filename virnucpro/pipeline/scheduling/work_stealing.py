@@ -1,21 +1,23 @@
-"""Who does what next, once ranks have failed or run out of work. Pure."""
+"""Work stealing: which units idle ranks take over from ranks at work. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from virnucpro.sequences.partition import deal
 
-__all__ = ["Straggler", "lend", "spread"]
+__all__ = ["BusyRank", "split", "steal"]
 
 _KEPT = 2
-"""Units that a rank which makes progress keeps: the one it computes, the one it commits."""
+"""Units that a rank which makes progress keeps: the one that it computes, the one that it commits.
+"""
 
 _SILENT_S = 5.0
-"""Silence in seconds, beside three starts and units, after which a rank keeps nothing."""
+"""Seconds without a heartbeat, beside three starts and units, after which a rank keeps no unit."""
 
 
-def spread(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Deal units to ranks as a launch does; who gets none is left out."""
+def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Return rank -> units, dealt as at the start of a launch, for ranks that get any."""
     shares = {
         rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
     }
@@ -23,46 +25,74 @@ def spread(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, .
 
 
 @dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank at work while others have nothing to do.
+class BusyRank:
+    """A rank at work.
 
     Attributes
     ----------
+    share
+        All units of its attempt.
     left
-        Its units that nobody has done, in the order in which it takes them.
+        Those that no rank has committed, in the order in which it computes them.
     unit_seconds
-        What a unit takes it; None where it has done none yet.
+        Mean time of a unit; None before the first one.
     silent
-        Seconds since it was heard of.
+        Seconds since its last heartbeat.
+    failing
+        Whether it failed twice or more in this launch.
     """
 
+    rank: int
+    share: Sequence[int]
     left: Sequence[int]
     unit_seconds: float | None
     silent: float
+    failing: bool = False
 
 
-def lend(straggler: Straggler, idle: Sequence[int], start: float) -> Mapping[int, tuple[int, ...]]:
-    """Choose which of a rank's units idle ranks do, where that ends the work sooner.
+def steal(
+    busy: Sequence[BusyRank],
+    idle: Sequence[int],
+    start: float,
+    suspects: Collection[int] = (),
+) -> tuple[int, Mapping[int, tuple[int, ...]]]:
+    """Choose units of the rank with the most left, if idle ranks end the work sooner with them.
 
-    They get the last ones, in equal parts with the rank's own. A unit done twice costs work and
-    harms nothing.
+    The idle ranks get its last units, in equal parts with the rank itself. Units that another rank
+    has taken over already stay. A unit that is computed twice costs time only.
 
     Parameters
     ----------
-    idle
-        Ranks that have nothing to do.
+    busy, idle
+        Ranks at work, at least one, and ranks without work.
     start
-        Seconds that a rank needs before it does its first unit.
+        Seconds that an idle rank needs before its first unit.
+    suspects
+        Units in which processes died: they are not taken from a failing rank.
 
     Returns
     -------
-    Idle rank -> its units; empty where help would come too late.
+    rank
+        The rank whose units are chosen.
+    units
+        Idle rank -> its new units; empty if help would come too late.
     """
-    unit = straggler.unit_seconds
-    if straggler.silent > _SILENT_S + 3 * (start + (unit or 0.0)):
-        return spread(straggler.left, idle)
-    free = list(straggler.left[_KEPT:])
-    if unit is None or len(straggler.left) * unit <= 2 * start:
-        return {}
-    taken = len(free) * len(idle) // (len(idle) + 1)
-    return spread(free[len(free) - taken :], idle)
+    slowest = max(busy, key=lambda one: len(one.left))
+    owners = Counter(unit for one in busy for unit in one.share)
+    left = [unit for unit in slowest.left if owners[unit] == 1]
+    return slowest.rank, split(_available(slowest, left, len(idle), start, suspects), idle)
+
+
+def _available(
+    victim: BusyRank, left: Sequence[int], n_idle: int, start: float, suspects: Collection[int]
+) -> Sequence[int]:
+    """Return the units among `left` that idle ranks should compute."""
+    if victim.failing:
+        return [unit for unit in left if unit not in suspects]
+    unit = victim.unit_seconds
+    if victim.silent > _SILENT_S + 3 * (start + (unit or 0.0)):
+        return left
+    if unit is None or len(left) * unit <= 2 * start:
+        return ()
+    free = left[_KEPT:]
+    return free[len(free) - len(free) * n_idle // (n_idle + 1) :]

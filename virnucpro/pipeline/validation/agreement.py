@@ -1,4 +1,4 @@
-"""Whether numbers agree with those of fp32 on the CPU, and by how much they differ. Pure."""
+"""Agreement of vectors and scores with those of fp32 on the CPU. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,54 +7,54 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.encoders.base import Precision
+from virnucpro.store.segment import finite_rows
 
 __all__ = ["ScoreAgreement", "VectorAgreement", "compare_scores", "compare_vectors"]
 
 FloatArray = npt.NDArray[np.float32]
 
 _LARGEST_ERROR: Final = 1e-5
-"""At fp32, of a number; by the largest number of its channel where that is above 1."""
+"""Tolerance at fp32, as a share of the largest number of its channel if that is above 1."""
 
 _LEAST_COSINE: Final = {"fp16": 0.9999, "bf16": 0.999}
 _MOST_SHIFT: Final = {"fp16": 0.05, "bf16": 0.25}
-"""Of a vector; see `VectorAgreement`. Random ESM-2 8M: 0.0016 and 0.025."""
+"""Tolerances of a vector; see `VectorAgreement`. Random ESM-2 8M: shifts of 0.0016 and 0.025."""
 
 _SCORES_APART: Final = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.05}
-"""Two scores of one class. `mini` moves by up to 0.0024 at bf16."""
+"""Tolerances of a score. `mini` at bf16: up to 0.0024."""
 
 _QUIET_CHANNEL: Final = 1 / 8
-"""A channel counts as spread at least so far, by the size of a usual number."""
+"""Least spread of a channel in the shift, as a share of the median channel's size."""
 
 _ROUNDING_QUANTILE: Final = 0.9
 _ROUNDING_REACH: Final = 3.0
-"""Rounding moves log odds by as much as nine items of ten are moved, and seldom by three times
-that: the largest move would let one broken item excuse all others."""
+"""Rounding changes log odds by at most three times the 0.9 quantile of the changes. A broken item
+can have any change, so the largest one would explain too many flips."""
 
 _LEAST_SCORE: Final = 1e-7
-"""Scores nearer to 0 are rounded to it: their logarithm says nothing."""
+"""Lower scores count as this one in log odds."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorAgreement:
-    """How vectors agree with those that they should be.
+    """Agreement of vectors with the expected ones.
 
     Attributes
     ----------
     n, not_finite
-        Vectors, and how many of them hold a number that is not finite; the rest is of the others.
+        Vectors, and those with a NaN or an infinity; all other attributes ignore these.
     least_cosine, median_cosine
-        Between each vector and its counterpart; 0 where none is finite.
+        Between each vector and the expected one; 0 if no vector is finite.
     largest_error
         Largest difference of two numbers.
     largest_shift
-        Largest error of a vector, by how far vectors are apart: the root mean square over its
-        channels of error by spread. The cosine sees little beside a few channels that are large in
-        every vector; here each channel counts the same, and what all vectors have in common not.
-        0 where there is one vector.
+        Largest error of a vector relative to the distances between vectors: the root mean square,
+        over its channels, of error / spread. Each channel has the same weight; in the cosine a few
+        large channels hide the others. 0 for a single vector.
     scale
-        Largest number of the vectors that they should be.
+        Largest expected number.
     tolerance
-        What is tolerated, in words.
+        The tolerance as text.
     """
 
     encoder: str
@@ -70,31 +70,31 @@ class VectorAgreement:
 
     @property
     def problem(self) -> str:
-        """What does not agree, in a few words."""
+        """Describe the disagreement."""
         lost = f"{self.not_finite} of {self.n} vectors not finite, " if self.not_finite else ""
         return (
             f"{self.encoder}: {lost}cosine {self.least_cosine:.4g}, shift {self.largest_shift:.3g} "
-            f"where {self.tolerance} is tolerated"
+            f"(tolerance: {self.tolerance})"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreAgreement:
-    """How a classifier's scores agree with those that they should be.
+    """Agreement of a classifier's scores with the expected ones.
 
     Attributes
     ----------
     n, not_finite
-        Items, and how many of them have a score that is not finite.
+        Items, and those with a score that is NaN or infinite.
     largest_error
         Largest difference of two scores.
     tolerated
-        What it may be.
+        Tolerance of a difference.
     flips
-        Items that have another label.
+        Items with another label.
     explained
-        Those of them that rounding explains: the log odds that the label should be read off lie no
-        further from 0 than rounding moves those of items whose label stayed.
+        Flips explained by rounding: the expected log odds are no further from 0 than rounding
+        changes those of items with the same label.
     """
 
     n: int
@@ -106,34 +106,32 @@ class ScoreAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Every score is near, and every label is right, or almost anybody's."""
+        """Whether all scores are within the tolerance and rounding explains all flips."""
         near = self.largest_error <= self.tolerated
         return near and self.flips == self.explained and not self.not_finite
 
     @property
     def problem(self) -> str:
-        """What does not agree, in a few words."""
+        """Describe the disagreement."""
         lost = f"{self.not_finite} of {self.n} not finite, " if self.not_finite else ""
         return (
-            f"scores: {lost}{self.largest_error:.3g} apart where {self.tolerated:g} is tolerated, "
-            f"labels that rounding does not flip: {self.flips - self.explained}"
+            f"scores: {lost}error {self.largest_error:.3g} (tolerance: {self.tolerated:g}), "
+            f"labels flipped by more than rounding: {self.flips - self.explained}"
         )
 
 
 def compare_vectors(
     encoder: str, found: FloatArray, wanted: FloatArray, precision: Precision
 ) -> VectorAgreement:
-    """Compare vectors, (n, dim) both and n at least 1, with what they should be.
+    """Compare vectors with the expected ones, both (n, dim) with n >= 1.
 
-    At fp32 every error counts, in half precision the least cosine and the largest shift. A vector
-    that is not finite never agrees: a run would compute it again at fp32, but that is not this
-    precision.
+    fp32 is judged by every error, half precision by the least cosine and the largest shift. A
+    vector that is not finite never agrees, although a run would compute it again at fp32.
     """
-    finite = _finite(found)
+    finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
     cosines = _cosines(ours, theirs) if len(ours) else np.zeros(1)
-    errors, scale = np.abs(ours - theirs), float(np.abs(theirs).max(initial=0.0))
-    shift = _largest_shift(ours, theirs)
+    errors, shift = np.abs(ours - theirs), _largest_shift(ours, theirs)
     if precision == "fp32":
         bounds = _LARGEST_ERROR * np.maximum(1.0, np.abs(theirs).max(0, initial=0.0))
         tolerance, within = f"error <= {_LARGEST_ERROR:g}", bool((errors <= bounds).all())
@@ -149,36 +147,32 @@ def compare_vectors(
         median_cosine=float(np.median(cosines)),
         largest_error=float(errors.max(initial=0.0)),
         largest_shift=shift,
-        scale=scale,
+        scale=float(np.abs(theirs).max(initial=0.0)),
         tolerance=tolerance,
         agrees=within and bool(finite.all()),
     )
 
 
 def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
-    """Compare two scores an item, (n, 2) both and n at least 1, with what they should be.
+    """Compare scores with the expected ones, both (n, 2) with n >= 1.
 
-    Items whose label stayed say how large rounding is, in log odds: it moves those about equally,
-    and scores near 0 and 1 hardly. A flip that needed more is no rounding.
+    Items with the same label show the size of rounding in log odds: it is about equal for all of
+    them, while scores near 0 and 1 hardly change. A flip that needs more is an error.
     """
-    finite = _finite(found)
+    finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
     flipped = ours.argmax(1) != theirs.argmax(1)
-    moved, margins = np.abs(_log_odds(ours) - _log_odds(theirs)), np.abs(_log_odds(theirs))
+    margins = np.abs(_log_odds(theirs))
+    moved = np.abs(_log_odds(ours) - _log_odds(theirs))[~flipped]
+    quantile = np.quantile(moved, _ROUNDING_QUANTILE, method="lower") if len(moved) else 0.0
     return ScoreAgreement(
         n=len(finite),
         not_finite=int((~finite).sum()),
         largest_error=float(np.abs(ours - theirs).max(initial=0.0)),
         tolerated=_SCORES_APART[precision],
         flips=int(flipped.sum()),
-        explained=int((flipped & (margins <= _rounding(moved[~flipped]))).sum()),
+        explained=int((flipped & (margins <= _ROUNDING_REACH * quantile)).sum()),
     )
-
-
-def _rounding(moved: npt.NDArray[np.float64]) -> float:
-    if not len(moved):
-        return 0.0
-    return _ROUNDING_REACH * float(np.quantile(moved, _ROUNDING_QUANTILE, method="lower"))
 
 
 def _log_odds(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -196,19 +190,10 @@ def _largest_shift(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64
     return float(np.sqrt((((ours - theirs) / spreads) ** 2).mean(1)).max())
 
 
-def _finite(rows: FloatArray) -> npt.NDArray[np.bool_]:
-    """Say of each row whether all of its numbers are finite."""
-    finite: npt.NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(rows), axis=1)
-    return finite
-
-
 def _cosines(
     one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Give the cosine of each pair of vectors; 0 where one of them is nothing but zeros."""
+    """Return the cosine of each pair of vectors; 0 for a vector of zeros."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    dots = (one * other).sum(1)
-    cosines: npt.NDArray[np.float64] = np.divide(
-        dots, lengths, np.zeros(len(dots)), where=lengths > 0
-    )
+    cosines: npt.NDArray[np.float64] = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return cosines

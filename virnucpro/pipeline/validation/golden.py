@@ -1,7 +1,7 @@
-"""Reference vectors computed on this very device, held against recorded figures.
+"""Reference vectors computed on this device and compared with recorded figures.
 
-What is recorded of a vector is its projection onto a few fixed random directions (Johnson and
-Lindenstrauss 1984): enough to see a cosine below 0.999, and a hundred times smaller than vectors.
+The record of a vector is its projection onto a few fixed random directions (Johnson and
+Lindenstrauss 1984): it shows a cosine below 0.999 and is a hundred times smaller than the vector.
 """
 
 import hashlib
@@ -18,11 +18,10 @@ from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, S
 from virnucpro.bundles.published import published_names, recipe_of, sources_of
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import BundleError
 from virnucpro.pipeline.jobs.job import PrecisionChoice
-from virnucpro.pipeline.jobs.precision import precision_on, weight_bytes
-from virnucpro.pipeline.validation.torch_device import device_of, kind_of
+from virnucpro.pipeline.validation.compute import choose_compute
 from virnucpro.sequences.translation import genetic_code, peptide, reverse_complement
 
 __all__ = ["GoldenRow", "compare_golden", "golden_items", "golden_vectors", "project"]
@@ -31,12 +30,12 @@ FloatArray = npt.NDArray[np.float64]
 
 _LEAST_COSINE: Final = {"fp32": 0.9995, "fp16": 0.999, "bf16": 0.995}
 _MOST_APART: Final = {"fp32": 0.01, "fp16": 0.02, "bf16": 0.05}
-"""Between a score and the recorded one. What the published figures were computed on is unknown."""
+"""Tolerances of a score. The device of the published figures is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """One comparison: what, of which item, the figure found, what it should be, the verdict."""
+    """One comparison of an item: the figure found, the expected one as text, the verdict."""
 
     what: str
     item: str
@@ -46,7 +45,7 @@ class GoldenRow:
 
 
 def golden_items() -> list[tuple[str, bytes, bytes]]:
-    """Give name, bases and peptide of the reference items: R1 and R2 of each reference record."""
+    """Return name, bases and peptide of the reference items: R1 and R2 of each reference record."""
     code = genetic_code(1)
     items = []
     for name, bases in RECORDS.items():
@@ -58,7 +57,7 @@ def golden_items() -> list[tuple[str, bytes, bytes]]:
 
 
 def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torch.Tensor:
-    """Compute the reference items' vectors, (items, dim) float32, on `device`.
+    """Return the reference items' vectors, (items, dim) float32, computed on `device`.
 
     Raises
     ------
@@ -90,70 +89,58 @@ def compare_golden(
     Parameters
     ----------
     bundle
-        Whose encoders' figures are recorded.
-    device, precision
-        As `load_encoder` takes them, or ``auto``.
-    threads
-        Of the CPU.
+        A bundle whose encoders have recorded figures.
+    device, precision, threads
+        As `choose_compute` takes them.
 
     Raises
     ------
     BundleError
-        When no figures are recorded of one of its encoders; as `load_encoder`.
+        If an encoder has no recorded figures; as `load_encoder`.
     DeviceError, UsageError
-        When there is no such device.
+        As `choose_compute`.
     """
-    torch.set_num_threads(threads)
-    figures = [_figures(spec, _published_name(bundle, spec)) for spec in bundle.encoders]
-    torch_device = device_of(device)
-    precise = precision_on(
-        precision, kind_of(torch_device), weight_bytes(bundle.encoders), bundle.verified_precisions
+    figures = [_figures(bundle, spec) for spec in bundle.encoders]
+    torch_device, precise = choose_compute(
+        device, precision, threads, shapes_of(*bundle.encoders), bundle.verified_precisions
     )
     vectors = [golden_vectors(spec, torch_device, precise) for spec in bundle.encoders]
     rows = []
     for spec, found, wanted in zip(bundle.encoders, vectors, figures, strict=True):
         rows += _cosines(spec, found, wanted, precise)
-    known = SCORES.get(_published_head(bundle))
+    known = SCORES.get(_published(bundle, "head", bundle.name))
     if bundle.head is not None and known is not None:
         scores = load_head(bundle.head, torch_device).scores(torch.cat(vectors, dim=1))[:, 1]
         rows += _scores(scores.tolist(), known, precise)
     return rows
 
 
-def _published_name(bundle: Bundle, spec: EncoderSpec) -> str:
-    """Recognise an encoder by what it was made from, whatever it is called here."""
-    digests = _sources(bundle, spec.view)
-    for name in published_names():
-        for encoder in recipe_of(name).encoders:
-            if digests == set(sources_of(encoder.files).values()):
-                return encoder.name
-    return spec.name
+def _published(bundle: Bundle, part: str, name: str) -> str:
+    """Return the published name of a bundle's part, found by the digests of its sources.
+
+    `name` is returned for a part that was not made from published files.
+    """
+    sources = bundle.provenance.get("sources")
+    own = sources.get(part) if isinstance(sources, dict) else None
+    digests = set(map(str, own.values())) if isinstance(own, dict) else set()
+    for recipe_name in published_names():
+        recipe = recipe_of(recipe_name)
+        parts = {encoder.name: encoder.files for encoder in recipe.encoders}
+        if part == "head":
+            parts = {recipe_name: (recipe.head,)} if recipe.head else {}
+        for known, files in parts.items():
+            if digests == set(sources_of(files).values()):
+                return known
+    return name
 
 
-def _published_head(bundle: Bundle) -> str:
-    digests = _sources(bundle, "head")
-    for name in published_names():
-        head = recipe_of(name).head
-        if head is not None and digests == set(sources_of((head,)).values()):
-            return name
-    return bundle.name
-
-
-def _sources(bundle: Bundle, part: str) -> set[object]:
-    """Read what a part was made from out of the provenance, which is free in its form."""
-    match bundle.provenance.get("sources"):
-        case dict(parts) if isinstance(parts.get(part), dict):
-            return {value for value in parts[part].values() if isinstance(value, str)}
-    return set()
-
-
-def _figures(spec: EncoderSpec, published: str) -> FloatArray:
-    key = (published, spec.dim)
+def _figures(bundle: Bundle, spec: EncoderSpec) -> FloatArray:
+    key = (_published(bundle, spec.view, spec.name), spec.dim)
     if key not in PROJECTIONS:
         known = ", ".join(sorted(name for name, _ in PROJECTIONS))
         raise BundleError(
-            f"{spec.folder}: no reference figures are recorded of the encoder {spec.name!r} of "
-            f"{spec.dim} numbers; there are some of {known}. Verify without --golden."
+            f"{spec.folder}: no reference figures are recorded for the encoder {spec.name!r} with "
+            f"{spec.dim} numbers; known encoders: {known}. Rerun without --golden."
         )
     return np.array(PROJECTIONS[key].split(), dtype=np.float64).reshape(-1, DIRECTIONS)
 

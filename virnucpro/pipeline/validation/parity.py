@@ -1,4 +1,4 @@
-"""A device and a precision against fp32 on the CPU, one sequence at a time."""
+"""Comparison of a device and a precision with fp32 on the CPU, one sequence at a time."""
 
 import os
 import tempfile
@@ -11,56 +11,53 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classify.head import load_head
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
+from virnucpro.encoders.base import EncoderSpec, Precision, View
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 from virnucpro.pipeline.jobs.named_encoder import find_encoder
-from virnucpro.pipeline.jobs.precision import precision_on, weight_bytes
 from virnucpro.pipeline.validation.agreement import (
     ScoreAgreement,
     VectorAgreement,
     compare_scores,
     compare_vectors,
 )
+from virnucpro.pipeline.validation.compute import choose_compute
 from virnucpro.pipeline.validation.synthetic import synthetic_items
-from virnucpro.pipeline.validation.torch_device import device_of, kind_of
-from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["Parity", "parity_of_bundle", "parity_of_encoder"]
+__all__ = ["Parity", "measure_parity"]
 
 _LENGTHS: Final = "1-400"
-"""Residues of most items that are made up: those of the frames of a window."""
-
 _LONG_LENGTHS: Final = "401-1022"
-"""Residues of the others, up to what ESM-2 was trained on."""
-
 _LONG_SHARE: Final = 8
-"""One item of so many is long."""
+"""Residues of synthetic items: most as the frames of a window, one in 8 up to the length that
+ESM-2 was trained with.
+"""
 
 _MOST: Final = 100_000
-"""Items. All vectors lie in memory, twice, and the CPU takes them one by one."""
+"""Items. All vectors are in memory, twice, and the CPU encodes them one by one."""
 
 FloatArray = npt.NDArray[np.float32]
-Texts = Mapping[View, Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What was compared, and how it agrees.
+    """Result of a comparison.
 
     Attributes
     ----------
     model
-        The bundle, or the encoder as it was asked for.
+        Name of the bundle, or the encoder as given.
     head
-        Of the classifier's scores; None where there is no classifier.
+        Agreement of the classifier's scores; None without a classifier.
     """
 
     model: str
@@ -71,178 +68,120 @@ class Parity:
 
     @property
     def agrees(self) -> bool:
-        """Everything is within its tolerance."""
+        """Whether everything is within its tolerance."""
         return not self.problems
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What does not agree, a text each."""
+        """Descriptions of all disagreements."""
         heads = () if self.head is None else (self.head,)
         return tuple(one.problem for one in (*self.encoders, *heads) if not one.agrees)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give plain data for JSON."""
+        """Return plain data for JSON."""
         content = asdict(self) | {"agrees": self.agrees}
         if self.head is not None:
             content["head"]["agrees"] = self.head.agrees
         return content
 
 
-def parity_of_bundle(
-    name: str | os.PathLike[str] = "mini",
+def measure_parity(
+    bundle: str | os.PathLike[str] = "mini",
     *,
+    encoder: str | os.PathLike[str] | None = None,
     device: str = "auto",
     precision: PrecisionChoice = "auto",
     fasta: str | os.PathLike[str] | None = None,
     n_sequences: int = 64,
     threads: int = 1,
 ) -> Parity:
-    """Compare the vectors and scores of a bundle.
+    """Compare the vectors and scores of a bundle, or the vectors of one encoder.
 
     Parameters
     ----------
-    name
-        As `open_bundle` takes it.
-    device, precision
-        As `load_encoder` takes them, or ``auto``.
+    bundle
+        As `open_bundle` takes it; ignored if `encoder` is given.
+    encoder
+        As `find_encoder` takes it.
+    device, precision, threads
+        As `choose_compute` takes them. A small encoder is slower with more than one thread.
     fasta
-        Bases, cut and translated as a run does it; None for made-up items of 1 to 1,022 residues.
+        Sequences, prepared as in a run; for one encoder they are not cut. None for synthetic items
+        of 1 to 1,022 residues.
     n_sequences
-        How many items, of those in `fasta` some of every length; at most 100,000.
-    threads
-        Of the CPU. One sequence of a small encoder is slower with more than one.
+        Number of items, at most 100,000; those of `fasta` are spread over all lengths.
 
     Raises
     ------
     BundleError, DeviceError, InputError
-        When bundle, device or `fasta` cannot be used, or no frame in it is open.
+        If the model, the device or `fasta` cannot be used, or `fasta` has no usable sequence.
     UsageError
-        When there is no such bundle, or so many items are not compared.
+        If the model is unknown, or the number of items is out of range.
     """
-    _require_few(n_sequences)
-    torch.set_num_threads(threads)
-    bundle = open_bundle(os.fspath(name))
-    torch_device = device_of(device)
-    precise = precision_on(
-        precision, kind_of(torch_device), weight_bytes(bundle.encoders), bundle.verified_precisions
+    if not 1 <= n_sequences <= _MOST:
+        raise UsageError(f"cannot compare {n_sequences:,} sequences: give 1 to {_MOST:,}")
+    head: Path | None = None
+    verified: tuple[str, ...] = ()
+    if encoder is None:
+        opened = open_bundle(os.fspath(bundle))
+        model, encoders, head = opened.name, opened.encoders, opened.head
+        verified = opened.verified_precisions
+        index_spec = IndexSpec(
+            kind="frames",
+            alphabet=Alphabet.NUCLEOTIDE,
+            window=opened.window,
+            tiling=opened.tiling,
+            genetic_code=opened.genetic_code,
+        )
+    else:
+        spec = find_encoder(encoder).spec
+        model, encoders = os.fspath(encoder), (spec,)
+        index_spec = IndexSpec(kind="whole", alphabet=Alphabet[spec.view.upper()])
+    name, precise = choose_compute(device, precision, threads, shapes_of(*encoders), verified)
+    views = [spec.view for spec in encoders]
+    items = _items(fasta, index_spec, views, n_sequences)
+    found, wanted = zip(
+        *(_both(spec, items[spec.view], name, precise) for spec in encoders), strict=True
     )
-    texts = _texts(fasta, _frames_of(bundle), n_sequences)
-    return _parity(bundle.name, bundle.encoders, bundle.head, texts, torch_device, precise)
+    compared = [
+        compare_vectors(spec.name, ours, theirs, precise)
+        for spec, ours, theirs in zip(encoders, found, wanted, strict=True)
+    ]
+    scores = None
+    if head is not None:
+        scores = compare_scores(_scores(head, found, name), _scores(head, wanted, "cpu"), precise)
+    return Parity(model, name, precise, tuple(compared), scores)
 
 
-def parity_of_encoder(
-    name: str | os.PathLike[str],
-    *,
-    device: str = "auto",
-    precision: PrecisionChoice = "auto",
-    fasta: str | os.PathLike[str] | None = None,
-    n_sequences: int = 64,
-    threads: int = 1,
-) -> Parity:
-    """Compare the vectors of one encoder, as `find_encoder` takes it; see `parity_of_bundle`.
-
-    Sequences of `fasta` are taken whole, bases or residues as the encoder reads them.
-
-    Raises
-    ------
-    BundleError, DeviceError, InputError
-        When encoder, device or `fasta` cannot be used, when a file bears a published name and has
-        other content, or no sequence has a letter.
-    UsageError
-        When there is no such encoder, or so many items are not compared.
-    """
-    _require_few(n_sequences)
-    torch.set_num_threads(threads)
-    spec, torch_device = find_encoder(name).spec, device_of(device)
-    precise = precision_on(precision, kind_of(torch_device), weight_bytes([spec]))
-    alphabet = Alphabet.PROTEIN if spec.view == "protein" else Alphabet.NUCLEOTIDE
-    texts = _texts(fasta, IndexSpec(kind="whole", alphabet=alphabet), n_sequences)
-    return _parity(os.fspath(name), [spec], None, texts, torch_device, precise)
-
-
-def _parity(
-    model: str,
-    encoders: Sequence[EncoderSpec],
-    head: Path | None,
-    texts: Texts,
-    device: str,
-    precision: Precision,
-) -> Parity:
-    pairs = [_both(spec, texts[spec.view], device, precision) for spec in encoders]
-    return Parity(
-        model,
-        device,
-        precision,
-        tuple(
-            compare_vectors(spec.name, found, wanted, precision)
-            for spec, (found, wanted) in zip(encoders, pairs, strict=True)
-        ),
-        None if head is None else _scores(head, pairs, device, precision),
-    )
-
-
-def _require_few(n: int) -> None:
-    if not 1 <= n <= _MOST:
-        raise UsageError(f"{n:,} sequences are not compared: give from 1 to {_MOST:,}")
-
-
-def _frames_of(bundle: Bundle) -> IndexSpec:
-    return IndexSpec(
-        kind="frames",
-        alphabet=Alphabet.NUCLEOTIDE,
-        window=bundle.window,
-        tiling=bundle.tiling,
-        genetic_code=bundle.genetic_code,
-    )
-
-
-def _texts(fasta: str | os.PathLike[str] | None, spec: IndexSpec, n: int) -> Texts:
-    """Find `n` items of all lengths, as each kind of encoder reads them."""
+def _items(
+    fasta: str | os.PathLike[str] | None, spec: IndexSpec, views: Sequence[View], n: int
+) -> Mapping[View, Sequence[bytes]]:
+    """Return items of all lengths for each view: up to `n` of a file, or `n` synthetic ones."""
     if fasta is None:
-        return _of_all_lengths(n)
+        n_long = -(-n // _LONG_SHARE)
+        short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)
+        return {view: short[view] + long[view] for view in views}
     with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
         index = build_index(Path(folder) / "index", [os.fspath(fasta)], spec)
         if not index.n_rows:
             raise InputError(
-                f"{fasta}: holds no sequence that an encoder could read (no letter, or a stop in "
-                "every frame). Give another file, or none: sequences are made up then."
+                f"{fasta}: contains no sequence for an encoder: each is empty or has a stop in "
+                "every frame. Give another file, or none for synthetic sequences."
             )
         rows = np.unique(np.linspace(0, index.n_rows - 1, n).astype(np.int64))
-        return _views(index, rows)
-
-
-def _of_all_lengths(n: int) -> Texts:
-    n_long = -(-n // _LONG_SHARE)
-    kinds = (n - n_long, _LENGTHS), (n_long, _LONG_LENGTHS)
-    items = [synthetic_items(count, lengths) for count, lengths in kinds]
-    return {
-        "nucleotide": [text for one in items for text in one.bases],
-        "protein": [text for one in items for text in one.residues],
-    }
-
-
-def _views(index: SequenceIndex, rows: npt.NDArray[np.int64]) -> Texts:
-    if index.spec.kind == "whole":
-        view: View = "protein" if index.spec.alphabet is Alphabet.PROTEIN else "nucleotide"
-        return {view: index.sequences(rows, view)}
-    return {
-        "nucleotide": index.sequences(rows, "nucleotide"),
-        "protein": index.sequences(rows, "protein"),
-    }
+        return {view: index.sequences(rows, view) for view in views}
 
 
 def _both(
-    spec: EncoderSpec,
-    texts: Sequence[bytes],
-    device: str,
-    precision: Precision,
+    spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
 ) -> tuple[FloatArray, FloatArray]:
-    """Encode on the device as a run does, and on the CPU at fp32 one by one; (n, dim) both.
+    """Encode in batches on the device, and one by one on the CPU at fp32; (n, dim) both.
 
-    One encoder is in memory at a time.
+    Only one encoder is in memory at a time.
     """
-    found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind_of(device)])
-    return found, _one_by_one(load_encoder(spec, "cpu", "fp32"), texts)
+    kind = "cpu" if device == "cpu" else "cuda"
+    found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind])
+    return found, _in_batches(load_encoder(spec, "cpu", "fp32"), texts, 1)
 
 
 def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> FloatArray:
@@ -257,23 +196,7 @@ def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> 
     return vectors
 
 
-def _one_by_one(encoder: Encoder, texts: Sequence[bytes]) -> FloatArray:
-    vectors = [encoder.encode(encoder.collate([ids])) for ids in encoder.tokenise(texts)]
-    joined: FloatArray = torch.cat(vectors).numpy()
-    return joined
-
-
-def _scores(
-    head: Path,
-    pairs: Sequence[tuple[FloatArray, FloatArray]],
-    device: str,
-    precision: Precision,
-) -> ScoreAgreement:
-    found, wanted = (
-        load_head(head, on)
-        .scores(torch.from_numpy(np.concatenate(vectors, 1)).to(on))
-        .cpu()
-        .numpy()
-        for vectors, on in zip(zip(*pairs, strict=True), (device, "cpu"), strict=True)
-    )
-    return compare_scores(found, wanted, precision)
+def _scores(head: Path, vectors: Sequence[FloatArray], device: str) -> FloatArray:
+    joined = torch.from_numpy(np.concatenate(vectors, 1)).to(device)
+    scores: FloatArray = load_head(head, device).scores(joined).cpu().numpy()
+    return scores

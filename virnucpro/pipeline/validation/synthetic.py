@@ -1,18 +1,16 @@
-"""Sequences out of nothing, the same each time: for measuring and comparing without data."""
+"""Synthetic sequences for measurements and comparisons: the same ones for the same seed."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.encoders.base import View
 from virnucpro.errors import UsageError
 from virnucpro.sequences.translation import genetic_code, peptide
 from virnucpro.sequences.windows import tile
 
-__all__ = ["SIX_FRAME", "SyntheticItems", "range_of", "residue_counts", "synthetic_items"]
+__all__ = ["SIX_FRAME", "parse_lengths", "synthetic_items"]
 
 SIX_FRAME: Final = "six-frame"
 """Lengths of the frames of 500-base windows, published tiling, of records of 60 to 5,000 bases."""
@@ -20,7 +18,7 @@ SIX_FRAME: Final = "six-frame"
 _WINDOW: Final = 500
 _RECORD: Final = (60, 5_000)
 _LONGEST: Final = 5_000
-"""Residues. Encoders were trained on a fifth, and attention to many more takes all memory."""
+"""Residues. Encoders were trained with a fifth of them; attention needs memory by their square."""
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _STOPS: Final = {"TAA", "TAG", "TGA"}
 _CODONS: Final = np.array(
@@ -33,28 +31,8 @@ _CODONS: Final = np.array(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticItems:
-    """Items as both kinds of encoders read them.
-
-    Attributes
-    ----------
-    bases
-        Stop-free codons, and one base more, as the published tool takes it.
-    residues
-        The same, translated.
-    """
-
-    bases: tuple[bytes, ...]
-    residues: tuple[bytes, ...]
-
-    def of(self, view: View) -> tuple[bytes, ...]:
-        """Give the sequences of one view."""
-        return self.bases if view == "nucleotide" else self.residues
-
-
-def synthetic_items(n: int, lengths: str, seed: int = 1) -> SyntheticItems:
-    """Draw `n` items.
+def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[bytes]]:
+    """Draw `n` random items: codons without a stop plus one base, and their translation.
 
     Parameters
     ----------
@@ -66,42 +44,28 @@ def synthetic_items(n: int, lengths: str, seed: int = 1) -> SyntheticItems:
     Raises
     ------
     UsageError
-        When `lengths` is none of these.
+        If `lengths` is invalid.
     """
     dice = np.random.default_rng(seed)
-    code = genetic_code(1)
-    bases, residues = [], []
-    for count in residue_counts(n, lengths, dice).tolist():
-        codons = dice.choice(_CODONS, count).tobytes()
-        bases.append(codons + b"A")
-        residues.append(peptide(codons, code))
-    return SyntheticItems(tuple(bases), tuple(residues))
-
-
-def residue_counts(n: int, lengths: str, dice: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw the number of residues of each of `n` items: (n,) int64.
-
-    See `synthetic_items` for `lengths`.
-
-    Raises
-    ------
-    UsageError
-        When `lengths` makes no sense.
-    """
-    bounds = range_of(lengths)
+    bounds = parse_lengths(lengths)
     if bounds is None:
-        return _six_frame(n, dice)
-    least, most = bounds
-    return dice.integers(least, most, n, endpoint=True)
+        counts = _six_frame(n, dice)
+    else:
+        counts = dice.integers(*bounds, n, endpoint=True).tolist()
+    codons, code = [dice.choice(_CODONS, count).tobytes() for count in counts], genetic_code(1)
+    return {
+        "nucleotide": [one + b"A" for one in codons],
+        "protein": [peptide(one, code) for one in codons],
+    }
 
 
-def range_of(lengths: str) -> tuple[int, int] | None:
-    """Read least and most residues; None where the lengths are those of frames.
+def parse_lengths(lengths: str) -> tuple[int, int] | None:
+    """Return the least and the largest number of residues; None for ``six-frame``.
 
     Raises
     ------
     UsageError
-        When `lengths` makes no sense.
+        If `lengths` is invalid.
     """
     if lengths == SIX_FRAME:
         return None
@@ -109,17 +73,17 @@ def range_of(lengths: str) -> tuple[int, int] | None:
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= least <= most <= _LONGEST:
         raise UsageError(
-            f"lengths {lengths[:40]!r} make no sense: give {SIX_FRAME}, a number of residues up to "
+            f"invalid lengths {lengths[:40]!r}: give {SIX_FRAME}, a number of residues up to "
             f"{_LONGEST:,}, or a range such as 20-400."
         )
     return least, most
 
 
-def _six_frame(n: int, dice: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Cut records of all sizes into windows, and take one frame of each."""
+def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
+    """Draw residues of one frame of each window of random records."""
     counts: list[int] = []
     low, high = np.log(_RECORD)
     while len(counts) < n:
         starts, ends = tile(int(np.exp(dice.uniform(low, high))), _WINDOW, "published")
         counts += ((ends - starts - dice.integers(0, 3, len(starts))) // 3).tolist()
-    return np.array(counts[:n], np.int64)
+    return counts[:n]

@@ -1,60 +1,78 @@
-"""One pass of a unit's rows through an encoder: batch after batch, in halves what does not fit."""
+"""One pass of a unit's rows through an encoder, in batches; halves of batches that do not fit."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from virnucpro.encoders.base import Encoder, IntArray
-from virnucpro.encoders.batching import Filling
+from virnucpro.encoders.base import IntArray
+from virnucpro.encoders.batching import Filling, longest_first
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.token_budget import TokenBudget
 from virnucpro.encoders.packed import Packed
 from virnucpro.pipeline.worker.prefetch import prefetch_one
-from virnucpro.pipeline.worker.unit_tokens import UnitTokens
 
-__all__ = ["EncoderPass", "fetching"]
+__all__ = ["EncoderPass", "UnitTokens", "fetching"]
+
+
+class UnitTokens:
+    """Token ids of a unit's rows.
+
+    Attributes
+    ----------
+    unit
+        Number of the unit.
+    ids
+        Token ids of each row; empty for a row that is not encoded.
+    lengths
+        (n,) int64, tokens of each row.
+    order
+        (n,) int64, rows by descending length. Positions of a `UnitSpan` are indices of it.
+    """
+
+    def __init__(self, unit: int, ids: Sequence[IntArray]) -> None:
+        self.unit = unit
+        self.ids = ids
+        self.lengths = np.array([len(row) for row in ids], np.int64)
+        self.order = longest_first(self.lengths)
 
 
 class _Launched(NamedTuple):
-    """A batch under way: positions along the unit's order, its budget, and how to get its vectors.
+    """A batch on the device: positions in the unit's order, its budget, a call for its vectors."""
 
-    The last waits for the device.
-    """
-
-    piece: IntArray
-    room: int
+    positions: IntArray
+    budget: int
     fetch: Callable[[], torch.Tensor]
 
 
 class EncoderPass:
-    """Takes the rows of a unit through an encoder, once.
+    """Encodes the rows of a unit once.
 
     Parameters
     ----------
     encoder, budget
-        Who encodes, and how many tokens at once. The budget learns from what fits and what not.
+        The encoder and its token budget, which is adapted to the available memory.
     tokens
         The unit.
-    begins
-        Told before each batch which positions along the unit's order are in it.
-    through
-        Told after each batch how many rows it had.
-    ahead
-        Lay the next batch out, and queue it on the device, while the one before it is computed
-        there.
+    before
+        Called with the positions of each batch before it is encoded.
+    after
+        Called with the number of rows of each batch after it is encoded.
+    prefetch
+        Collate the next batch and queue it on the device while the current one is computed.
 
     Attributes
     ----------
     vectors
-        (n, dim) float32 on the CPU; zeros where there is none.
+        (n, dim) float32 on the CPU; zeros for rows without a vector.
     shortages
-        Row, counted within the unit -> what it was short of. It did not fit even alone.
+        Row within the unit -> shortage, for rows that do not fit alone.
     filling
-        How full the batches were that fitted.
+        Tokens and budgets of the encoded batches.
     """
 
     def __init__(
@@ -62,98 +80,92 @@ class EncoderPass:
         encoder: Encoder,
         budget: TokenBudget,
         tokens: UnitTokens,
-        begins: Callable[[IntArray], None],
-        through: Callable[[int], None],
+        before: Callable[[IntArray], None],
+        after: Callable[[int], None],
         *,
-        ahead: bool,
+        prefetch: bool,
     ) -> None:
         self.vectors = torch.zeros(len(tokens.ids), encoder.dim)
         self.shortages: dict[int, Shortage] = {}
         self.filling = Filling()
-        self._encoder = encoder
-        self._budget = budget
-        self._tokens = tokens
-        self._begins = begins
-        self._through = through
-        self._ahead = ahead
-        self._under_way: deque[_Launched] = deque()
+        self._encoder, self._budget, self._tokens = encoder, budget, tokens
+        self._before, self._after, self._prefetch = before, after, prefetch
+        self._launched: deque[_Launched] = deque()
 
-    def take(self, batches: Iterator[IntArray]) -> None:
-        """Take all batches, each as positions along the unit's order."""
-        if self._ahead:
-            for piece, laid_out in prefetch_one(batches, self._laid_out):
-                self._launch(piece, laid_out.result)
+    def run(self, batches: Iterator[IntArray]) -> None:
+        """Encode all batches, given as positions in the unit's order."""
+        if self._prefetch:
+            for positions, collated in prefetch_one(batches, self._collate):
+                self._launch(positions, collated.result)
         else:
-            for piece in batches:
-                self._launch(piece, partial(self._laid_out, piece))
+            for positions in batches:
+                self._launch(positions, partial(self._collate, positions))
         self._fetch(0)
 
-    def _laid_out(self, piece: IntArray) -> Packed:
-        rows = self._tokens.order[piece]
+    def _collate(self, positions: IntArray) -> Packed:
+        rows = self._tokens.order[positions]
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
-    def _launch(self, piece: IntArray, batch: Callable[[], Packed]) -> None:
-        """Start a batch; wait for the one before it, or for this one where none is to be ahead."""
-        self._begins(piece)
-        room = self._budget(int(self._lengths(piece).max()))
-        fetch = within_memory(lambda: fetching(self._encoder.encode(batch())))
+    def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
+        """Queue a batch; wait for the previous one, or for this one without prefetch."""
+        self._before(positions)
+        budget = self._budget(int(self._lengths(positions).max()))
+        fetch = within_memory(lambda: fetching(self._encoder.encode(collated())))
         if isinstance(fetch, Shortage):
             self._fetch(0)
-            self._split(piece, fetch)
+            self._split(positions, fetch)
         else:
-            self._under_way.append(_Launched(piece, room, fetch))
-            self._fetch(1 if self._ahead else 0)
+            self._launched.append(_Launched(positions, budget, fetch))
+            self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:
-        """Wait for the oldest batches until no more than so many are under way."""
-        while len(self._under_way) > leave:
-            piece, room, fetch = self._under_way.popleft()
-            fetched = within_memory(fetch)
-            if isinstance(fetched, Shortage):
-                self._split(piece, fetched)
-            else:
-                self._keep(piece, room, fetched)
+        """Wait for the oldest batches until at most `leave` are queued."""
+        while len(self._launched) > leave:
+            positions, budget, fetch = self._launched.popleft()
+            vectors = within_memory(fetch)
+            if isinstance(vectors, Shortage):
+                self._split(positions, vectors)
+                continue
+            lengths = self._lengths(positions)
+            self.vectors[torch.from_numpy(self._tokens.order[positions])] = vectors
+            self._budget.fitted(int(lengths.max()))
+            self.filling = self.filling.after(int(lengths.sum()), budget)
+            self._after(len(positions))
 
-    def _keep(self, piece: IntArray, room: int, vectors: torch.Tensor) -> None:
-        lengths = self._lengths(piece)
-        self.vectors[torch.from_numpy(self._tokens.order[piece])] = vectors
-        self._budget.fitted(int(lengths.max()))
-        self.filling = self.filling.after(int(lengths.sum()), room)
-        self._through(len(piece))
-
-    def _split(self, piece: IntArray, shortage: Shortage) -> None:
-        """Try a batch that did not fit by halves; give up a row that does not fit alone."""
+    def _split(self, positions: IntArray, shortage: Shortage) -> None:
+        """Encode the halves of a batch that does not fit; record a row that does not fit alone."""
         self._budget.was_short()
-        if len(piece) == 1:
-            self.shortages[int(self._tokens.order[piece[0]])] = shortage
-            self._through(1)
+        if len(positions) == 1:
+            self.shortages[int(self._tokens.order[positions[0]])] = shortage
+            self._after(1)
             return
-        lengths = self._lengths(piece)
+        lengths = self._lengths(positions)
         self._budget.lower(int(lengths.max()), int(lengths.sum()))
-        for half in np.array_split(piece, 2):
-            self._launch(half, partial(self._laid_out, half))
+        for half in np.array_split(positions, 2):
+            self._launch(half, partial(self._collate, half))
 
-    def _lengths(self, piece: IntArray) -> IntArray:
-        lengths: IntArray = self._tokens.lengths[self._tokens.order[piece]]
+    def _lengths(self, positions: IntArray) -> IntArray:
+        lengths: IntArray = self._tokens.lengths[self._tokens.order[positions]]
         return lengths
 
 
 def fetching(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Begin to copy a batch's vectors to the CPU.
+    """Start the copy of a batch's vectors to the CPU.
 
     Returns
     -------
     callable
-        Waits for this copy alone, not for what is queued on the device behind it, and gives it.
+        Waits for this copy alone, not for later work on the device, and returns it.
     """
     if not vectors.is_cuda:
         return lambda: vectors
-    copy = vectors.to("cpu", non_blocking=True)  # pinned: the host goes on at once
-    there = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    there.record()
+    copy = vectors.to("cpu", non_blocking=True)  # into pinned memory
+    # blocking: the thread sleeps; by default it would spin and take a CPU from other work
+    copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    copied.record()
 
     def fetch() -> torch.Tensor:
-        there.synchronize()
+        copied.synchronize()
         return copy
 
     return fetch

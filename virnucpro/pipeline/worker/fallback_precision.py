@@ -1,86 +1,126 @@
-"""The same encoder nearer to fp32: for rows that are not finite at a run's own precision."""
+"""Single rows encoded again at fp32, or at the nearest precision that fits into memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from functools import cached_property, partial
+from typing import Final, NamedTuple
 
 import torch
 
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import memory_wanted
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.placement import device_bytes, free_bytes, open_device
-from virnucpro.encoders.registry import load_encoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import load_encoder, shapes_of
 
-__all__ = ["Fallback", "NoFallback", "open_fallback"]
+__all__ = ["FallbackPrecision", "Retry", "encode_alone"]
 
 _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
     "fp16": ("fp32", "bf16"),
     "bf16": ("fp32",),
 }
-"""What holds larger numbers, the nearest to fp32 first; bf16 takes no more room than fp16."""
+"""Precisions with a larger range; bf16 needs no more memory than fp16."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """An encoder nearer to fp32.
+class Retry(NamedTuple):
+    """Result of a row encoded again, alone.
 
     Attributes
     ----------
-    short
-        Why it is no nearer; "" where it computes at fp32.
+    vector
+        (dim,) float32 on the CPU; None without a vector.
+    precision
+        Precision of the vector.
+    attempts
+        All attempts as text, for the reason of a quarantined row.
+    shortage
+        The shortage of memory; None if the row fits.
     """
 
+    vector: torch.Tensor | None
     precision: Precision
-    encoder: Encoder
-    short: str = ""
+    attempts: str
+    shortage: Shortage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NoFallback:
-    """There is no room for any; `short` says what each wants, and what there is."""
-
-    short: str
-
-
-def open_fallback(spec: EncoderSpec, device: str, precision: Precision) -> Fallback | NoFallback:
-    """Load the twin of an encoder that computes with `precision`, not fp32, and stays loaded.
-
-    fp32 where that has room beside it, else bf16 beside fp16. Room is asked for before: a process
-    whose machine runs out of memory is killed. Where a GPU is full all the same, that is no end.
+class FallbackPrecision:
+    """An encoder with a larger range, loaded for the first row that needs it.
 
     Parameters
     ----------
-    spec, device
+    spec, device, precision
         As `load_encoder` takes them.
-
-    Raises
-    ------
-    BundleError
-        When the weights have been damaged meanwhile.
+    encoder
+        The encoder of the run, used again at fp32.
     """
-    missed: list[str] = []
-    for finer in _LADDER[precision]:
-        short = _shortage(spec, device, finer)
-        twin = None if short else within_memory(partial(load_encoder, spec, device, finer))
-        if twin is not None and not isinstance(twin, Shortage):
-            return Fallback(finer, twin, "; ".join(missed))
-        missed.append(short or f"{finer} does not fit into what {device} has left")
-    return NoFallback("; ".join(missed))
+
+    def __init__(
+        self, spec: EncoderSpec, device: str, precision: Precision, encoder: Encoder
+    ) -> None:
+        self._spec, self._device = spec, device
+        self._precision, self._encoder = precision, encoder
+
+    def retry(self, ids: IntArray) -> Retry:
+        """Encode one row.
+
+        Raises
+        ------
+        BundleError
+            If the weights have been damaged since the run started.
+        """
+        encoder, precision, missing = self._opened
+        if self._precision == "fp32":
+            attempts = "in a batch and alone"
+        else:
+            attempts = f"at {self._precision} in a batch"
+            if encoder is not None:
+                attempts += f" and at {precision} alone"
+        if missing:
+            attempts += (
+                f"; too little memory for a higher precision: {missing}. Run this sequence "
+                "separately with another --precision or with more memory"
+            )
+        if encoder is None:
+            return Retry(None, self._precision, attempts)
+        vectors = encode_alone(encoder, ids)
+        if isinstance(vectors, Shortage):
+            return Retry(None, precision, attempts, vectors)
+        return Retry(vectors[0], precision, attempts)
+
+    @cached_property
+    def _opened(self) -> tuple[Encoder | None, Precision, str]:
+        """The encoder, its precision, and the memory missing for the precisions before it.
+
+        The free memory is compared first: the system kills a process that exceeds it.
+        """
+        if self._precision == "fp32":
+            return self._encoder, "fp32", ""
+        missing: list[str] = []
+        for wider in _LADDER[self._precision]:
+            short = self._missing(wider)
+            if not short:
+                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
+                if not isinstance(loaded, Shortage):
+                    return loaded, wider, "; ".join(missing)
+                short = f"{wider} does not fit into the free memory of {self._device}"
+            missing.append(short)
+        return None, self._precision, "; ".join(missing)
+
+    def _missing(self, precision: Precision) -> str:
+        """Describe a lack of memory beside the encoders of the run; "" if there is enough."""
+        device = open_device(self._device)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
+        needed = memory_wanted(shapes_of(self._spec), precision, self._device)
+        rooms = [room for room in (free_bytes(device), device_bytes(device)) if room is not None]
+        if all(needed <= room for room in rooms):
+            return ""
+        return (
+            f"{precision} needs {needed / 1e9:.2f} GB and {self._device} has "
+            f"{min(rooms) / 1e9:.2f} GB left"
+        )
 
 
-def _shortage(spec: EncoderSpec, device: str, precision: Precision) -> str:
-    """Say what is missing beside all that is loaded already; "" where nothing is."""
-    torch_device = open_device(device)
-    if torch_device.type == "cuda":
-        torch.cuda.empty_cache()  # what former batches took is counted as free only then
-    wanted = memory_wanted(shapes_of(spec), precision, device)
-    rooms = [
-        room for room in (free_bytes(torch_device), device_bytes(torch_device)) if room is not None
-    ]
-    if all(wanted <= room for room in rooms):
-        return ""
-    left = min(rooms) / 1e9
-    return f"{precision} wants {wanted / 1e9:.2f} GB and {device} has {left:.2f} GB left"
+def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
+    """Encode one row: (1, dim) float32 on the CPU."""
+    return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())

@@ -1,13 +1,13 @@
-"""Which rows of a unit go through an encoder when, where an earlier attempt died of one of them.
+"""Order of a unit's rows after an attempt at it has died: suspected rows last, in halves.
 
-Pure. A rank that starts again is told in which batches ranks have died: it takes all others first.
-A batch in which ranks died twice comes last, in two halves. A death in a half narrows the suspicion
-to it, so that one row out of n is found in about log2(n) more starts.
+Pure. A restarted worker gets the positions at which workers have died. It takes all other batches
+first. A batch in which workers died twice comes last, in two halves. A death in a half narrows the
+suspicion to that half, so one row out of n is found in about log2(n) restarts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ __all__ = [
     "FINISHING",
     "Suspicion",
     "UnitSpan",
-    "Watch",
     "arranged",
     "pieces",
     "suspicion_of",
@@ -27,27 +26,26 @@ __all__ = [
 ]
 
 FINISHING = -1
-"""The stage after the encoders: the head, and what is stored. It concerns no single row."""
+"""The stage after the encoders: classifier and storage. No single row is at work."""
 
 
 def tokenising(encoder: int) -> int:
-    """Name the stage in which the rows of a unit become tokens of an encoder."""
+    """Return the stage in which a unit's rows become tokens of an encoder."""
     return FINISHING - 1 - encoder
 
 
 class UnitSpan(NamedTuple):
-    """Where a rank is at work: some rows of a unit at one stage. Plain integers.
+    """Rows of a unit at one stage of the work. Plain integers.
 
     Attributes
     ----------
     unit
-        The unit's number.
+        Number of the unit.
     stage
-        An encoder's number in the order of the run; below 0 `tokenising` or `FINISHING`.
+        Number of an encoder in the order of the run; below 0 `tokenising` or `FINISHING`.
     first, stop
-        Positions ``first`` to ``stop - 1`` among the unit's rows: for an encoder longest first, as
-        it counts tokens, and else as they come. They do not depend on how rows are cut into
-        batches.
+        Positions ``first`` to ``stop - 1`` of the unit's rows: by descending length for an
+        encoder, else in input order. They do not depend on batches.
     """
 
     unit: int
@@ -58,81 +56,64 @@ class UnitSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What earlier attempts taught about the rows of one unit.
+    """Findings of earlier attempts about the rows of one unit.
 
     Attributes
     ----------
     seen
-        Where one died, once.
+        Spans in which one worker died.
     suspects
-        Where they died again; disjoint.
-    convicted
-        (stage, position) -> why that row is not to be tried again; positions as in `UnitSpan`.
+        Spans in which workers died again; disjoint.
+    isolated
+        (stage, position) -> reason why the row is not tried again; positions as in `UnitSpan`.
     """
 
     seen: tuple[UnitSpan, ...] = ()
     suspects: tuple[UnitSpan, ...] = ()
-    convicted: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def seen_in(self, stage: int) -> list[range]:
-        """Give the positions at a stage that are to be taken late."""
+        """Return the positions of a stage that are taken late."""
         return _ranges(self.seen, stage)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Give the positions at a stage that are to be taken last, in halves."""
+        """Return the positions of a stage that are taken last, in halves."""
         return _ranges(self.suspects, stage)
 
-    def convicted_in(self, stage: int) -> dict[int, str]:
-        """Give the positions at a stage that are not to be tried again, with the reasons."""
-        return {
-            position: reason
-            for (number, position), reason in self.convicted.items()
-            if number == stage
-        }
+    def isolated_in(self, stage: int) -> dict[int, str]:
+        """Return the positions of a stage that are not tried again, with the reasons."""
+        return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Tell what the deaths of ranks say of one unit."""
+    """Return the findings about one unit."""
     known = findings.of(unit)
     return Suspicion(
-        seen=tuple(UnitSpan(*place) for place in known.seen),
-        suspects=tuple(UnitSpan(*place) for place in known.suspects),
-        convicted={
-            (
-                place.stage,
-                place.first,
-            ): f"kills_process: alone, at first and at last: {fault.reason}"
-            for place, fault in known.convicted
+        seen=tuple(UnitSpan(*span) for span in known.seen),
+        suspects=tuple(UnitSpan(*span) for span in known.suspects),
+        isolated={
+            (span.stage, span.first): f"kills_process: alone it ends its worker: {fault.reason}"
+            for span, fault in known.convicted
         },
     )
-
-
-class Watch(Protocol):
-    """Hears where a unit stands."""
-
-    def at(self, place: UnitSpan) -> None:
-        """Hear what is tried next. It must be told to the outside before this returns."""
-
-    def through(self, rows: int) -> None:
-        """Hear how many of the unit's rows are through, all encoders counted evenly."""
 
 
 def pieces(
     lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
 ) -> Iterator[IntArray]:
-    """Lay the rows of a unit out for one encoder, in batches; see `arranged`.
+    """Cut the rows of a unit into batches for one encoder, in the order of `arranged`.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each row, descending.
     budget
-        As `batches` takes it; halves stay within it, too.
+        As `batches` takes it; it limits halves, too.
 
     Yields
     ------
     (k,) int64, k >= 1
-        Positions in `lengths`, ascending; every one that is not convicted exactly once.
+        Positions in `lengths`, ascending; each one that is not isolated exactly once.
     """
     for piece, suspected in arranged(batches(lengths, budget), len(lengths), suspicion, encoder):
         if not suspected:
@@ -145,10 +126,10 @@ def pieces(
 def arranged(
     whole: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
 ) -> Iterator[tuple[IntArray, bool]]:
-    """Put the work of a stage into an order in which what is suspected holds up nothing else.
+    """Order the batches of a stage so that suspected rows delay no others.
 
-    Batches that hold nothing suspected stay as they are, without the rows that are convicted. Then
-    come those in which a rank died once; at last the suspected rows, each place in two halves.
+    Batches without a suspected row come first, unchanged except for isolated rows. Batches in
+    which a worker died once follow. The suspected spans are last, each in two halves.
 
     Parameters
     ----------
@@ -158,30 +139,35 @@ def arranged(
     Yields
     ------
     (k,) int64, k >= 1
-        Positions, ascending; every one that is not convicted exactly once.
+        Positions, ascending; each one that is not isolated exactly once.
     bool
         Whether they are suspected.
     """
-    convicted = suspicion.convicted_in(stage)
+    isolated = suspicion.isolated_in(stage)
     suspects = suspicion.suspects_in(stage)
     seen = suspicion.seen_in(stage)
+
+    def kept(positions: range) -> list[IntArray]:
+        left = [position for position in positions if position not in isolated]
+        return [np.array(left, np.int64)] if left else []
+
     late: list[range] = []
     for batch in whole:
         for part in _around(batch, suspects):
-            if any(_overlap(part, place) for place in seen):
+            if any(_overlap(part, span) for span in seen):
                 late.append(part)
             else:
-                yield from ((kept, False) for kept in _kept(part, convicted))
+                yield from ((piece, False) for piece in kept(part))
     for part in late:
-        yield from ((kept, False) for kept in _kept(part, convicted))
-    for place in suspects:
-        for accused in _kept(range(place.start, min(place.stop, n_rows)), convicted):
-            yield from ((half, True) for half in np.array_split(accused, 2) if len(half))
+        yield from ((piece, False) for piece in kept(part))
+    for span in suspects:
+        for piece in kept(range(span.start, min(span.stop, n_rows))):
+            yield from ((half, True) for half in np.array_split(piece, 2) if len(half))
 
 
-def _ranges(places: tuple[UnitSpan, ...], stage: int) -> list[range]:
+def _ranges(spans: tuple[UnitSpan, ...], stage: int) -> list[range]:
     return sorted(
-        (range(place.first, place.stop) for place in places if place.stage == stage),
+        (range(span.first, span.stop) for span in spans if span.stage == stage),
         key=lambda positions: positions.start,
     )
 
@@ -191,16 +177,10 @@ def _overlap(one: range, other: range) -> bool:
 
 
 def _around(batch: range, suspects: list[range]) -> Iterator[range]:
-    """Cut a batch into what stands before, between and behind the suspected positions."""
+    """Cut a batch into its parts before, between and after the suspected positions."""
     start = batch.start
-    for place in suspects:
-        if _overlap(batch, place):
-            yield range(start, place.start)
-            start = place.stop
+    for span in suspects:
+        if _overlap(batch, span):
+            yield range(start, span.start)
+            start = span.stop
     yield range(start, batch.stop)
-
-
-def _kept(positions: range, convicted: Mapping[int, str]) -> list[IntArray]:
-    """Leave out the convicted; no array where nobody is left."""
-    kept = [position for position in positions if position not in convicted]
-    return [np.array(kept, np.int64)] if kept else []

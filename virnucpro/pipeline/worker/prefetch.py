@@ -1,4 +1,4 @@
-"""Work made ready by a thread while the work before it is done."""
+"""The next piece of work, prepared by a thread during the current one."""
 
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,26 +13,26 @@ Made = TypeVar("Made")
 def prefetch_one(
     items: Iterable[Item], make: Callable[[Item], Made]
 ) -> Generator[tuple[Item, Future[Made]]]:
-    """Make each item ready while its predecessor is in the caller's hands.
+    """Prepare each item while the caller has its predecessor.
 
-    One item is on its way at any time, so that two are held at most. Close the iterator, or use it
-    up: its thread ends then.
+    One item is prepared at a time, so at most two are in memory. The thread ends when the iterator
+    is exhausted or closed.
 
     Parameters
     ----------
     items
-        Drawn in the caller's thread, one before it is needed.
+        Drawn in the caller's thread, one in advance.
     make
-        Called in a thread of its own, one item at a time, in their order.
+        Called in another thread, one item at a time, in order.
 
     Yields
     ------
     item
-        In their order.
+        In order.
     made : Future
-        What `make` gave for it, or the error that it raised.
+        Result or error of `make`.
     """
-    with ThreadPoolExecutor(1, "feeder") as thread:
+    with ThreadPoolExecutor(1, "prefetch") as thread:
         earlier: tuple[Item, Future[Made]] | None = None
         try:
             for item in items:

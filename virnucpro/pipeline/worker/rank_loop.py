@@ -1,4 +1,4 @@
-"""What a rank does in one attempt: the open units of its share, one after the other."""
+"""One attempt of a rank: the open units of its share, one after the other."""
 
 import os
 import time
@@ -11,12 +11,12 @@ from itertools import accumulate
 
 from virnucpro.encoders.memory.placement import device_name
 from virnucpro.pipeline.run.coordinator_log import step_log
+from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.models import Models
 from virnucpro.pipeline.worker.poison_isolation import UnitSpan, suspicion_of
 from virnucpro.pipeline.worker.prefetch import prefetch_one
-from virnucpro.pipeline.worker.rank_task import RankChannel, RankTask, Share
+from virnucpro.pipeline.worker.rank_task import RankChannel, RankTask, Share, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
-from virnucpro.pipeline.worker.unit_tokens import UnitTokens
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
@@ -29,20 +29,20 @@ __all__ = ["RankLoop"]
 class RankLoop:
     """Computes and commits the units of a share that have no valid segment yet.
 
-    Of units in which nothing has died, the next one's rows become tokens in a thread while the
-    current one is computed. Where something has died, one thing is done after the other, so that it
-    is known what a process dies of.
+    If no rank has died in the share, a thread turns the next unit's rows into tokens while the
+    current unit is computed. Otherwise all steps are sequential, so that the position of a death
+    is exact.
 
     Parameters
     ----------
     rank, world_size
-        Of the process.
+        Number of the process, and number of processes.
     results
-        Where the rank is heard.
+        Messages to the coordinator.
     task, share
-        What all ranks are told, and what this one is to do.
+        The task of all ranks, and the work of this one.
     models
-        Loaded before; else they are loaded here.
+        Loaded models; None to load them.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RankLoop:
         )
         index = SequenceIndex.open(task.run.index)
         self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
-        # Units in which a rank has died hold up no other.
+        # Units in which a rank has died come last.
         self._units = sorted(share.units, key=lambda unit: bool(share.findings.of(unit)))
         sizes = [len(self._rows(unit)) for unit in self._units]
         *before, self._total = accumulate(sizes, initial=share.rows_before)
@@ -75,12 +75,13 @@ class RankLoop:
         self._log.write("loaded", f"rank {rank}: encoders loaded", seconds=self._seconds["load"])
 
     def run(self) -> None:
-        """Do all of it, and report.
+        """Compute all units, and send a report.
 
         Raises
         ------
         BundleError, IndexFormatError, OSError
-            As the parts raise them; committed segments stay.
+            If a file is missing or damaged, or a segment cannot be written. Committed segments
+            are kept.
         """
         self._try_first()
         computed = 0
@@ -106,7 +107,7 @@ class RankLoop:
         self._log.write(
             "finished",
             f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches of "
-            f"{filling.tokens:,} tokens, {filling.unused:.1%} of their room unused",
+            f"{filling.tokens:,} tokens, {filling.unused:.1%} of their token budgets unused",
             units=computed,
             batches=filling.batches,
             tokens=filling.tokens,
@@ -114,15 +115,15 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Do what a rank died of after other work, alone and before all of it."""
-        for place, _ in self._share.findings.trials:
-            if place.task in self._share.units:
-                rows, watch = self._rows(place.task), self._watch(self._units[0])
-                suspicion = suspicion_of(self._share.findings, place.task)
-                self._embedder.try_alone(UnitSpan(*place), rows.start, rows.stop, watch, suspicion)
+        """Repeat single steps in which a rank died after other work, before all units."""
+        for span, _ in self._share.findings.trials:
+            if span.task in self._share.units:
+                rows, watch = self._rows(span.task), self._watch(self._units[0])
+                suspicion = suspicion_of(self._share.findings, span.task)
+                self._embedder.try_alone(UnitSpan(*span), rows.start, rows.stop, watch, suspicion)
 
     def _fed(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Give the units to compute, with their tokens under way where they may be."""
+        """Yield the units to compute, with their prefetched tokens if no rank has died."""
         open_units = (unit for unit in self._units if not self._is_done(unit))
         if self._share.findings:
             for unit in open_units:
@@ -148,19 +149,19 @@ class RankLoop:
                 unit, rows.start, rows.stop, self._watch(unit), suspicion, fed
             )
         except MemoryError:
-            self._tell_learnt()  # who starts again must know what has fitted
+            self._send_learnt()  # the restarted rank needs the lengths that have fitted
             raise
         for precision, count in (self._embedder.again - again).items():
             text = f"rank {self._rank}: unit {unit}: {count:,} rows not finite in their batch"
             facts = {"unit": unit, "rows": count, "precision": precision}
             self._log.write("again", f"{text}, computed again alone at {precision}", **facts)
-        # Before the commit: who sees the last segment has heard that this rank is done.
+        # Before the commit: a reader of the last segment then finds this rank at 100 %.
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
         line = f"rank {self._rank}: unit {unit}"
         writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
-        self._tell_learnt()
+        self._send_learnt()
 
-    def _tell_learnt(self) -> None:
+    def _send_learnt(self) -> None:
         if self._embedder.learnt != self._learnt:
             self._learnt = self._embedder.learnt
             self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})
@@ -168,22 +169,5 @@ class RankLoop:
     def _rows(self, unit: int) -> range:
         return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))
 
-    def _watch(self, unit: int) -> "_UnitWatch":
-        return _UnitWatch(self._results, self._rows_before[unit], self._total)
-
-
-class _UnitWatch:
-    """Counts a unit's progress into the rank's."""
-
-    def __init__(self, results: RankChannel, done: int, total: int) -> None:
-        self._results = results
-        self._done = done
-        self._total = total
-
-    def at(self, place: UnitSpan) -> None:
-        """Say what is tried next: should the process die, it died there."""
-        self._results.mark(place)
-
-    def through(self, rows: int) -> None:
-        """Say how far the rank is."""
-        self._results.progress(self._done + rows, self._total)
+    def _watch(self, unit: int) -> UnitProgress:
+        return UnitProgress(self._results, self._rows_before[unit], self._total)

@@ -1,6 +1,6 @@
-"""The target of a rank's process: its share of the plan, unit by unit, into its shard.
+"""Target function of a rank's process: computes its share of the plan into its shard.
 
-Light to import: whatever reads the device mask is imported inside, after the mask is set.
+Light to import: modules that read the device mask are imported inside, after the mask is set.
 """
 
 import gc
@@ -26,33 +26,33 @@ def run_rank(
     shares: Mapping[int, Share],
     models: "Models | None" = None,
 ) -> None:
-    """Embed, score and commit the units of ``shares[rank]`` that have no valid segment yet.
+    """Embed, score and commit the units of ``shares[rank]`` without a valid segment.
 
-    With `models` of the task that were loaded before, nothing is loaded.
+    `models` are loaded models for the task; None to load them.
 
-    Puts ``{"rank", "device", "learnt": {budget: tokens}}`` whenever it learns how large a batch may
-    be, and when done ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
-    "filling"}``, the last how full its batches were. A rank that is killed loses the unit that it
-    computes and the one that is on its way to the disk.
+    Sends ``{"rank", "device", "learnt": {budget: tokens}}`` whenever a token budget changes, and
+    at the end ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
+    "filling"}``. A killed rank loses the unit that it computes and the one that it writes.
 
     Raises
     ------
     BundleError, IndexFormatError, OSError
-        As the parts raise them; committed segments stay.
+        If a file is missing or damaged, or a segment cannot be written. Committed segments are
+        kept.
     """
     _rank_loop().RankLoop(rank, world_size, results, task, shares[rank], models).run()
 
 
 def _rank_loop() -> ModuleType:
-    """Import the rank's work, and torch with it: the device mask is set by now.
+    """Import the module with torch, after the device mask is set.
 
-    The garbage collector is off meanwhile and ignores the modules' objects from then on: it would
-    traverse half a million of them several times, a fifth of the import.
+    The garbage collector is off during the import and ignores the modules' objects afterwards. It
+    would traverse half a million of them several times: a fifth of the time.
 
     Raises
     ------
     ImportError
-        With advice; and whatever the imports raise.
+        With advice about the installation and the address space.
     """
     name = f"{__package__}.rank_loop"
     if name in sys.modules:
@@ -63,8 +63,8 @@ def _rank_loop() -> ModuleType:
         return import_module(name)
     except ImportError as error:
         error.add_note(
-            "The installation is damaged, or the address space is too small to load it: torch "
-            "needs about 2 GB (ulimit -v)."
+            "The installation is damaged, or the address space is too small: torch needs about "
+            "2 GB (see ulimit -v)."
         )
         raise
     finally:

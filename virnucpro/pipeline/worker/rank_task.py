@@ -1,4 +1,4 @@
-"""What a rank is told: plain data, light to import, picklable."""
+"""Task of a worker process (a rank): plain data that can be pickled, light to import."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,29 +12,29 @@ from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
 
-__all__ = ["RankChannel", "RankTask", "Share"]
+__all__ = ["RankChannel", "RankTask", "Share", "UnitProgress"]
 
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What is the same for every rank of a launch.
+    """The part that is the same for every rank of a launch.
 
     Attributes
     ----------
     run
-        The run's folder; holds the index, the plan and, in the end, the segments.
+        The run's folder, with index, plan and segments.
     fingerprint
-        The run's; stands in every segment.
+        The run's fingerprint; part of every segment.
     encoders
         In the order in which their vectors are joined.
     head
-        Weights of the classifier, or None where vectors are all that is wanted.
+        Weights of the classifier; None for vectors only.
     unit_rows, unit_positions
-        Caps of a unit; with the index they determine all unit bounds.
+        Limits of a unit; with the index they determine the bounds of all units.
     batch_tokens
-        First budget of a batch: tokens of all its sequences.
+        First token budget of a batch.
     learnt
-        Budgets that ranks have learnt, by device.
+        Learnt token budgets by device.
     """
 
     run: RunDirectory
@@ -54,16 +54,16 @@ class RankTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank is to do in one attempt.
+    """The work of one rank in one attempt.
 
     Attributes
     ----------
     units
-        In their order. Those that have a valid segment by now are passed over.
+        Numbers in order. Units with a valid segment are skipped.
     rows_before
-        Rows of shares that this rank has done earlier in the launch: its progress goes on there.
+        Rows that this rank has completed earlier in the launch; its progress starts there.
     findings
-        What the deaths of ranks have taught of these units.
+        Findings from the deaths of ranks.
     """
 
     units: tuple[int, ...]
@@ -72,13 +72,38 @@ class Share:
 
 
 class RankChannel(Protocol):
-    """What a rank may say to its coordinator."""
+    """Messages of a rank to its coordinator."""
 
     def put(self, payload: object) -> None:
         """Send a result."""
 
     def progress(self, done: int, total: int) -> None:
-        """Say how many rows are committed or encoded, of how many."""
+        """Report the number of committed or encoded rows."""
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Say on which piece of work this rank begins."""
+        """Report the next piece of work; it has left the process when this returns."""
+
+
+class UnitProgress:
+    """Reports the work on one unit.
+
+    Parameters
+    ----------
+    channel
+        Receives the reports.
+    done
+        Rows of all units before this one.
+    total
+        Rows of all units.
+    """
+
+    def __init__(self, channel: RankChannel, done: int, total: int) -> None:
+        self._channel, self._done, self._total = channel, done, total
+
+    def at(self, span: tuple[int, ...]) -> None:
+        """Report the `UnitSpan` that is next: if the process dies, it died there."""
+        self._channel.mark(span)
+
+    def through(self, rows: int) -> None:
+        """Report the completed rows of the unit, averaged over the encoders."""
+        self._channel.progress(self._done + rows, self._total)

@@ -1,4 +1,4 @@
-"""One unit of rows through the encoders and the head: the numbers of a segment."""
+"""One unit of rows through the encoders and the classifier: the content of a segment."""
 
 import time
 from collections import Counter
@@ -6,62 +6,103 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from virnucpro.classify.head import Head
 from virnucpro.encoders.batching import Filling
+from virnucpro.pipeline.worker.encoder_pass import UnitTokens
+from virnucpro.pipeline.worker.fallback_precision import Retry
 from virnucpro.pipeline.worker.models import Models
-from virnucpro.pipeline.worker.nan_check import RowNumbers, problems
 from virnucpro.pipeline.worker.poison_isolation import (
     FINISHING,
     Suspicion,
     UnitSpan,
-    Watch,
     arranged,
     tokenising,
 )
-from virnucpro.pipeline.worker.rank_encoder import Again, RankEncoder
-from virnucpro.pipeline.worker.rank_task import RankTask
-from virnucpro.pipeline.worker.unit_tokens import UnitTokens
+from virnucpro.pipeline.worker.rank_encoder import RankEncoder
+from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment
+from virnucpro.store.schema import OVERFLOW, RowState
+from virnucpro.store.segment import Segment, finite_rows
 
-__all__ = ["RowEmbedder"]
+__all__ = ["RowEmbedder", "RowNumbers", "problems"]
 
 _NO_TOKENS = np.empty(0, np.int64)
 
 _DTYPES: Mapping[str, type[np.floating]] = {"fp16": np.float16, "fp32": np.float32}
 
 
+class RowNumbers(NamedTuple):
+    """All numbers of some rows.
+
+    Attributes
+    ----------
+    vectors
+        Name and vectors, (n, dim) float32, of each encoder in the order of the run.
+    stored
+        (n, D) as stored, float16 or float32; None if no vectors are stored.
+    scores
+        (n, 2) float32; None without a classifier.
+    """
+
+    vectors: Sequence[tuple[str, NDArray[np.float32]]]
+    stored: NDArray[np.floating] | None
+    scores: NDArray[np.float32] | None
+
+
+def problems(numbers: RowNumbers) -> dict[int, str]:
+    """Return the rows that cannot be stored, counted from 0, with ``reason: evidence``."""
+    found: dict[int, str] = {}
+    for name, values in numbers.vectors:
+        for row in np.flatnonzero(~finite_rows(values)).tolist():
+            bad = np.count_nonzero(~np.isfinite(values[row]))
+            evidence = (
+                f"{bad} of {values.shape[1]} numbers of its {name} vector are NaN or infinite"
+            )
+            found.setdefault(row, f"not_finite: {evidence}")
+    if numbers.stored is not None:
+        for row in np.flatnonzero(~finite_rows(numbers.stored)).tolist():
+            largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
+            evidence = (
+                f"its vector has numbers up to {largest:.3g}, too large for "
+                f"{numbers.stored.dtype} (start a new run with --embeddings fp32)"
+            )
+            found.setdefault(row, f"{OVERFLOW}: {evidence}")
+    if numbers.scores is not None:
+        for row in np.flatnonzero(~finite_rows(numbers.scores)).tolist():
+            found.setdefault(row, "not_finite: a score of the classifier is NaN or infinite")
+    return found
+
+
 class RowEmbedder:
     """Turns rows of an index into segments.
 
-    Batches are made within a unit, so that their composition, and with it the last bit of every
-    number, does not depend on which rank does the unit, as long as no memory runs out.
+    Batches never span units, so their composition, and the last bit of every number, does not
+    depend on the rank that computes a unit, as long as memory suffices.
 
     Parameters
     ----------
     task, index
-        What to compute, and of which rows.
+        The task of the rank, and the rows.
     learnt
-        What `learnt` of a former embedder on the same kind of device gave. On a GPU of which
-        nothing is known, a first budget is found by trial.
+        `learnt` of an earlier embedder on such a device. On a GPU without it, the first budget is
+        found by trial.
     models
-        Loaded before, for a task with the same encoders, head, precision and device.
+        Loaded models for the same encoders, classifier, precision and device; None to load them.
 
     Attributes
     ----------
     seconds
-        Time spent so far, by stage; of tokens that were fed, the time spent waiting for them.
+        Time spent by stage; for prefetched tokens, the time waited for them.
     again
-        Rows that were not finite in their batch and are when alone: how many have their numbers
-        from which precision, the coarsest where encoders differ.
+        Precision -> rows that were not finite in their batch and are finite alone; the lowest
+        precision if encoders differ.
     filling
-        How full the batches of all encoders were so far.
+        Tokens and budgets of all batches of all encoders.
     """
 
     def __init__(
@@ -72,23 +113,26 @@ class RowEmbedder:
         models: Models | None = None,
     ) -> None:
         torch.set_num_threads(task.threads)
-        self._task = task
-        self._index = index
-        models = models or Models.of(task, learnt)
+        self._task, self._index = task, index
+        models = models or Models(
+            task.encoders, task.head, task.torch_device, task.precision, task.batch_tokens, learnt
+        )
         self._encoders, self._head = models.encoders, models.head
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         self.again: Counter[str] = Counter()
         self.filling = Filling()
         if task.torch_device == "cuda":
-            self._find_budgets()
+            for encoder in self._encoders:
+                longest = self._sequence(encoder, 0)  # rows are in descending length
+                encoder.find_budget(longest, task.batch_tokens)
 
     @property
     def learnt(self) -> dict[str, int]:
-        """How many tokens fit at once: plain data for the next embedder on such a device."""
+        """Learnt token budgets as plain data, for the next embedder on such a device."""
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
     def feed(self, unit: int, first: int, last: int) -> list[UnitTokens]:
-        """Turn a unit's rows into the tokens of each encoder, for `embed`, in whatever thread."""
+        """Turn a unit's rows into the tokens of each encoder, for `embed`; in any thread."""
         return [
             UnitTokens(unit, self._tokenised(one, np.arange(first, last))) for one in self._encoders
         ]
@@ -98,31 +142,35 @@ class RowEmbedder:
         unit: int,
         first: int,
         last: int,
-        watch: Watch,
+        watch: UnitProgress,
         suspicion: Suspicion,
         fed: Future[list[UnitTokens]] | None = None,
     ) -> Segment:
-        """Make the segment of `unit`, rows ``first`` to ``last - 1``.
+        """Compute the segment of `unit`, rows ``first`` to ``last - 1``.
 
-        A batch that does not fit into memory is split, and smaller ones are made from then on. A
-        row with a number that is not finite is tried once more, alone, at fp32 or as near to it as
-        there is room for. Rows that do not fit alone, that stay not finite, or that `suspicion`
-        convicts are quarantined: zeros, and the reason beside them.
+        A batch that does not fit into memory is split, and later batches are smaller. A row with a
+        NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
+        get zeros and a reason: rows that do not fit alone, rows that stay not finite, and rows
+        isolated by `suspicion`.
 
         Parameters
         ----------
         watch
-            Told before each batch which rows are in it, and after it how far the unit is.
+            Receives the span of each batch before it, and the completed rows after it.
         suspicion
-            What earlier attempts at this unit taught.
+            Findings of earlier attempts at this unit.
         fed
-            What `feed` gives of this unit, where it is under way: only of one in which nothing has
-            died. Else rows become tokens here and now.
+            Result of `feed`, only for a unit without suspicion; None to tokenise here.
         """
+        n_rows = last - first
         work = _UnitWork(len(self._encoders), watch)
-        ready = None if fed is None else self._wait_for(fed, unit, last - first, watch)
-        # A CPU has nothing to gain: what runs beside takes the very cores that encode.
-        ahead = ready is not None and self._task.torch_device != "cpu"
+        ready: list[UnitTokens] | None = None
+        if fed is not None:
+            watch.at(UnitSpan(unit, tokenising(0), 0, n_rows))  # if `feed` fails, it was these rows
+            with self._timed("tokenise"):
+                ready = fed.result()
+        # On a CPU, prefetching takes the cores that encode.
+        prefetch = ready is not None and self._task.torch_device != "cpu"
         for encoder in self._encoders:
             if ready is None:
                 tokens = self._tokens(encoder, unit, first, last, suspicion, watch)
@@ -135,44 +183,38 @@ class RowEmbedder:
                     watch.at,
                     work.through,
                     shortest=partial(self._shortest, encoder),
-                    ahead=ahead,
+                    prefetch=prefetch,
                 )
             self.filling += encoded.filling
-            untold = suspicion.convicted_in(tokenising(encoder.number))
-            work.add(tokens, encoded.vectors, {**encoded.reasons, **untold})
+            work.tokens.append(tokens)
+            work.vectors.append(encoded.vectors)
+            isolated = suspicion.isolated_in(tokenising(encoder.number))
+            work.reasons = {**encoded.reasons, **isolated, **work.reasons}
         watch.at(UnitSpan(unit, FINISHING, 0, 0))
         numbers = self._numbers(work.vectors)
         if failing := problems(numbers).keys() - work.reasons.keys():
-            numbers = self._once_more(work, sorted(failing))
+            numbers = self._again(work, sorted(failing))
         return self._segment(unit, first, numbers, work.reasons)
 
     def try_alone(
-        self, place: UnitSpan, first: int, last: int, watch: Watch, suspicion: Suspicion
+        self, span: UnitSpan, first: int, last: int, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Do again, alone and first of all, what an earlier attempt died of after other work.
+        """Repeat a step that killed a rank, alone and before all other work.
 
         Parameters
         ----------
-        place
-            Of one row, in a unit that has the rows ``first`` to ``last - 1``.
+        span
+            One row of a unit with rows ``first`` to ``last - 1``.
         """
-        number = place.stage if place.stage >= 0 else tokenising(0) - place.stage
+        number = span.stage if span.stage >= 0 else tokenising(0) - span.stage
         encoder = self._encoders[number]
-        if place.stage < 0:
-            watch.at(place)
-            self._tokenised(encoder, np.array([first + place.first], np.int64))
+        if span.stage < 0:
+            watch.at(span)
+            self._tokenised(encoder, np.array([first + span.first], np.int64))
             return
-        tokens = self._tokens(encoder, place.unit, first, last, suspicion, watch)
-        watch.at(place)
-        encoder.try_alone(tokens, place.first)
-
-    def _wait_for(
-        self, fed: Future[list[UnitTokens]], unit: int, n_rows: int, watch: Watch
-    ) -> list[UnitTokens]:
-        """Take what the feeder made; should it fail or hang, it did so on this unit's rows."""
-        watch.at(UnitSpan(unit, tokenising(0), 0, n_rows))
-        with self._timed("tokenise"):
-            return fed.result()
+        tokens = self._tokens(encoder, span.unit, first, last, suspicion, watch)
+        watch.at(span)
+        encoder.try_alone(tokens, span.first)
 
     def _tokens(
         self,
@@ -181,9 +223,9 @@ class RowEmbedder:
         first: int,
         last: int,
         suspicion: Suspicion,
-        watch: Watch,
+        watch: UnitProgress,
     ) -> UnitTokens:
-        """Turn a unit's rows into tokens: none for a row that may not be tried."""
+        """Turn a unit's rows into tokens, except isolated rows."""
         stage = tokenising(encoder.number)
         ids = [_NO_TOKENS] * (last - first)
         with self._timed("tokenise"):
@@ -197,54 +239,48 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(rows, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Finish what is stored of some rows."""
+        """Return the vectors, what is stored of them, and their scores."""
         joined = torch.cat(list(vectors), 1)
+        stored: NDArray[np.floating] | None = None
+        if self._task.embeddings != "none":
+            with np.errstate(over="ignore"):  # `problems` finds an overflow to infinity
+                stored = joined.numpy().astype(_DTYPES[self._task.embeddings])
+        scores = None
+        if self._head is not None:
+            with self._timed("score"):
+                found = self._head.scores(joined.to(self._task.torch_device)).cpu().numpy()
+            scores = np.array(found, np.float32)
         names = [spec.name for spec in self._task.encoders]
-        return RowNumbers(
-            [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)],
-            self._stored(joined),
-            None if self._head is None else self._scores(self._head, joined),
-        )
+        parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
+        return RowNumbers(parts, stored, scores)
 
-    def _scores(self, head: Head, vectors: torch.Tensor) -> NDArray[np.float32]:
-        with self._timed("score"):
-            scores = head.scores(vectors.to(self._task.torch_device)).cpu().numpy()
-        return np.array(scores, np.float32)
-
-    def _stored(self, vectors: torch.Tensor) -> NDArray[np.floating] | None:
-        if self._task.embeddings == "none":
-            return None
-        with np.errstate(over="ignore"):  # an overflow to infinity is quarantined, not warned of
-            stored: NDArray[np.floating] = vectors.numpy().astype(_DTYPES[self._task.embeddings])
-            return stored
-
-    def _once_more(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode rows that are not finite again, alone; note those that stay so."""
+    def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
+        """Encode rows that are not finite again, alone; add a reason for rows that stay so."""
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(work.vectors)
         for row, problem in problems(numbers).items():
             if row not in work.reasons:
-                how = "; ".join(dict.fromkeys(again.how for again in tried[row]))
-                work.reasons[row] = f"{problem}, {how}"
+                attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
+                work.reasons[row] = f"{problem}, {attempts}"
         for row in tried.keys() - work.reasons.keys():
-            precisions = {again.precision for again in tried[row]}
+            precisions = {retry.precision for retry in tried[row]}
             self.again["bf16" if "bf16" in precisions else "fp32"] += 1
         return numbers
 
-    def _encode_alone(self, work: "_UnitWork", row: int) -> list[Again]:
-        """Encode a row by every encoder whose vector is not finite, or by all if none is."""
+    def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
+        """Encode a row by the encoders whose vectors are not finite, by all if none is."""
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
         ]
-        tried: list[Again] = []
+        tried: list[Retry] = []
         for number in culprits or range(len(self._encoders)):
-            again = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
-            tried.append(again)
-            if again.too_large:
-                work.reasons[row] = again.too_large
-            if again.vector is not None:
-                work.vectors[number][row] = again.vector
+            retry, too_large = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
+            tried.append(retry)
+            if too_large:
+                work.reasons[row] = too_large
+            if retry.vector is not None:
+                work.vectors[number][row] = retry.vector
         return tried
 
     def _segment(
@@ -266,13 +302,8 @@ class RowEmbedder:
             reasons={first + row: reason for row, reason in sorted(reasons.items())},
         )
 
-    def _find_budgets(self) -> None:
-        for encoder in self._encoders:
-            longest = self._sequence(encoder, 0)  # rows stand longest first
-            encoder.find_budget(longest, self._task.batch_tokens)
-
     def _shortest(self, encoder: RankEncoder) -> int:
-        """Give the tokens that the run's shortest row has at the most: its letters, and two."""
+        """Return the maximum tokens of the run's shortest row: its letters plus two."""
         return len(self._sequence(encoder, self._index.n_rows - 1)) + 2
 
     def _sequence(self, encoder: RankEncoder, row: int) -> bytes:
@@ -287,9 +318,9 @@ class RowEmbedder:
 
 
 class _UnitWork:
-    """What is known of one unit while it is computed; rows are counted within the unit."""
+    """Results of one unit, by encoder; `reasons` by row within the unit."""
 
-    def __init__(self, n_encoders: int, watch: Watch) -> None:
+    def __init__(self, n_encoders: int, watch: UnitProgress) -> None:
         self.watch = watch
         self.tokens: list[UnitTokens] = []
         self.vectors: list[torch.Tensor] = []
@@ -298,12 +329,6 @@ class _UnitWork:
         self._through = 0
 
     def through(self, rows: int) -> None:
-        """Count rows that are through one encoder."""
+        """Count rows that one encoder has encoded."""
         self._through += rows
         self.watch.through(self._through // self._n_encoders)
-
-    def add(self, tokens: UnitTokens, vectors: torch.Tensor, reasons: Mapping[int, str]) -> None:
-        """Take what one encoder gave; the first reason of a row counts."""
-        self.tokens.append(tokens)
-        self.vectors.append(vectors)
-        self.reasons = {**reasons, **self.reasons}

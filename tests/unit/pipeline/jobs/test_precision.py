@@ -6,8 +6,7 @@ import pytest
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.sizes import PUBLISHED, n_parameters
-from virnucpro.errors import UsageError
+from virnucpro.encoders.registry import PUBLISHED, n_parameters
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.job import SilentReporter
@@ -20,7 +19,6 @@ from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling.preflight import with_precision
-from virnucpro.pipeline.validation.torch_device import device_of, kind_of
 from virnucpro.run_dir import RunDirectory
 
 EXAMPLE = "tests/data/example.fa"
@@ -59,7 +57,7 @@ def test_a_choice_is_kept(choice):
     assert precision_on(choice, "cuda", 10**10) == choice
 
 
-def test_mini_computes_at_fp32_everywhere():
+def test_mini_computes_at_fp32_on_every_device():
     n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
     assert 10**5 < n_bytes < 10**7
     card = ("bf16",)
@@ -69,7 +67,7 @@ def test_mini_computes_at_fp32_everywhere():
 @pytest.mark.parametrize(
     ("size", "wanted"), [("esm2_t6_8M_UR50D", "fp32"), ("esm2_t12_35M_UR50D", "fp16")]
 )
-def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wanted):
+def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, size, wanted):
     """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
     spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
     n_bytes = weight_bytes([spec])
@@ -77,7 +75,7 @@ def test_how_a_file_stores_its_weights_makes_no_difference(tmp_path, size, wante
     assert default_precision("cuda", (), n_bytes) == wanted
 
 
-def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path, monkeypatch):
+def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE], precision="auto")
     first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
@@ -91,22 +89,15 @@ def test_what_is_really_used_stands_in_the_run_and_a_resume_repeats_it(tmp_path,
     assert with_precision(job, anew).precision == "fp32"
 
 
-def test_a_folder_that_is_a_file_is_left_to_others_to_refuse(tmp_path):
+def test_auto_is_resolved_for_a_file_in_the_place_of_the_run_folder(tmp_path):
     (tmp_path / "file").write_text("")
     execution = Execution(tmp_path / "file", devices="cpu", resume=True)
     assert with_precision(predict_job([EXAMPLE], precision="auto"), execution).precision == "fp32"
 
 
-def test_the_command_line_settles_it(tmp_path, monkeypatch):
+def test_the_command_line_resolves_auto(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
     path = tmp_path / "short.fa"
     path.write_text(">a\nAC\n")  # nothing to encode
     assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
     assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "fp16"
-
-
-def test_devices_that_no_run_uses_are_refused():
-    assert device_of("cpu") == "cpu"
-    assert device_of("auto") in {"cpu", "cuda"}
-    with pytest.raises(UsageError, match="meta"):
-        kind_of("meta")

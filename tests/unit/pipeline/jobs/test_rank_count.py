@@ -3,7 +3,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.sizes import PUBLISHED
+from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs import rank_count as ranks

@@ -1,4 +1,4 @@
-"""Runs in one process, with models that stay: each leaves a run folder as any."""
+"""Runs in one process that keeps its models: their folders are like those of other runs."""
 
 import json
 import random
@@ -14,6 +14,7 @@ from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.pipeline.scheduling.in_process import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
+from virnucpro.store.segment import read_segment
 from virnucpro.store.shard import ShardWriter
 
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
@@ -30,7 +31,7 @@ def models():
 
 @pytest.fixture
 def do(tmp_path, models):
-    """Predict some made-up records in a folder."""
+    """Return a function that predicts synthetic records in a folder."""
 
     def run(name, n_records, progressed=lambda: None):
         dice = random.Random(name)
@@ -47,7 +48,7 @@ def do(tmp_path, models):
     return run
 
 
-def test_one_run_after_the_other_with_the_same_models(do, models):
+def test_consecutive_runs_share_their_models(do, models):
     encoders = list(models.encoders)
     for name, n_records in (("one", 5), ("two", 70)):
         folder, (outcome, computed) = do(name, n_records)
@@ -63,9 +64,15 @@ def test_one_run_after_the_other_with_the_same_models(do, models):
     assert models.encoders == encoders
 
 
-@pytest.mark.parametrize(("error", "state"), [(OSError, "failed"), (SystemExit, "stopped")])
-def test_what_ends_a_run_keeps_what_is_committed(do, monkeypatch, tmp_path, error, state):
-    commit, folder = ShardWriter.commit, RunDirectory(tmp_path / "broken_off")
+@pytest.mark.parametrize(
+    ("error", "state", "line"),
+    [
+        (OSError, "failed", "worker 0 failed: OSError: the disk is gone; failed permanently; "),
+        (SystemExit, "stopped", "the run was stopped by the disk is gone"),
+    ],
+)
+def test_a_failed_run_is_recorded_and_resumed(do, monkeypatch, tmp_path, error, state, line):
+    commit, folder = ShardWriter.commit, RunDirectory(tmp_path / "failing")
 
     def fail_at_the_third(self, segment):
         if segment.unit == 2:
@@ -75,29 +82,45 @@ def test_what_ends_a_run_keeps_what_is_committed(do, monkeypatch, tmp_path, erro
     with monkeypatch.context() as patch:
         patch.setattr(ShardWriter, "commit", fail_at_the_third)
         with pytest.raises(error):
-            do("broken_off", 100)
+            do("failing", 100)
     progress = read_progress(folder)
     assert (progress.state, progress.units_done) == ("incomplete", 2)
     assert progress.ranks["0"]["state"] == state
     assert "the disk is gone" in progress.ranks["0"]["reason"]
-    _, (outcome, computed) = do("broken_off", 100)
+    (launch,) = json.loads(folder.run_json.read_text())["launches"]
+    assert launch["ranks"]["0"]["state"] == state
+    assert "the disk is gone" in launch["ranks"]["0"]["reason"]
+    assert launch["seconds"]["ranks"] > 0
+    log = (folder.logs / "coordinator.log").read_text()
+    assert line in log
+    assert "launch 1 ended after" in log
+
+    _, (outcome, computed) = do("failing", 100)
     assert outcome.complete
     assert computed == progress.units_total - 2 > 0
     launches = json.loads(folder.run_json.read_text())["launches"]
     assert [launch["n_units"] for launch in launches] == [computed + 2, computed]
 
 
-def test_a_batch_is_progress(do):
-    words = []
-    _, (_, computed) = do("told", 70, lambda: words.append(1))
+def test_each_batch_is_a_heartbeat(do):
+    heartbeats = []
+    _, (_, computed) = do("beats", 70, lambda: heartbeats.append(1))
     assert computed > 1
-    # of each unit each encoder's batches, before and after
-    assert len(words) >= 4 * computed
+    # two encoders, each reports a batch at its start and at its end
+    assert len(heartbeats) >= 4 * computed
 
 
-def test_a_second_time_nothing_is_computed(do):
-    do("same", 5)
-    folder, (outcome, computed) = do("same", 5)
+def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch):
+    do("same", 70)
+    surveyed = []
+
+    def counted(path):
+        surveyed.append(path)
+        return read_segment(path)
+
+    monkeypatch.setattr("virnucpro.store.coverage.read_segment", counted)
+    folder, (outcome, computed) = do("same", 70)
     assert computed == 0
     assert outcome.complete
     assert len(json.loads(folder.run_json.read_text())["launches"]) == 1
+    assert surveyed == [path for _, path in folder.segments()]

@@ -16,7 +16,7 @@ def scores_of(shares):
 
 
 @given(VECTORS)
-def test_equal_vectors_agree_unless_they_are_nothing(values):
+def test_equal_vectors_agree(values):
     same = compare_vectors("x", values, values.copy(), "fp32")
     assert same.agrees
     assert same.largest_error == 0
@@ -34,7 +34,7 @@ def test_equal_vectors_agree_unless_they_are_nothing(values):
         ("bf16", 6e-2, False),
     ],
 )
-def test_each_precision_has_its_tolerance(precision, error, agrees):
+def test_each_precision_has_a_tolerance_of_vectors(precision, error, agrees):
     wanted = np.zeros((2, 4), np.float32)
     wanted[:, 0] = 2
     found = wanted.copy()
@@ -45,7 +45,7 @@ def test_each_precision_has_its_tolerance(precision, error, agrees):
     assert compared.largest_error == pytest.approx(2 * error, rel=0.01)
 
 
-def test_one_bad_vector_among_many_is_seen():
+def test_one_bad_vector_among_many_is_found():
     wanted = np.random.default_rng(1).normal(size=(100, 16)).astype(np.float32)
     found = wanted.copy()
     found[37] = wanted[38]
@@ -55,7 +55,7 @@ def test_one_bad_vector_among_many_is_seen():
     assert compared.least_cosine < 0.9
 
 
-def test_what_is_not_finite_does_not_agree_and_is_counted():
+def test_vectors_that_are_not_finite_are_counted_and_do_not_agree():
     wanted = np.ones((3, 4), np.float32)
     found = wanted.copy()
     found[0, 1], found[2, 2] = np.nan, np.inf
@@ -71,7 +71,7 @@ def test_equal_scores_flip_nothing(shares):
     assert (same.flips, same.largest_error, same.agrees) == (0, 0, True)
 
 
-def test_a_flip_is_explained_by_errors_of_its_size_alone():
+def test_a_flip_is_explained_only_by_rounding_of_its_size():
     wanted = np.array([0.1, 0.9, 0.8, 0.503])
     near = compare_scores(scores_of([0.101, 0.901, 0.802, 0.499]), scores_of(wanted), "bf16")
     assert (near.flips, near.explained, near.agrees) == (1, 1, True)
@@ -80,7 +80,7 @@ def test_a_flip_is_explained_by_errors_of_its_size_alone():
     assert (far.flips, far.explained, far.agrees) == (1, 0, False)
 
 
-def test_one_broken_item_excuses_no_other():
+def test_one_broken_item_does_not_explain_another_flip():
     wanted = np.full(20, 0.9)
     found = wanted.copy()
     wanted[1], found[1] = 0.52, 0.48
@@ -90,7 +90,7 @@ def test_one_broken_item_excuses_no_other():
     assert (compared.flips, compared.explained, compared.agrees) == (1, 0, False)
 
 
-def test_scores_that_are_all_wrong_do_not_agree_though_no_label_flips():
+def test_wrong_scores_without_a_flip_do_not_agree():
     compared = compare_scores(scores_of(np.full(64, 0.51)), scores_of(np.full(64, 0.99)), "bf16")
     assert (compared.flips, compared.agrees) == (0, False)
 
@@ -106,14 +106,14 @@ def test_scores_that_are_all_wrong_do_not_agree_though_no_label_flips():
         ("bf16", 0.055, False),
     ],
 )
-def test_each_precision_has_its_tolerance_of_scores(precision, error, agrees):
+def test_each_precision_has_a_tolerance_of_scores(precision, error, agrees):
     wanted = scores_of(np.full(4, 0.8))
     found = scores_of([0.8, 0.8, 0.8, 0.8 + error])
     assert compare_scores(found, wanted, precision).agrees == agrees
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_a_channel_that_is_large_in_every_vector_hides_nothing(precision):
+def test_a_large_channel_hides_no_error(precision):
     wanted = np.random.default_rng(0).standard_normal((64, 320)).astype(np.float32)
     wanted[:, 0] = 2000 + 20 * wanted[:, 0]
     found = wanted.copy()
@@ -128,7 +128,7 @@ def test_a_channel_that_is_large_in_every_vector_hides_nothing(precision):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_rounding_of_vectors_that_are_nearly_the_same_is_rounding(precision):
+def test_rounding_of_nearly_equal_vectors_is_tolerated(precision):
     kind = {"fp16": np.float16, "bf16": None}[precision]
     dice = np.random.default_rng(1)
     wanted = (1 + 1e-4 * dice.standard_normal((9, 64))).astype(np.float32)
@@ -147,22 +147,22 @@ def test_scores_that_are_not_finite_do_not_agree():
     assert not compare_scores(found, wanted, "bf16").agrees
 
 
-def test_what_does_not_agree_is_told_with_what_would_be_tolerated():
+def test_a_problem_names_the_error_and_the_tolerance():
     wanted = np.eye(4, dtype=np.float32)
     found = wanted.copy()
     found[0], found[1, 1] = (0.5, 0.5, 0, 0), np.nan
     assert compare_vectors("x", found, wanted, "bf16").problem == (
-        "x: 1 of 4 vectors not finite, cosine 0.7071, shift 3.5 where cosine >= 0.999, "
-        "shift <= 0.25 is tolerated"
+        "x: 1 of 4 vectors not finite, cosine 0.7071, shift 3.5 (tolerance: cosine >= 0.999, "
+        "shift <= 0.25)"
     )
     scores = compare_scores(scores_of([0.2, 0.9]), scores_of([0.2, 0.4]), "bf16")
     assert scores.problem == (
-        "scores: 0.5 apart where 0.05 is tolerated, labels that rounding does not flip: 1"
+        "scores: error 0.5 (tolerance: 0.05), labels flipped by more than rounding: 1"
     )
 
 
 @given(SHARES, SHARES)
-def test_a_flip_is_never_explained_twice(found, wanted):
+def test_explained_flips_never_exceed_flips(found, wanted):
     compared = compare_scores(scores_of(found), scores_of(wanted), "bf16")
     assert 0 <= compared.explained <= compared.flips <= compared.n
     if compared.agrees:

@@ -20,7 +20,7 @@ def mini():
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_mini_gives_the_recorded_figures(mini, precision):
+def test_mini_agrees_with_the_recorded_figures(mini, precision):
     rows = compare_golden(mini, "cpu", precision)
     assert len(rows) == 12
     assert [row for row in rows if not row.agrees] == []
@@ -43,8 +43,8 @@ def test_other_weights_do_not_agree(mini, monkeypatch):
     assert [row.agrees for row in rows if row.what != "score"] == [False] * 8
 
 
-def test_published_encoders_are_known_by_what_they_were_made_from(mini, monkeypatch):
-    """Imported ones are called as their user's folders are."""
+def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
+    """An imported encoder has the name of its folder."""
     recipe = recipe_of("virnucpro-500")
     first, second = mini.encoders
     renamed = replace(
@@ -62,19 +62,19 @@ def test_published_encoders_are_known_by_what_they_were_made_from(mini, monkeypa
     monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini"])
     rows = compare_golden(renamed, "cpu", "auto")
     assert [row.agrees for row in rows] == [True] * 12
-    with pytest.raises(BundleError, match=r"no reference figures are recorded of .*'folder'"):
+    with pytest.raises(BundleError, match=r"no reference figures are recorded for .*'folder'"):
         compare_golden(replace(renamed, provenance={"sources": {"nucleotide": "?"}}))
 
 
-def test_the_command_takes_this_machines_own_device_and_says_it_in_json(capsys):
+def test_the_command_reports_the_golden_rows_in_json(capsys):
     assert main(["bundle", "verify", "mini", "--golden", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["name"], len(said["golden"])) == ("mini", 12)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["name"], len(printed["golden"])) == ("mini", 12)
     assert main(["bundle", "verify", "mini", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["golden"] == []
 
 
-def test_a_projection_keeps_a_cosine():
+def test_a_projection_preserves_cosines():
     generator = np.random.default_rng(2)
     one = generator.normal(size=(200, 2560)).astype(np.float32)
     other = one + 0.1 * generator.normal(size=one.shape).astype(np.float32)
@@ -90,7 +90,7 @@ def test_a_projection_keeps_a_cosine():
 
 
 @pytest.mark.shared
-def test_the_recorded_figures_are_those_of_the_published_output(shared):
+def test_the_recorded_figures_match_the_published_output(shared):
     folder = shared / "reference" / "published-tool"
     merged = torch.load(folder / "test_with_orfs_merged" / "output_1_merged.pt", weights_only=True)
     for name, first, last in (("DNABERT-S", 0, 768), ("esm2_t36_3B_UR50D", 768, 3328)):
@@ -102,7 +102,7 @@ def test_the_recorded_figures_are_those_of_the_published_output(shared):
 
 
 @pytest.mark.shared
-def test_the_reference_items_are_the_published_ones_in_order(shared):
+def test_the_reference_items_match_the_published_ones_in_order(shared):
     folder = shared / "reference" / "published-tool"
     for column, file in enumerate(("nucleotide.fa", "protein.faa"), start=1):
         lines = (folder / f"test_with_orfs_identified_{file}").read_bytes().split()
@@ -111,9 +111,9 @@ def test_the_reference_items_are_the_published_ones_in_order(shared):
         assert names == [">" + item[0] for item in golden_items()]
 
 
-def test_the_table_says_of_scores_and_vectors_what_was_wanted(capsys):
+def test_the_table_shows_the_tolerance_of_scores_and_vectors(capsys):
     assert main(["bundle", "verify", "mini", "--golden"]) == 0
     _, header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert header == ["what", "item", "cosine or score", "wanted", "verdict"]
-    said = {(what == "score", "+-" in wanted, ">=" in wanted) for what, _, _, wanted, _ in rows}
-    assert said == {(True, True, False), (False, False, True)}
+    shown = {(what == "score", "+-" in wanted, ">=" in wanted) for what, _, _, wanted, _ in rows}
+    assert shown == {(True, True, False), (False, False, True)}

@@ -9,26 +9,26 @@ from safetensors.numpy import load_file, save_file
 from virnucpro.cli.main import main
 from virnucpro.errors import InputError
 from virnucpro.pipeline.validation import parity
-from virnucpro.pipeline.validation.parity import parity_of_bundle, parity_of_encoder
+from virnucpro.pipeline.validation.parity import measure_parity
 
 EXAMPLE = "tests/data/example.fa"
 
 
 @pytest.fixture
 def damaged(monkeypatch, tmp_path):
-    """Let what is loaded for the device have other weights than it should."""
+    """Change the weights that are loaded for the device, not those for the CPU."""
     load, calls = parity.load_encoder, []
 
     def load_damaged(spec, *arguments):
         calls.append(spec)
-        if len(calls) % 2 == 0:  # the device's comes first, then that of the CPU
+        if len(calls) % 2 == 0:  # the device's encoder is loaded first, then the CPU's
             return load(spec, *arguments)
         folder = tmp_path / f"{spec.name}-{len(calls)}"
         shutil.copytree(spec.folder, folder)
         path = folder / spec.files["weights"]
         dice = np.random.default_rng(1)
         tensors = {
-            # below 0, a frequency of rotary positions is refused
+            # a rotary frequency below 0 is refused
             name: abs(values + dice.normal(0, 0.05, values.shape).astype(values.dtype))
             if name.endswith("inv_freq")
             else values + dice.normal(0, 0.05, values.shape).astype(values.dtype)
@@ -42,7 +42,7 @@ def damaged(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_mini_agrees_at_every_precision(precision):
-    found = parity_of_bundle("mini", device="cpu", precision=precision, n_sequences=40)
+    found = measure_parity("mini", device="cpu", precision=precision, n_sequences=40)
     assert found.agrees
     assert [one.n for one in found.encoders] == [40, 40]
     assert found.head.n == 40
@@ -58,15 +58,15 @@ def test_damaged_weights_do_not_agree(precision, damaged, capsys):
     assert capsys.readouterr().out.count("DIFFERS") >= 2
 
 
-def test_json_says_the_same_as_the_exit_code(damaged, capsys):
+def test_json_agrees_with_the_exit_code(damaged, capsys):
     assert main(["parity", "--device", "cpu", "-n", "10", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["agrees"] is False
-    assert [one["agrees"] for one in said["encoders"]] == [False, False]
-    assert said["precision"] == "fp32"
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["agrees"] is False
+    assert [one["agrees"] for one in printed["encoders"]] == [False, False]
+    assert printed["precision"] == "fp32"
 
 
-def test_items_of_a_file_are_taken_at_all_lengths(capsys):
+def test_items_of_a_file_are_compared(capsys):
     command = ["parity", "--device", "cpu", "--fasta", EXAMPLE, "-n", "30", "--precision", "fp32"]
     assert main(command) == 0
     table = capsys.readouterr().out.splitlines()
@@ -81,18 +81,18 @@ def test_items_of_a_file_are_taken_at_all_lengths(capsys):
 def test_a_file_without_an_open_frame_is_refused(tmp_path):
     path = tmp_path / "stops.fa"
     path.write_text(">a\n" + "TAGTAATTAACTATTACTA" * 30 + "\n>b\n\n")
-    with pytest.raises(InputError, match="no sequence that an encoder could read"):
-        parity_of_bundle("mini", device="cpu", fasta=str(path))
+    with pytest.raises(InputError, match="no sequence for an encoder"):
+        measure_parity("mini", device="cpu", fasta=str(path))
 
 
-def test_published_weights_without_a_bundle(tmp_path, capsys, stand_ins):
+def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand_ins):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_tiny.pt"
     stand_ins.save_esm2(path, ESM2(2, 32, 4))
     proteins = tmp_path / "proteins.fa"
     proteins.write_text(">a\nMKLV\n>b\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
-    found = parity_of_encoder(path, device="cpu", fasta=str(proteins))
+    found = measure_parity(encoder=path, device="cpu", fasta=str(proteins))
     assert found.agrees
     assert found.head is None
     assert found.encoders[0].n == 2
@@ -100,32 +100,31 @@ def test_published_weights_without_a_bundle(tmp_path, capsys, stand_ins):
     assert "esm2_tiny" in capsys.readouterr().out
 
 
-def test_another_file_under_a_published_name_is_refused_as_embed_refuses_it(
-    tmp_path, capsys, stand_ins
-):
+def test_another_file_with_a_published_name_is_refused_as_by_embed(tmp_path, capsys, stand_ins):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_t6_8M_UR50D.pt"
     stand_ins.save_esm2(path, ESM2(2, 32, 4))
     assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 1
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert main(["embed", "x.fa", "-e", str(path), "-o", str(tmp_path / "run")]) == 1
-    assert said == capsys.readouterr().err
-    assert "is not the published file" in said
-    assert "give a model of your own another file name" in said
+    assert printed == capsys.readouterr().err
+    assert "is not the published file" in printed
+    assert "give a model of your own another file name" in printed
 
 
-def test_an_encoder_of_a_bundle_is_named_as_embed_names_it(tmp_path):
+def test_an_encoder_of_a_bundle_is_named_as_for_embed(tmp_path):
     proteins = tmp_path / "proteins.fa"
     proteins.write_text(">a\nMKLV\n>b\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
-    found = parity_of_encoder("mini/protein", device="cpu", fasta=proteins)
+    found = measure_parity(encoder="mini/protein", device="cpu", fasta=proteins)
     assert found.agrees
     assert found.model == "mini/protein"
     assert [(one.encoder, one.n) for one in found.encoders] == [("mini-esm2", 2)]
 
 
-def test_the_help_describes_the_comparison_on_the_cpu_at_fp32(capsys):
+def test_the_help_explains_a_comparison_on_the_cpu_at_fp32(capsys):
     with pytest.raises(SystemExit):
         main(["parity", "--help"])
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "compares batches with single sequences only" in printed
+    assert "compares batches with single sequences only" in " ".join(
+        capsys.readouterr().out.split()
+    )

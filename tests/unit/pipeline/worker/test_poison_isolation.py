@@ -19,13 +19,13 @@ def suspicions(draw, most=70):
         for first, stop in zip(edges[::2], edges[1::2], strict=False)
     ]
     kinds = [draw(st.sampled_from(["seen", "suspect"])) for _ in places]
-    convicted = draw(st.sets(st.integers(0, most), max_size=8))
+    isolated = draw(st.sets(st.integers(0, most), max_size=8))
     return Suspicion(
         seen=tuple(place for place, kind in zip(places, kinds, strict=True) if kind == "seen"),
         suspects=tuple(
             place for place, kind in zip(places, kinds, strict=True) if kind == "suspect"
         ),
-        convicted={(ENCODER, position): "it kills" for position in convicted},
+        isolated={(ENCODER, position): "it kills" for position in isolated},
     )
 
 
@@ -42,14 +42,14 @@ def laid_out(lengths, tokens, suspicion, encoder=ENCODER):
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
-def test_every_position_that_is_not_convicted_is_tried_exactly_once(lengths, tokens, suspicion):
+def test_every_position_that_is_not_isolated_is_tried_once(lengths, tokens, suspicion):
     tried = [position for piece in laid_out(lengths, tokens, suspicion) for position in piece]
-    convicted = suspicion.convicted_in(ENCODER)
-    assert sorted(tried) == [p for p in range(len(lengths)) if p not in convicted]
+    isolated = suspicion.isolated_in(ENCODER)
+    assert sorted(tried) == [p for p in range(len(lengths)) if p not in isolated]
 
 
 @given(LENGTHS, st.integers(1, 300))
-def test_without_a_suspicion_the_pieces_are_the_batches(lengths, tokens):
+def test_without_a_suspicion_the_batches_are_unchanged(lengths, tokens):
     expected = [list(batch) for batch in batches(lengths, budget_of(tokens))]
     assert laid_out(lengths, tokens, Suspicion()) == expected
     place = UnitSpan(UNIT, 0, 0, 5)
@@ -58,7 +58,7 @@ def test_without_a_suspicion_the_pieces_are_the_batches(lengths, tokens):
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
-def test_suspects_come_last_and_never_beside_others(lengths, tokens, suspicion):
+def test_suspects_are_last_and_never_share_a_batch_with_others(lengths, tokens, suspicion):
     suspects = positions_in(suspicion.suspects_in(ENCODER))
     tried = laid_out(lengths, tokens, suspicion)
     kinds = [{position in suspects for position in piece} for piece in tried]
@@ -67,7 +67,7 @@ def test_suspects_come_last_and_never_beside_others(lengths, tokens, suspicion):
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
-def test_a_batch_in_which_one_died_once_keeps_its_rows_and_comes_late(lengths, tokens, suspicion):
+def test_a_batch_with_one_death_keeps_its_rows_and_comes_late(lengths, tokens, suspicion):
     only_seen = Suspicion(seen=suspicion.seen)
     seen = positions_in(only_seen.seen_in(ENCODER))
     tried = laid_out(lengths, tokens, only_seen)
@@ -77,7 +77,7 @@ def test_a_batch_in_which_one_died_once_keeps_its_rows_and_comes_late(lengths, t
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
-def test_no_piece_is_over_the_budget_or_empty_or_out_of_order(lengths, tokens, suspicion):
+def test_pieces_are_within_the_budget_and_in_order(lengths, tokens, suspicion):
     for piece in laid_out(lengths, tokens, suspicion):
         assert piece == sorted(piece)
         assert len(piece) == 1 or lengths[piece].sum() <= tokens
@@ -86,18 +86,18 @@ def test_no_piece_is_over_the_budget_or_empty_or_out_of_order(lengths, tokens, s
 @given(LENGTHS, st.integers(1, 300), suspicions())
 def test_batches_without_suspects_keep_their_composition(lengths, tokens, suspicion):
     suspects = positions_in(suspicion.suspects_in(ENCODER))
-    convicted = suspicion.convicted_in(ENCODER)
+    isolated = suspicion.isolated_in(ENCODER)
     tried = laid_out(lengths, tokens, suspicion)
     for batch in batches(lengths, budget_of(tokens)):
-        kept = [position for position in batch if position not in convicted]
+        kept = [position for position in batch if position not in isolated]
         if kept and not suspects & set(batch):
             assert kept in tried
 
 
-def test_suspects_are_tried_in_two_halves_and_one_alone_in_one_piece():
+def test_suspects_are_tried_in_halves_and_a_single_one_alone():
     lengths = np.full(16, 10)
     place = UnitSpan(UNIT, ENCODER, 8, 16)
-    suspicion = Suspicion(suspects=(place,), convicted={(ENCODER, 12): "it kills"})
+    suspicion = Suspicion(suspects=(place,), isolated={(ENCODER, 12): "it kills"})
     assert laid_out(lengths, 80, suspicion) == [
         list(range(8)),
         [8, 9, 10, 11],
@@ -107,7 +107,7 @@ def test_suspects_are_tried_in_two_halves_and_one_alone_in_one_piece():
     assert laid_out(lengths, 80, alone)[-1] == [5]
 
 
-def test_a_budget_that_is_lowered_meanwhile_holds_from_the_next_piece_on():
+def test_a_lowered_budget_applies_to_the_next_piece():
     limits = iter([40, 20, 20, 10, 10])
     laid = pieces(np.full(9, 10), lambda _longest: next(limits), Suspicion(), ENCODER)
     assert [len(piece) for piece in laid] == [3, 2, 2, 1, 1]

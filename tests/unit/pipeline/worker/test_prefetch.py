@@ -1,4 +1,4 @@
-"""What is made ready ahead: order, how far ahead, errors, and that no thread is left."""
+"""Prefetching: order, number of prefetched items, errors, no thread left."""
 
 import threading
 
@@ -7,13 +7,13 @@ import pytest
 from virnucpro.pipeline.worker.prefetch import prefetch_one
 
 
-def test_items_come_in_their_order_with_what_was_made_of_them():
+def test_items_and_results_are_in_order():
     made = [(item, future.result()) for item, future in prefetch_one(range(5), lambda n: n * n)]
     assert made == [(n, n * n) for n in range(5)]
     assert list(prefetch_one([], str)) == []
 
 
-def test_the_next_is_made_while_one_is_in_hand_and_no_further_one_is_drawn():
+def test_exactly_one_item_is_prefetched():
     drawn, second_made = [], threading.Event()
 
     def items():
@@ -29,12 +29,12 @@ def test_the_next_is_made_while_one_is_in_hand_and_no_further_one_is_drawn():
 
     ahead = prefetch_one(items(), make)
     first, _ = next(ahead)
-    assert second_made.wait(10)  # nobody has asked for it
+    assert second_made.wait(10)  # before it is requested
     assert (first, drawn) == (0, [0, 1])
     ahead.close()
 
 
-def test_an_error_is_its_items_own():
+def test_an_error_belongs_to_its_item():
     def make(number):
         if number == 1:
             raise ValueError("one")
@@ -50,7 +50,7 @@ def test_an_error_is_its_items_own():
     assert results == [0, 2]
 
 
-def test_no_thread_outlives_an_iterator_that_is_closed_early():
+def test_closing_the_iterator_ends_its_thread():
     before = threading.active_count()
     ahead = prefetch_one(range(100), lambda n: n)
     next(ahead)

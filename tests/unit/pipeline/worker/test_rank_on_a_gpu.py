@@ -1,9 +1,10 @@
-"""What a rank does on a GPU: a CPU rank's numbers, batch behind batch, and a whole run.
+"""Ranks on a GPU: agreement with a CPU rank, prefetched batches, a complete run.
 
-Every test takes the device from the fixture ``gpu``, so that its body runs on a CPU as well.
+Each test takes its device from the fixture ``gpu``, so its body can run on a CPU.
 """
 
 import json
+import os
 import random
 from concurrent.futures import Future
 
@@ -13,12 +14,13 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.pipeline.worker.fallback_precision import Fallback, open_fallback
+from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.worker.poison_isolation import Suspicion
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
 from virnucpro.pipeline.worker.rank_task import RankTask
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import parse_devices
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -27,11 +29,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(110)]
 
 SMALL_BATCH = 512
 LEAST = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999}
-"""Cosines with a run at fp32 on a CPU, as both store their vectors in fp16."""
+"""Least cosine with a run at fp32 on a CPU; both store their vectors at fp16."""
 
 
 class Watch:
-    """Counts what it hears."""
+    """Records all reports."""
 
     def __init__(self):
         self.places = []
@@ -62,7 +64,7 @@ def index(tmp_path_factory, fasta):
 
 @pytest.fixture
 def task_on(tmp_path, index):
-    """Give a function that says what a rank on a device is told."""
+    """Return a function that makes the task of a rank on a device."""
     bundle = open_bundle("mini")
 
     def make(device, precision="fp32"):
@@ -84,7 +86,7 @@ def task_on(tmp_path, index):
 
 
 def embedded(embedder, n_rows):
-    """Make a segment as a rank does whose feeder made the tokens."""
+    """Compute a segment with prefetched tokens; return it and the number of batches."""
     fed, watch = Future(), Watch()
     fed.set_result(embedder.feed(0, 0, n_rows))
     segment = embedder.embed(0, 0, n_rows, watch, Suspicion(), fed)
@@ -93,12 +95,12 @@ def embedded(embedder, n_rows):
 
 
 def small_batches(task):
-    """Give budgets that a rank takes for learnt, so that it tries none and has many batches."""
+    """Return learnt budgets for many small batches and no trial."""
     return {spec.name: SMALL_BATCH for spec in task.encoders}
 
 
 @pytest.mark.parametrize("by_trial", [True, False])
-def test_a_segment_is_a_cpu_ranks(gpu, index, task_on, by_trial):
+def test_a_segment_agrees_with_a_cpu_rank(gpu, index, task_on, by_trial):
     task = task_on(gpu)
     expected, _ = embedded(RowEmbedder(task_on(torch.device("cpu")), index), index.n_rows)
     embedder = RowEmbedder(task, index, None if by_trial else small_batches(task))
@@ -114,43 +116,40 @@ def test_a_segment_is_a_cpu_ranks(gpu, index, task_on, by_trial):
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_batches_follow_one_another_without_waiting_but_for_their_vectors(
-    gpu, nothing_waits, index, task_on, precision
-):
+def test_the_host_waits_only_for_vectors(gpu, nothing_waits, index, task_on, precision):
     task = task_on(gpu, precision)
     embedder = RowEmbedder(task, index, small_batches(task))
     fed = embedder.feed(0, 0, index.n_rows)
     for encoder, tokens in zip(embedder._encoders, fed, strict=True):
-        heard, rows = [], []
+        spans, rows = [], []
 
-        def vectors(encoder=encoder, tokens=tokens, heard=heard, rows=rows):
+        def vectors(encoder=encoder, tokens=tokens, spans=spans, rows=rows):
             return encoder.vectors(
-                tokens, Suspicion(), heard.append, rows.append, shortest=lambda: 22, ahead=True
+                tokens, Suspicion(), spans.append, rows.append, shortest=lambda: 22, prefetch=True
             )
 
         first = vectors()  # kernels are loaded once
-        heard.clear(), rows.clear()
+        spans.clear(), rows.clear()
         with nothing_waits():
             again = vectors()
-        assert len(heard) == len(rows) > 2
+        assert len(spans) == len(rows) > 2
         assert sum(rows) == index.n_rows
         assert again.reasons == {}
         assert torch.equal(again.vectors, first.vectors)
         assert again.vectors.abs().sum(1).min() > 0
 
 
-def test_a_row_that_is_not_finite_is_tried_on_a_twin_on_the_gpu(gpu, index, task_on):
+def test_a_row_that_is_not_finite_falls_back_to_fp32_on_the_gpu(gpu, index, task_on):
     task = task_on(gpu, "fp16")
     spec = task.encoders[0]
-    twin = open_fallback(spec, gpu.type, "fp16")
-    assert isinstance(twin, Fallback)
-    assert (twin.precision, twin.short) == ("fp32", "")
     encoder = RankEncoder(0, spec, gpu.type, "fp16", SMALL_BATCH, {})
     fed = RowEmbedder(task, index, small_batches(task)).feed(0, 0, index.n_rows)
-    again = encoder.alone(fed[0], 3, lambda _place: None)
-    exact = twin.encoder.encode(twin.encoder.collate([fed[0].ids[3]])).cpu()
-    assert again.precision == "fp32"
-    torch.testing.assert_close(again.vector, exact[0], rtol=0, atol=1e-6)
+    retry, too_large = encoder.alone(fed[0], 3, lambda _place: None)
+    wider = load_encoder(spec, gpu.type, "fp32")
+    exact = wider.encode(wider.collate([fed[0].ids[3]])).cpu()
+    assert (retry.precision, retry.attempts) == ("fp32", "at fp16 in a batch and at fp32 alone")
+    assert too_large == ""
+    torch.testing.assert_close(retry.vector, exact[0], rtol=0, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +164,9 @@ def on_a_cpu(tmp_path_factory, fasta):
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_a_whole_run_is_a_cpus(gpu, on_a_cpu, fasta, tmp_path, virnucpro, difference_of, precision):
+def test_a_run_agrees_with_a_run_on_the_cpu(
+    gpu, on_a_cpu, fasta, tmp_path, virnucpro, difference_of, precision
+):
     folder, device = tmp_path / "run", "0" if gpu.type == "cuda" else "cpu:1"
     done = virnucpro("predict", fasta, "-o", folder, "--devices", device, "--precision", precision)
     assert done.returncode == 0, done.stderr
@@ -178,7 +179,8 @@ def test_a_whole_run_is_a_cpus(gpu, on_a_cpu, fasta, tmp_path, virnucpro, differ
     (launch,) = json.loads((folder / "run.json").read_text())["launches"]
     assert launch["ranks"]["0"]["rows"] == len(names)
     if gpu.type == "cuda":
-        assert launch["devices"] == ["cuda:0"]
+        # the name of a device is its entry in CUDA_VISIBLE_DEVICES: a number or a UUID
+        assert launch["devices"] == [str(one) for one in parse_devices(device, os.environ)]
         assert list(json.loads((folder / "budgets.json").read_text())) == [
             torch.cuda.get_device_name()
         ]

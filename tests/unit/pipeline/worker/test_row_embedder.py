@@ -1,4 +1,4 @@
-"""Units of a small index through mini's own encoders, with a memory and weights made to fail."""
+"""Units of a small index through the encoders of mini, with planted failures."""
 
 import math
 import random
@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.dnabert_s.encoder import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
-from virnucpro.encoders.module_encoder import ModuleEncoder
-from virnucpro.encoders.sizes import shapes_of
+from virnucpro.encoders.registry import shapes_of
 from virnucpro.pipeline.worker import encoder_pass, fallback_precision
+from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
 from virnucpro.pipeline.worker.rank_task import RankTask
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
-from virnucpro.pipeline.worker.unit_tokens import UnitTokens
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -33,7 +33,7 @@ CLOSE = {"rtol": 0, "atol": 2e-5}
 
 
 class Watch:
-    """Notes what it hears."""
+    """Records all reports."""
 
     def __init__(self):
         self.places = []
@@ -95,11 +95,11 @@ def healthy(task, index):
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Give encoders a memory of so many tokens; returns all attempts as (name, tokens)."""
+    """Limit the tokens of a batch; return all attempts as (name, tokens)."""
 
     def limit(tokens, views=("nucleotide", "protein")):
         attempts = []
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def limited(self, batch):
             attempts.append((self.name, batch.total))
@@ -109,7 +109,7 @@ def memory(monkeypatch):
                 )
             return encode(self, batch)
 
-        monkeypatch.setattr(ModuleEncoder, "encode", limited)
+        monkeypatch.setattr(Encoder, "encode", limited)
         return attempts
 
     return limit
@@ -122,7 +122,7 @@ def embedded(task, index, suspicion=None, learnt=None):
     return segment, watch, embedder
 
 
-def same_but_for(rows, segment, healthy):
+def assert_same_except(rows, segment, healthy):
     kept = np.setdiff1d(np.arange(N_ROWS), list(rows))
     np.testing.assert_allclose(segment.embeddings[kept], healthy.embeddings[kept], **CLOSE)
     np.testing.assert_allclose(segment.scores[kept], healthy.scores[kept], **CLOSE)
@@ -132,7 +132,7 @@ def same_but_for(rows, segment, healthy):
         assert not values[sorted(rows)].any()
 
 
-def test_a_watch_hears_of_every_row_before_and_after(task, index):
+def test_every_row_is_reported_before_and_after_encoding(task, index):
     segment, watch, _ = embedded(task, index)
     stages = list(dict.fromkeys(place.stage for place in watch.places))
     assert stages == [tokenising(0), 0, tokenising(1), 1, FINISHING]
@@ -144,24 +144,24 @@ def test_a_watch_hears_of_every_row_before_and_after(task, index):
     assert watch.rows == sorted(watch.rows)
     assert watch.rows[-1] == N_ROWS
     assert len(watch.rows) == len(watch.batches)
-    same_but_for([], segment, segment)
+    assert_same_except([], segment, segment)
 
 
-def fed_by(embedder):
+def prefetched(embedder):
     future = Future()
     future.set_result(embedder.feed(3, 0, N_ROWS))
     return future
 
 
-def test_what_was_fed_gives_the_same_bits_and_is_waited_for_in_its_place(task, index, healthy):
+def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
     watch, embedder = Watch(), RowEmbedder(task, index)
-    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion(), fed_by(embedder))
+    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion(), prefetched(embedder))
     assert encode_segment(segment) == encode_segment(healthy)
     assert watch.places[0] == UnitSpan(3, tokenising(0), 0, N_ROWS)
     assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
 
 
-def test_what_the_feeder_raises_is_raised_where_its_tokens_are_needed(task, index):
+def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, index):
     watch, fed = Watch(), Future()
     fed.set_exception(ValueError("planted"))
     with pytest.raises(ValueError, match="planted"):
@@ -174,11 +174,16 @@ def rank_encoder(task):
     return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
 
 
-def through_one_encoder(rank_encoder, index, *, ahead):
+def through_one_encoder(rank_encoder, index, *, prefetch):
     watch = Watch()
     ids = rank_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
     encoded = rank_encoder.vectors(
-        UnitTokens(3, ids), Suspicion(), watch.at, watch.through, shortest=lambda: 3, ahead=ahead
+        UnitTokens(3, ids),
+        Suspicion(),
+        watch.at,
+        watch.through,
+        shortest=lambda: 3,
+        prefetch=prefetch,
     )
     assert encoded.reasons == {}
     assert encoded.filling.tokens == sum(map(len, ids))
@@ -186,21 +191,21 @@ def through_one_encoder(rank_encoder, index, *, ahead):
     return encoded.vectors, watch
 
 
-def test_batches_launched_ahead_give_the_same_bits(rank_encoder, index):
-    plain, _ = through_one_encoder(rank_encoder, index, ahead=False)
-    ahead, watch = through_one_encoder(rank_encoder, index, ahead=True)
+def test_prefetched_batches_give_the_same_bits(rank_encoder, index):
+    plain, _ = through_one_encoder(rank_encoder, index, prefetch=False)
+    ahead, watch = through_one_encoder(rank_encoder, index, prefetch=True)
     assert torch.equal(plain, ahead)
     assert [p for place in watch.places for p in range(place.first, place.stop)] == [*range(N_ROWS)]
     assert sum(watch.rows) == N_ROWS
     assert len(watch.rows) == len(watch.places) > 2
 
 
-def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
+def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
     rank_encoder, index, monkeypatch
 ):
-    """Whoever waits for one batch waits for nothing of the next: the device goes on meanwhile."""
+    """The device computes the next batch while the host waits for the vectors of one."""
     steps = []
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def launched(self, batch):
         steps.append("launch")
@@ -210,9 +215,9 @@ def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
         steps.append("copy")
         return lambda: steps.append("wait") or vectors
 
-    monkeypatch.setattr(ModuleEncoder, "encode", launched)
+    monkeypatch.setattr(Encoder, "encode", launched)
     monkeypatch.setattr(encoder_pass, "fetching", fetching)
-    through_one_encoder(rank_encoder, index, ahead=True)
+    through_one_encoder(rank_encoder, index, prefetch=True)
     n_batches = steps.count("launch")
     begin = ["launch", "copy"]
     assert n_batches > 2
@@ -220,107 +225,107 @@ def test_the_next_batch_is_queued_behind_the_copy_that_is_waited_for(
 
 
 @pytest.mark.gpu
-def test_a_copy_from_a_gpu_is_waited_for_alone(gpu):
+def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
     vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
     fetch = encoder_pass.fetching(vectors)
-    torch.cuda._sleep(2_000_000_000)  # cycles: about a second of the queue behind it
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second of work behind the copy
     assert torch.equal(fetch(), torch.arange(12, dtype=torch.float32).view(3, 4))
     assert not torch.cuda.current_stream().query()
     torch.cuda.synchronize()
 
 
-def test_batches_launched_ahead_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
-    plain, _ = through_one_encoder(rank_encoder, index, ahead=False)
-    encode = ModuleEncoder.encode
+def test_prefetched_batches_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
+    plain, _ = through_one_encoder(rank_encoder, index, prefetch=False)
+    encode = Encoder.encode
 
     def limited(self, batch):
         if batch.total > 200:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", limited)
-    split, watch = through_one_encoder(rank_encoder, index, ahead=True)
+    monkeypatch.setattr(Encoder, "encode", limited)
+    split, watch = through_one_encoder(rank_encoder, index, prefetch=True)
     torch.testing.assert_close(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
     assert rank_encoder.budget.learnt
 
 
-def test_batches_that_do_not_fit_are_split_and_smaller_from_then_on(task, index, healthy, memory):
+def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, index, healthy, memory):
     attempts = memory(200)
     segment, watch, embedder = embedded(task, index)
-    same_but_for([], segment, healthy)
+    assert_same_except([], segment, healthy)
     assert max(embedder.learnt.values()) <= 256
     assert {key.partition("/")[0] for key in embedder.learnt} == {"mini-dnabert-s", "mini-esm2"}
     failed = sum(padded > 200 for _, padded in attempts)
     assert failed >= 2
     attempts.clear()
     segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion())
-    same_but_for([], segment, healthy)
+    assert_same_except([], segment, healthy)
     assert sum(padded > 200 for _, padded in attempts) < failed / 2
 
 
-def test_what_was_learnt_is_used_from_the_first_batch_on(task, index, healthy, memory):
+def test_learnt_budgets_are_used_from_the_first_batch(task, index, healthy, memory):
     learnt = {"mini-dnabert-s/2": 190, "mini-esm2/2": 190}
     attempts = memory(190)
     segment, _, embedder = embedded(task, index, learnt=learnt)
-    same_but_for([], segment, healthy)
+    assert_same_except([], segment, healthy)
     assert max(padded for _, padded in attempts) <= 190
     assert embedder.learnt == learnt
 
 
-def test_a_row_that_does_not_fit_alone_is_set_aside_with_its_tokens(task, index, healthy, memory):
+def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, index, healthy, memory):
     lengths = index.row_lengths[:N_ROWS] + 2
     room = int(lengths[N_ROWS // 2])
     attempts = memory(room, views=("protein",))
     segment, watch, _ = embedded(task, index)
     too_long = np.flatnonzero(lengths > room).tolist()
     assert 0 < len(too_long) < N_ROWS
-    same_but_for(too_long, segment, healthy)
+    assert_same_except(too_long, segment, healthy)
     for row in too_long:
         assert segment.reasons[row] == (
             f"out_of_memory: its {lengths[row]} tokens do not fit into the memory for mini-esm2, "
-            "even alone: 1.50 GiB more were wanted"
+            "even alone (1.50 GiB more needed)"
         )
     assert watch.rows[-1] == N_ROWS
     assert len(attempts) < 6 * N_ROWS
 
 
-def test_a_convicted_row_is_not_tried_and_others_of_its_batch_are(task, index, healthy):
-    suspicion = Suspicion(convicted={(1, 4): "its process dies of it: killed by SIGSEGV"})
+def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, healthy):
+    suspicion = Suspicion(isolated={(1, 4): "it kills its process: killed by SIGSEGV"})
     segment, watch, _ = embedded(task, index, suspicion)
     tried = [p for place in watch.places if place.stage == 1 for p in (place.first,)]
     assert 4 not in tried
-    same_but_for([4], segment, healthy)  # rows stand longest first, as positions of residues do
+    assert_same_except([4], segment, healthy)  # rows and positions are both in descending length
     assert segment.reasons[4].endswith("killed by SIGSEGV")
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_row_whose_tokens_kill_is_left_out_of_its_encoder(number, task, index, healthy):
+def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy):
     stage = tokenising(number)
     suspicion = Suspicion(
-        suspects=(UnitSpan(3, stage, 8, 12),), convicted={(stage, 9): "its process dies of it"}
+        suspects=(UnitSpan(3, stage, 8, 12),), isolated={(stage, 9): "it kills its process"}
     )
     segment, watch, _ = embedded(task, index, suspicion)
-    same_but_for([9], segment, healthy)
-    assert segment.reasons == {9: "its process dies of it"}
-    told = [(place.first, place.stop) for place in watch.places if place.stage == stage]
-    assert told == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
+    assert_same_except([9], segment, healthy)
+    assert segment.reasons == {9: "it kills its process"}
+    marked = [(place.first, place.stop) for place in watch.places if place.stage == stage]
+    assert marked == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
 
 
 @pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
-def test_one_row_can_be_tried_alone_and_first_of_all(stage, task, index):
+def test_one_row_can_be_tried_alone_before_others(stage, task, index):
     watch, place = Watch(), UnitSpan(3, stage, 5, 6)
     RowEmbedder(task, index).try_alone(place, 0, N_ROWS, watch, Suspicion())
     assert [one for one in watch.places if one.stage == stage] == [place]
 
 
-def test_what_is_tried_alone_is_the_row_that_was_accused(task, index, monkeypatch):
-    """Rows without tokens stand last: positions count along the same order as in the unit."""
+def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
+    """Rows without tokens are last in the order that positions refer to."""
     stage, convicted = tokenising(1), 2
-    suspicion = Suspicion(convicted={(stage, convicted): "its process dies of it"})
+    suspicion = Suspicion(isolated={(stage, convicted): "it kills its process"})
     tried = []
     monkeypatch.setattr(
-        ModuleEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
+        Encoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
     )
     embedder = RowEmbedder(task, index)
     embedder.try_alone(UnitSpan(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
@@ -330,15 +335,15 @@ def test_what_is_tried_alone_is_the_row_that_was_accused(task, index, monkeypatc
     assert tried[0].tokens[: tried[0].total].tolist() == expected.tolist()
 
 
-def test_a_device_that_is_full_is_no_reason_to_set_rows_aside(task, index, memory):
+def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
     shortest = int(index.row_lengths[-1]) + 2
     memory(shortest - 1, views=("protein",))
     with pytest.raises(MemoryError, match=f"not even one sequence of {shortest} tokens"):
         embedded(task, index)
 
 
-def test_a_unit_of_nothing_but_rows_that_are_too_large_is_answered(task, index, memory):
-    """The first unit has the longest rows of all: nothing may have fitted before."""
+def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, memory):
+    """The first unit has the longest rows; no row has fitted before."""
     shortest = int(index.row_lengths[-1]) + 2
     attempts = memory(shortest, views=("protein",))
     segment = RowEmbedder(task, index).embed(0, 0, 4, Watch(), Suspicion())
@@ -349,7 +354,7 @@ def test_a_unit_of_nothing_but_rows_that_are_too_large_is_answered(task, index, 
     assert tried[-1] == shortest
 
 
-def test_a_device_that_fills_up_is_no_reason_either(task, index, memory):
+def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, index, memory):
     longest = int(index.row_lengths[0]) + 2
     attempts = memory(512, views=("protein",))
     embedder = RowEmbedder(task, index)
@@ -360,10 +365,10 @@ def test_a_device_that_fills_up_is_no_reason_either(task, index, memory):
         embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
 
 
-def test_a_batch_that_killed_whole_and_not_in_halves_was_too_large(task, index, healthy):
+def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healthy):
     suspicion = Suspicion(suspects=(UnitSpan(3, 1, 0, 3),))
     segment, watch, embedder = embedded(task, index, suspicion)
-    same_but_for([], segment, healthy)
+    assert_same_except([], segment, healthy)
     assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
     padded = int((index.row_lengths[:3] + 2).sum())
     (limit,) = embedder.learnt.values()
@@ -374,10 +379,10 @@ def test_a_batch_that_killed_whole_and_not_in_halves_was_too_large(task, index, 
 
 @pytest.fixture
 def planted(monkeypatch):
-    """Put a number into vectors of one length of sequence; by a rule of (encoder, batch)."""
+    """Plant a number into the vectors of one sequence length, if `when` returns true."""
 
     def plant(view, length, value, when=lambda _encoder, _batch: True):
-        encode = ModuleEncoder.encode
+        encode = Encoder.encode
 
         def changed(self, batch):
             vectors = encode(self, batch).clone()
@@ -386,7 +391,7 @@ def planted(monkeypatch):
                 vectors[lengths == length, 1] = value
             return vectors
 
-        monkeypatch.setattr(ModuleEncoder, "encode", changed)
+        monkeypatch.setattr(Encoder, "encode", changed)
 
     return plant
 
@@ -396,29 +401,31 @@ def rows_of(index, length):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_row_that_stays_not_finite_is_tried_once_alone_and_set_aside(
+def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     value, task, index, healthy, planted
 ):
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, value)
     segment, watch, _ = embedded(task, index)
     bad = rows_of(index, length)
-    same_but_for(bad, segment, healthy)
-    assert set(segment.reasons.values()) == {
-        "not_finite: mini-esm2 gave a vector with 1 of 128 numbers not finite, in a batch and alone"
-    }
+    assert_same_except(bad, segment, healthy)
+    (reason,) = set(segment.reasons.values())
+    assert reason == (
+        "not_finite: 1 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch "
+        "and alone"
+    )
     again = watch.places[-len(bad) :]
     assert again == [UnitSpan(3, 1, row, row + 1) for row in bad]
 
 
-def test_a_row_that_is_finite_when_alone_is_kept(task, index, healthy, planted):
+def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted):
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"), when=lambda _encoder, batch: len(batch) > 1)
     segment, _, _ = embedded(task, index)
-    same_but_for([], segment, healthy)
+    assert_same_except([], segment, healthy)
 
 
-def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, healthy, planted):
+def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, healthy, planted):
     half = replace(task, precision="fp16")
 
     def at_half_precision(encoder, _batch):
@@ -436,26 +443,26 @@ def test_a_row_that_overflows_in_half_precision_is_taken_from_fp32(task, index, 
         )
 
 
-def test_a_vector_that_overflows_what_is_stored_says_so(task, index, planted):
+def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted):
     stored = replace(task, embeddings="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, 1e6)
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "overflow: its vector has numbers up to 1e+06, more than float16 stores (a new run with "
-        "--embeddings fp32 keeps it), in a batch and alone"
+        "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run with "
+        "--embeddings fp32), in a batch and alone"
     )
 
 
 @pytest.fixture
 def between(task, monkeypatch):
-    """Give the machine too little memory for ESM-2 at fp32, and enough at bf16."""
+    """A machine with too little memory for ESM-2 at fp32, and enough at bf16."""
     room = PROCESS_BYTES + 4 * sum(map(math.prod, shapes_of(task.encoders[1])))
     monkeypatch.setattr("virnucpro.encoders.memory.placement.usable_memory", lambda: room)
 
 
-def test_where_fp32_has_no_room_bf16_answers(task, index, healthy, planted, between):
+def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, planted, between):
     half = replace(task, precision="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), lambda one, _: one.module.dtype == torch.float16)
@@ -467,7 +474,9 @@ def test_where_fp32_has_no_room_bf16_answers(task, index, healthy, planted, betw
     assert np.abs(segment.embeddings[bad] - healthy.embeddings[bad]).max() > 1e-5
 
 
-def test_what_bf16_cannot_answer_either_is_told(task, index, planted, between):
+def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
+    task, index, planted, between
+):
     half = replace(task, precision="fp16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"))
@@ -476,8 +485,8 @@ def test_what_bf16_cannot_answer_either_is_told(task, index, planted, between):
     assert not embedder.again
     (reason,) = set(segment.reasons.values())
     assert re.search(
-        r"^not_finite: mini-esm2 .* at fp16 in a batch and at bf16 alone; no nearer to fp32, for "
-        r"want of memory: fp32 wants 0\.54 GB and cpu has 0\.54 GB left\. A run of its own",
+        r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
+        r"a higher precision: fp32 needs 0\.54 GB and cpu has 0\.54 GB left\. Run this sequence",
         reason,
     )
 
@@ -487,15 +496,15 @@ def out_of_memory(*_arguments):
 
 
 @pytest.mark.parametrize(
-    ("precision", "patched", "said"),
+    ("precision", "patched", "expected"),
     [
-        ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into what cpu has left"),
-        ("bf16", {"free_bytes": lambda _: 10**8}, "fp32 wants 0.54 GB and cpu has 0.10 GB left"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, "left; bf16 wants 0.54 GB and cpu has 0.10 GB"),
+        ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into the free memory of cpu"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, "fp32 needs 0.54 GB and cpu has 0.10 GB left"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, "left; bf16 needs 0.54 GB and cpu has 0.10 GB"),
     ],
 )
-def test_rows_that_no_twin_has_room_for_are_set_aside_and_no_others(
-    precision, patched, said, task, index, planted, monkeypatch
+def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
+    precision, patched, expected, task, index, planted, monkeypatch
 ):
     half = replace(task, precision=precision)
     length = int(index.row_lengths[5]) + 2
@@ -504,32 +513,32 @@ def test_rows_that_no_twin_has_room_for_are_set_aside_and_no_others(
     for name, value in patched.items():
         monkeypatch.setattr(fallback_precision, name, value)
     segment, _, embedder = embedded(half, index)
-    same_but_for(rows_of(index, length), segment, undisturbed)
+    assert_same_except(rows_of(index, length), segment, undisturbed)
     assert not embedder.again
-    assert all(said in reason for reason in segment.reasons.values())
+    assert all(expected in reason for reason in segment.reasons.values())
 
 
-def test_a_row_that_does_not_fit_at_fp32_is_set_aside(task, index, planted, memory, monkeypatch):
+def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
     half = replace(task, precision="bf16")
     length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
-    encode = ModuleEncoder.encode
+    encode = Encoder.encode
 
     def full_at_fp32(self, batch):
         return out_of_memory() if self.module.dtype == torch.float32 else encode(self, batch)
 
-    monkeypatch.setattr(ModuleEncoder, "encode", full_at_fp32)
+    monkeypatch.setattr(Encoder, "encode", full_at_fp32)
     monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
     segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
-        reason.endswith("11.00 GiB more were wanted, tried again alone at fp32")
+        reason.endswith("(11.00 GiB more needed), tried at bf16 in a batch and at fp32 alone")
         for reason in segment.reasons.values()
     )
 
 
-def test_on_a_gpu_a_budget_is_found_by_trial_once(task, index, memory):
+def test_a_budget_is_found_by_trial_once(task, index, memory):
     attempts = memory(3000)
     encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, {})
     (longest,) = index.sequences(np.zeros(1, np.int64), "protein")
@@ -544,7 +553,7 @@ def test_on_a_gpu_a_budget_is_found_by_trial_once(task, index, memory):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_that_runs_out_of_memory_for_real(task):
+def test_batches_are_split_on_a_gpu_without_memory(task):
     encoders = {
         device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
         for device in ("cpu", "cuda")
@@ -558,7 +567,7 @@ def test_a_gpu_that_runs_out_of_memory_for_real(task):
     torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
     try:
         found = encoders["cuda"].vectors(
-            tokens, Suspicion(), print, print, shortest=lambda: 502, ahead=True
+            tokens, Suspicion(), print, print, shortest=lambda: 502, prefetch=True
         )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -25,7 +25,7 @@ def tokenizer_json(tmp_path, small_tokenizer):
 
 @pytest.fixture
 def tokeniser(tokenizer_json):
-    return BaseTokeniser(tokenizer_json)
+    return BpeTokeniser(tokenizer_json)
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_ids_decode_to_the_sequence(tokeniser, bases, small_tokenizer):
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from virnucpro.encoders.dnabert_s.bases import BaseTokeniser
+from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 
-BaseTokeniser(Path(sys.argv[1]))([b"ACGT" * 100] * 500)
+BpeTokeniser(Path(sys.argv[1]))([b"ACGT" * 100] * 500)
 print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
 """
 
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_named(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"tokenizer\.json.*Get the file again"):
-        BaseTokeniser(path)
+        BpeTokeniser(path)
 
 
 def _without_ends(settings):
@@ -172,18 +172,18 @@ def test_a_file_that_leaves_the_ends_out_is_refused(dnabert, change):
     change(settings)
     (folder / "tokenizer.json").write_text(json.dumps(settings))
     for attempt in (lambda: open_spec(folder), lambda: load_encoder(spec)):
-        with pytest.raises(BundleError, match=r"tokenizer\.json: .* between \[CLS\] and \[SEP\]"):
+        with pytest.raises(BundleError, match=r"tokenizer\.json: .* add \[CLS\] and \[SEP\]"):
             attempt()
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BundleError, match=r"tokenizer\.json"):
-        BaseTokeniser(tmp_path / "tokenizer.json")
+        BpeTokeniser(tmp_path / "tokenizer.json")
 
 
 @pytest.mark.shared
 def test_the_published_tokenizer_gives_109_tokens_for_500_bases(shared, bases):
-    tokeniser = BaseTokeniser(shared / "reference" / "dnabert-s" / "tokenizer.json")
+    tokeniser = BpeTokeniser(shared / "reference" / "dnabert-s" / "tokenizer.json")
     assert tokeniser.vocabulary_size == 4096
     counts = [len(ids) for ids in tokeniser(bases([500] * 200))]
     assert sum(counts) / len(counts) == pytest.approx(109, abs=1)

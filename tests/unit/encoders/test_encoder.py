@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from virnucpro.encoders.module_encoder import ModuleEncoder
+from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.packed import CPU_STEP
 
 CPU = torch.device("cpu")
@@ -11,9 +11,7 @@ CPU = torch.device("cpu")
 
 def test_batches_on_a_cpu_have_whole_steps_of_rows():
     rows = []
-    encoder = ModuleEncoder(
-        "x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), CPU
-    )
+    encoder = Encoder("x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), CPU)
     for n in (1, CPU_STEP, CPU_STEP + 1, 5 * CPU_STEP - 1):
         encoder.encode(encoder.collate([np.zeros(n, np.int64)]))
     assert rows == [CPU_STEP, CPU_STEP, 2 * CPU_STEP, 5 * CPU_STEP]

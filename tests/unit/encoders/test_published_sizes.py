@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.sizes import PUBLISHED, n_parameters, shapes_of, work_of
+from virnucpro.encoders.registry import PUBLISHED, config_of, n_parameters, shapes_of
 from virnucpro.errors import BundleError
 
 UNITS = {"M": 1e6, "B": 1e9}
@@ -30,7 +30,7 @@ def test_the_published_names_tell_the_number_of_parameters():
 def test_settings_are_good_ones_and_stand_for_themselves_in_a_spec(name):
     size = PUBLISHED[name]
     assert type(size).read(asdict(size), Path(name)) == size
-    assert work_of(spec_of_size(size)) == size.work()
+    assert config_of(spec_of_size(size)) == size
     assert shapes_of(spec_of_size(size)) == list(size.tensor_shapes().values())
 
 
@@ -73,7 +73,7 @@ def test_shapes_of_several_encoders_stand_one_behind_the_other():
     assert shapes_of() == []
 
 
-@pytest.mark.parametrize("ask", [work_of, shapes_of])
+@pytest.mark.parametrize("ask", [config_of, shapes_of])
 def test_what_says_nothing_of_its_size_is_refused(ask):
     spec = spec_of_size(PUBLISHED["esm2_t6_8M_UR50D"])
     with pytest.raises(BundleError, match="unknown architecture 'mamba'"):

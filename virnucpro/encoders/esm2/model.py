@@ -1,4 +1,4 @@
-"""ESM-2's forward pass on packed batches, its weights arranged once for all of them."""
+"""ESM-2's forward pass over packed batches."""
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -12,6 +12,7 @@ from virnucpro.encoders.esm2.rotary import Rotation, rotations, side_by_side, tu
 from virnucpro.encoders.kernels.attention import attention_on
 from virnucpro.encoders.kernels.dense import Product, has_kernels
 from virnucpro.encoders.packed import CPU_STEP, Packed, mean_of_runs
+from virnucpro.encoders.weights.fill import place
 
 __all__ = ["Esm2"]
 
@@ -67,7 +68,7 @@ class Esm2:
         self._heads = config.attention_heads
         self.dtype = dtype
         source = _Source(tensors, device, dtype)
-        table = tensors["embed_tokens.weight"].to(device, torch.float32)
+        table = place(tensors["embed_tokens.weight"], device, torch.float32)
         self._embedding = table * _NOT_MASKED if config.token_dropout else table
         names = [f"layers.{number}" for number in range(config.num_layers)]
         frequencies = (tensors[f"{name}.self_attn.rot_emb.inv_freq"] for name in names)
@@ -147,7 +148,7 @@ class _Source(NamedTuple):
 
     def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
-        return weight.to(self.device, dtype), bias.to(self.device, dtype)
+        return place(weight, self.device, dtype), place(bias, self.device, dtype)
 
 
 def _stripe_rows(rows: int) -> int:

@@ -2,23 +2,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.esm2 import forward as esm2_forward
+from virnucpro.encoders.esm2 import model as esm2_model
 from virnucpro.encoders.packed import CPU_STEP
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 
 @given(st.integers(1, 300_000))
 def test_stripes_are_whole_steps_but_for_what_a_matrix_has_beyond_them(rows):
-    stripes = [len(part) for part in torch.empty(rows, 0).split(esm2_forward._stripe_rows(rows))]
+    stripes = [len(part) for part in torch.empty(rows, 0).split(esm2_model._stripe_rows(rows))]
     assert sum(stripes) == rows
-    assert max(stripes) <= esm2_forward._STRIPE
-    assert len(stripes) == -(-rows // esm2_forward._STRIPE)
+    assert max(stripes) <= esm2_model._STRIPE
+    assert len(stripes) == -(-rows // esm2_model._STRIPE)
     assert all(stripe % CPU_STEP == 0 for stripe in stripes[:-1])
     assert stripes[-1] % CPU_STEP == rows % CPU_STEP
 
 
 def test_two_stripes_are_two_halves_and_none_is_a_few_rows():
-    parts = torch.empty(8_224, 0).split(esm2_forward._stripe_rows(8_224))
+    parts = torch.empty(8_224, 0).split(esm2_model._stripe_rows(8_224))
     assert [len(part) for part in parts] == [4_128, 4_096]
 
 
@@ -27,5 +27,5 @@ def test_stripes_make_no_difference_to_any_bit(fair_esm, proteins, monkeypatch):
     encoder = load_encoder(open_spec(path))
     batch = encoder.collate(encoder.tokenise(proteins([70, 33, 33, 5, 1])))
     whole = encoder.encode(batch)
-    monkeypatch.setattr(esm2_forward, "_STRIPE", 64)
+    monkeypatch.setattr(esm2_model, "_STRIPE", 64)
     assert torch.equal(encoder.encode(batch), whole)

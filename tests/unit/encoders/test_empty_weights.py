@@ -4,11 +4,11 @@ import sys
 import torch
 from torch import nn
 
-from virnucpro.encoders.weights.unfilled import unfilled
+from virnucpro.encoders.weights.fill import init_empty_weights
 
 
 def test_what_is_built_has_shapes_and_no_numbers():
-    with unfilled():
+    with init_empty_weights():
         module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
         nn.init.normal_(module[0].weight)
     assert {values.device.type for values in module.parameters()} == {"meta"}

@@ -1,0 +1,104 @@
+"""Names and shapes of tensors: expected, in a file's header, compared. Needs no torch."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from safetensors import SafetensorError, safe_open
+
+from virnucpro.errors import BundleError
+
+__all__ = ["Shapes", "affine", "norm", "read_shapes", "require_layers", "require_shapes", "without"]
+
+T = TypeVar("T")
+
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
+
+
+def affine(name: str, inputs: int, outputs: int) -> Shapes:
+    """Return the two tensors of a linear layer."""
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def norm(name: str, width: int) -> Shapes:
+    """Return the two tensors of a layer norm."""
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def without(tensors: Mapping[str, T], prefixes: tuple[str, ...]) -> dict[str, T]:
+    """Remove the tensors whose names begin with one of `prefixes`."""
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
+
+
+def read_shapes(path: Path) -> Shapes:
+    """Read name and shape of every tensor from the header of a safetensors file.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be read, or is not a safetensors file.
+    """
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            return {
+                name: tuple(tensors.get_slice(name).get_shape())
+                for name in tensors.keys()  # noqa: SIM118 - the handle is not a mapping
+            }
+    except (OSError, SafetensorError) as error:
+        raise BundleError(
+            f"{path}: cannot be read as safetensors ({error}). Get the file again."
+        ) from error
+
+
+def require_layers(n_layers: int, n_tensors: int, source: Path) -> None:
+    """Check that a model has no more layers than tensors, before all its layers are listed.
+
+    Raises
+    ------
+    BundleError
+        If it has more layers; the message names `source`.
+    """
+    if n_layers > n_tensors:
+        raise BundleError(
+            f"{source}: the settings ask for {n_layers:,} layers, and the weights have only "
+            f"{n_tensors:,} tensors. Get settings and weights again, of the same model."
+        )
+
+
+def require_shapes(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    source: Path,
+    optional: Collection[str] = (),
+) -> None:
+    """Compare the tensors in the file `source` with those of a model, by name and shape.
+
+    Parameters
+    ----------
+    optional
+        Names in `wanted` that the file need not contain.
+
+    Raises
+    ------
+    BundleError
+        If a tensor is missing, unknown, or of another shape.
+    """
+    missing = sorted(wanted.keys() - found.keys() - set(optional))
+    unknown = sorted(found.keys() - wanted.keys())
+    for names, all_names, problem in (
+        (missing, wanted, "missing"),
+        (unknown, found, "not part of the model"),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise BundleError(
+                f"{source}: {len(names)} of {len(all_names)} tensors are {problem}: "
+                f"{names[0]!r}{more}. Check the architecture and the size of the model, or get "
+                "the file again."
+            )
+    for name, shape in found.items():
+        if shape != wanted[name]:
+            raise BundleError(
+                f"{source}: tensor {name!r} has shape {shape}, and the settings ask for "
+                f"{wanted[name]}. Settings and weights are of different models: get both again."
+            )

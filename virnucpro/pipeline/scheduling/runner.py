@@ -1,0 +1,226 @@
+"""One run: find the missing units, compute them, write the outputs."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from virnucpro.durable import write_file
+from virnucpro.encoders.batching import Filling
+from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.errors import WorkerError
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.job import Job, Reporter
+from virnucpro.pipeline.jobs.rank_count import threads_of_rank
+from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
+from virnucpro.pipeline.run.manifest import Launch
+from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
+from virnucpro.pipeline.run.session import Session, open_session
+from virnucpro.pipeline.run.status_file import StatusFile
+from virnucpro.pipeline.run.token_budgets import read_budgets
+from virnucpro.pipeline.scheduling.preflight import refuse_small_disk
+from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
+from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.runtime.devices import Device
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.status import WorkerStatus
+from virnucpro.store.coverage import Coverage
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.scheduling.in_process import InProcessRank
+
+__all__ = ["run_job"]
+
+
+def run_job(
+    job: Job,
+    devices: Sequence[Device],
+    execution: Execution,
+    reporter: Reporter,
+    rank: "InProcessRank | None" = None,
+) -> tuple[Outcome, int]:
+    """Compute the missing units of a run, then write its outputs.
+
+    Parameters
+    ----------
+    devices
+        One per rank. Ranks without a unit are not started.
+    rank
+        The only rank, in this process; by default each rank is a process of its own.
+
+    Returns
+    -------
+    outcome
+        Counts of the results.
+    n_units : int
+        Number of units that were missing.
+
+    Raises
+    ------
+    RunError
+        If the disk is too small for the missing units; nothing is computed then.
+    WorkerError
+        If every rank failed and no unit is committed.
+    """
+    with (
+        open_session(job, execution, reporter, devices[0].kind) as session,
+        CoordinatorLog(session.run, reporter, execution.log_format) as log,
+    ):
+        coverage = survey_segments(session, reporter)
+        n_missing = len(coverage.missing)
+        if n_missing:
+            refuse_small_disk(session, job, coverage)
+            _Launch(session, job, devices[:n_missing], execution, reporter, log).run(coverage, rank)
+        return write_outputs(session, reporter, None if n_missing else coverage), n_missing
+
+
+class _Launch:
+    """One start of ranks, from the frozen plan to the record in run.json."""
+
+    def __init__(
+        self,
+        session: Session,
+        job: Job,
+        devices: Sequence[Device],
+        execution: Execution,
+        reporter: Reporter,
+        log: CoordinatorLog,
+    ) -> None:
+        self._session, self._devices, self._execution = session, devices, execution
+        self._reporter, self._log = reporter, log
+        self._status_file = StatusFile(session.run, reporter)
+        self._task = _rank_task(session, job, devices, execution)
+
+    def run(self, coverage: Coverage, rank: "InProcessRank | None") -> None:
+        """Compute the missing units."""
+        rejected = [file.path for file in coverage.rejected]
+        open_units = OpenUnits(self._session.run, rejected)
+        record = _freeze_plan(self._session, coverage.missing, self._devices)
+        self._log.began(record.number, record.n_units, record.devices)
+        started = time.perf_counter()
+        with rank or GPUProcessCoordinator(
+            len(self._devices),
+            self._session.run.root,
+            self._devices,
+            threads=self._task.threads,
+            deadlines=self._execution.deadlines,
+        ) as ranks:
+            scheduler = RankScheduler(
+                ranks, self._task, coverage.missing, open_units, self._execution, self._log
+            )
+            if rank is not None:
+                rank.step = partial(scheduler.step, self._show)
+            try:
+                scheduler.run(self._show)
+            except BaseException:  # the launch is recorded, then the error is raised
+                with suppress(OSError):
+                    self._close(ranks, scheduler, record, started)
+                raise
+            try:
+                self._close(ranks, scheduler, record, started)
+            finally:  # the ranks' error comes before one of writing run.json
+                _refuse_total_failure(self._session, ranks.statuses)
+
+    def _show(self, statuses: Mapping[int, WorkerStatus]) -> None:
+        self._status_file.write(statuses, running=True)
+        self._reporter.ranks(statuses)
+        self._log.check_output()
+
+    def _close(
+        self,
+        ranks: "GPUProcessCoordinator | InProcessRank",
+        scheduler: RankScheduler,
+        record: Launch,
+        started: float,
+    ) -> None:
+        """Stop the ranks and record their results."""
+        ranks.terminate_all()
+        self._status_file.write(ranks.statuses, running=False)
+        scheduler.finish()
+        seconds = round(time.perf_counter() - started, 3)
+        self._log.over(record.number, seconds, len(scheduler.faults))
+        self._session.run.remove_unfinished()  # temporary files of killed ranks
+        records = _rank_records(ranks.statuses, scheduler.reports)
+        record = replace(record, seconds={"ranks": seconds}, ranks=records)
+        self._session.update(self._session.manifest.with_launch(record))
+
+
+def _freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
+    """Write the plan of a launch; it does not change while ranks commit units."""
+    session.run.launches.mkdir(exist_ok=True)
+    number = 1 + max((launch.number for launch in session.manifest.launches), default=0)
+    with write_file(session.run.launch(number)) as stream:
+        stream.write(json.dumps({"units": list(plan)}).encode())
+    launch = Launch(
+        number=number,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        devices=[str(device) for device in devices],
+        n_units=len(plan),
+    )
+    session.update(session.manifest.with_launch(launch))
+    return launch
+
+
+def _rank_task(
+    session: Session, job: Job, devices: Sequence[Device], execution: Execution
+) -> RankTask:
+    kind = devices[0].kind
+    return RankTask(
+        run=session.run,
+        fingerprint=session.manifest.fingerprint,
+        encoders=job.encoders,
+        head=job.head,
+        precision=job.settled_precision,
+        embeddings=job.embeddings,
+        unit_rows=session.manifest.units["rows"],
+        unit_positions=session.manifest.units["positions"],
+        batch_tokens=BATCH_TOKENS[kind],
+        torch_device=kind,
+        threads=threads_of_rank(execution, len(devices)),
+        learnt=read_budgets(session.run),
+        log_format=execution.log_format,
+    )
+
+
+def _rank_records(
+    statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the entry of each rank for run.json, with sums over all of its shares."""
+    records: dict[str, dict[str, Any]] = {
+        str(rank): {
+            "state": status.state,
+            "exit": status.exit,
+            "reason": status.reason,
+            "attempts": status.attempt,
+            "faults": [fault.reason for fault in status.faults],
+        }
+        for rank, status in statuses.items()
+    }
+    fillings = dict.fromkeys(records, Filling())
+    for report in reports:
+        rank = str(report["rank"])
+        record = records[rank]
+        fillings[rank] += Filling(**report["filling"])
+        record["batches"], record["tokens"] = fillings[rank].batches, fillings[rank].tokens
+        record["unused"] = round(fillings[rank].unused, 4)
+        seconds = record.setdefault("seconds", {})
+        record["rows"] = record.get("rows", 0) + report["rows"]
+        record["again"] = dict(Counter(record.get("again", {})) + Counter(report["again"]))
+        for stage, value in report["seconds"].items():
+            seconds[stage] = round(seconds.get(stage, 0.0) + value, 3)
+    return records
+
+
+def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]) -> None:
+    """Raise WorkerError if every rank failed and no unit is committed."""
+    if all(not status.succeeded for status in statuses.values()) and not session.run.segments():
+        rank, status = min(statuses.items())
+        raise WorkerError(
+            f"every worker ({len(statuses)}) failed before anything was computed. Worker {rank}: "
+            f"{status.reason.rstrip('.')}. See {session.run.log(rank)}, then rerun with --resume."
+        )

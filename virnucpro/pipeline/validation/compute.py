@@ -1,0 +1,57 @@
+"""Device, precision and CPU threads of a measurement in this process."""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final, Literal
+
+import torch
+
+from virnucpro.encoders.base import Precision
+from virnucpro.encoders.memory.memory_needed import bytes_of
+from virnucpro.encoders.memory.placement import open_device
+from virnucpro.errors import UsageError
+from virnucpro.pipeline.jobs.job import PrecisionChoice
+from virnucpro.pipeline.jobs.precision import precision_on
+
+__all__ = ["choose_compute"]
+
+_SUPPORTED: Final = re.compile(r"cpu|cuda(:[0-9]{1,4})?")
+
+
+def choose_compute(
+    device: str,
+    precision: PrecisionChoice,
+    threads: int,
+    shapes: Iterable[tuple[int, ...]],
+    verified: Collection[str] = (),
+) -> tuple[str, Precision]:
+    """Resolve ``auto`` for device and precision, and set the CPU threads of this process.
+
+    Parameters
+    ----------
+    device
+        ``cpu``, ``cuda``, ``cuda:N`` or ``auto``: the first GPU, without a GPU the CPU.
+    precision
+        ``auto`` is resolved as for a new run; see `default_precision`.
+    threads
+        CPU threads of torch.
+    shapes
+        Shapes of all weights of the encoders.
+    verified
+        Precisions that the bundle's card lists as verified.
+
+    Raises
+    ------
+    DeviceError
+        If the machine has no such device.
+    UsageError
+        If a run cannot use such a device.
+    """
+    torch.set_num_threads(threads)
+    name = device
+    if device == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if not _SUPPORTED.fullmatch(name):  # torch's own message lists all its backends
+        raise UsageError(f"device {name!r} is not supported: give cpu, cuda, cuda:N or auto")
+    kind: Literal["cpu", "cuda"] = "cpu" if open_device(name).type == "cpu" else "cuda"
+    return name, precision_on(precision, kind, bytes_of(shapes, "fp32"), verified)

@@ -1,0 +1,372 @@
+"""Ranks that each run one function: a thread starts them, restarts them and records their ends."""
+
+import threading
+import time
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime import supervisor
+from virnucpro.runtime.child import Setup, WorkerFunction
+from virnucpro.runtime.messages import Report
+from virnucpro.runtime.process import SpawnProcess
+from virnucpro.runtime.results import ResultsQueue
+from virnucpro.runtime.status import (
+    Death,
+    WorkerState,
+    WorkerStatus,
+    after_exit,
+    after_message,
+    waiting,
+)
+from virnucpro.runtime.supervisor import Event, Late, Measure, Supervisor
+from virnucpro.runtime.watchdog import NEVER, Deadlines, Watched
+
+__all__ = ["Order", "RankSupervisor"]
+
+_EXTRA_S = 1.0
+"""Seconds beyond the stop ladder in which a stop is expected to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One child's work: ``function(rank, world_size, channel, *arguments)`` in a set-up process."""
+
+    setup: Setup
+    function: WorkerFunction
+    arguments: tuple[object, ...]
+
+
+class RankSupervisor:
+    """The ranks of one coordinator, in a thread that lives as long as one of them does.
+
+    The thread takes reports of any size into memory at once: no rank waits for a reader.
+
+    Parameters
+    ----------
+    orders
+        One a rank; their ranks differ.
+    results
+        Takes the reports.
+    deadlines
+        A rank that exceeds one is ended, and has failed.
+    """
+
+    def __init__(
+        self, orders: Iterable[Order], results: ResultsQueue, deadlines: Deadlines = NEVER
+    ) -> None:
+        self._orders = tuple(orders)
+        self._results = results
+        self._deadlines = deadlines
+        self._statuses: dict[int, WorkerStatus] = {}
+        self._processes: dict[int, SpawnProcess] = {}
+        self._scheduled: list[tuple[float, Order]] = []
+        self._unneeded: dict[int, str] = {}
+        self._stopped: dict[int, str] = {}
+        self._stuck: list[str] = []
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._started = False
+        self._over = True
+        self._stopping = ""
+        self._error: BaseException | None = None
+
+    @property
+    def statuses(self) -> dict[int, WorkerStatus]:
+        """The current status of each rank."""
+        with self._changed:
+            return dict(self._statuses)
+
+    @property
+    def processes(self) -> dict[int, SpawnProcess]:
+        """The processes, by rank."""
+        return dict(self._processes)
+
+    def start(self) -> None:
+        """Start every rank; return when all are started.
+
+        No child is left if this raises.
+
+        Raises
+        ------
+        UsageError
+            If a function or its arguments cannot be pickled.
+        OSError
+            If the system refuses a process.
+        RuntimeError
+            If it refuses a thread.
+        """
+        try:
+            self._start_thread()
+            with self._changed:
+                self._changed.wait_for(lambda: self._started or self._over)
+        except BaseException:  # an interrupt, or a refused thread
+            self.stop()
+            raise
+        if self._error is not None:
+            raise self._error
+
+    def start_again(self, order: Order, delay: float = 0.0) -> None:
+        """Restart an ended rank `delay` seconds from now.
+
+        If the system refuses the process, that is a failed attempt.
+
+        Raises
+        ------
+        UsageError
+            If the rank has not ended, or all are being stopped.
+        """
+        rank = order.setup.rank
+        with self._changed:
+            status = self._statuses.get(rank)
+            if self._stopping or status is None or not status.ended:
+                raise UsageError(f"worker {rank} has not ended, or all are being stopped.")
+            self._note(waiting(status))
+            self._scheduled.append((time.monotonic() + delay, order))
+            if self._over:
+                self._start_thread()
+            else:
+                self._children.wake()
+
+    def stop_one(self, rank: int, why: str) -> None:
+        """End one rank, or its wait for a restart; return at once. Ignore an ended rank."""
+        with self._changed:
+            if not self._over:
+                self._unneeded[rank] = f"stopped: {why}"
+                self._children.wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until every rank has ended, or for `timeout` seconds; return whether they have.
+
+        Raises
+        ------
+        WorkerError
+            If the supervision itself failed; the ranks were killed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._over, timeout)
+            self._refuse_broken()
+            over = self._over
+        if over:
+            self._join_thread()
+        return over
+
+    def wait_for_change(self, seen: int, timeout: float | None = None) -> int:
+        """Wait until a rank changes its state, or for `timeout` seconds.
+
+        Parameters
+        ----------
+        seen
+            Result of the last call, 0 for the first one.
+
+        Returns
+        -------
+        Number of changes so far.
+
+        Raises
+        ------
+        WorkerError
+            If the supervision itself failed; the ranks were killed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout)
+            self._refuse_broken()
+            return self._changes
+
+    def stop(self, why: str = "stopped with the run") -> None:
+        """End all ranks by SIGTERM, then SIGKILL; return when their deaths are recorded.
+
+        Parameters
+        ----------
+        why
+            Their reason in `statuses`.
+
+        Raises
+        ------
+        WorkerError
+            If a process survives SIGKILL: it is stuck in the kernel.
+        """
+        grace = supervisor.TERMINATE_GRACE_S + supervisor.KILL_GRACE_S + _EXTRA_S
+        with self._changed:
+            if not self._over:
+                self._stopping = why
+                self._children.wake()
+            over = self._changed.wait_for(lambda: self._over, grace)
+            stuck, self._stuck = self._stuck, []
+        if over:
+            self._join_thread()
+        if stuck:
+            raise WorkerError(
+                f"{', '.join(stuck)} did not die of SIGKILL within "
+                f"{supervisor.KILL_GRACE_S:.0f} s: stuck in the kernel, in a driver or a file "
+                "system. Look at dmesg; the node may need a restart."
+            )
+
+    def _refuse_broken(self) -> None:
+        if self._error is not None:
+            raise WorkerError("the supervision of the workers failed; report this") from self._error
+
+    def _start_thread(self) -> None:
+        """Start the thread, or start it again after all ranks had ended."""
+        self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
+        self._children = Supervisor(
+            self._watched,
+            (self._deadlines.start, self._deadlines.progress, self._deadlines.stop),
+            Measure.TERMINATE,
+        )
+        self._over = False
+        try:
+            self._thread.start()
+        except BaseException:  # an interrupt, or a refused thread
+            if self._thread.ident is None:
+                self._cancel_scheduled(self._statuses)
+                self._children.close()
+                self._end()
+            raise
+
+    def _join_thread(self) -> None:
+        """Join the ended thread: until then it keeps the processes' descriptors."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        children = self._children
+        try:
+            for order in self._orders:
+                if self._stopping:
+                    break
+                self._start_child(order)
+            self._orders = ()
+            with self._changed:
+                self._started = True
+                self._changed.notify_all()
+            while not self._all_done():
+                for rank, event in children.step(self._patience()):
+                    self._take(rank, event)
+                self._stop_unneeded()
+                self._start_what_is_due()
+        except BaseException as error:  # noqa: BLE001 - raised in the threads that wait
+            self._error = error
+            self._cancel_scheduled(self._statuses)
+            left = children.ranks
+            children.close()
+            for rank in left:
+                self._results.add_senders(-1)
+                why = "killed: the supervision of the workers failed"
+                self._note(after_exit(self._statuses[rank], Death(None), time.monotonic(), why))
+            self._end()
+        finally:
+            children.close()
+
+    def _all_done(self) -> bool:
+        """Check and end in one step: an order in between would be lost."""
+        with self._changed:
+            done = not self._children.ranks and not self._scheduled
+            if done:
+                self._end()
+            return done
+
+    def _end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changes += 1
+            self._changed.notify_all()
+
+    def _start_child(self, order: Order) -> None:
+        rank, now = order.setup.rank, time.monotonic()
+        name = f"virnucpro-rank-{rank:04d}"
+        child = self._children.start(name, order.setup, order.function, order.arguments)
+        self._results.add_senders(1)
+        self._processes[rank] = child.process
+        status = WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now)
+        former = self._statuses.get(rank)
+        if former is not None:
+            status = replace(
+                status,
+                attempt=former.attempt + 1,
+                faults=former.faults,
+                done=former.done,
+                total=former.total,
+            )
+        self._note(status)
+
+    def _start_what_is_due(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            due = [order for at, order in self._scheduled if at <= now]
+            self._scheduled = [(at, order) for at, order in self._scheduled if at > now]
+        for order in due:
+            try:
+                self._start_child(order)
+            except OSError as error:
+                former = self._statuses[order.setup.rank]
+                self._note(
+                    replace(
+                        former,
+                        state=WorkerState.FAILED,
+                        attempt=former.attempt + 1,
+                        kind=type(error).__name__,
+                        reason=f"the restart failed: {error}",
+                        place=(),
+                        begun={},
+                    )
+                )
+
+    def _patience(self) -> float | None:
+        with self._changed:
+            next_start = min((at for at, _ in self._scheduled), default=None)
+        return None if next_start is None else max(0.0, next_start - time.monotonic())
+
+    def _watched(self) -> Iterator[Watched]:
+        for rank in self._children.ranks:
+            status = self._statuses[rank]
+            limit, fault = self._deadlines.progress, "it made no progress"
+            if status.returned:
+                limit, fault = self._deadlines.stop, "its process did not end after its function"
+            elif not status.begun:
+                limit, fault = self._deadlines.start, "it did not begin to work"
+            if limit is not None:
+                sign = status.attempt, status.done, status.total, status.begun
+                yield Watched(rank, fault, limit, sign)
+
+    def _take(self, rank: int, event: Event) -> None:
+        now, status = time.monotonic(), self._statuses[rank]
+        if isinstance(event, Late):
+            self._note(replace(status, kind="Hang", reason=event.watched.why))
+        elif isinstance(event, Death):
+            if event.stuck and self._stopping:
+                self._stuck.append(f"worker {rank} (pid {status.pid})")
+            self._results.add_senders(-1)
+            self._note(after_exit(status, event, now, self._stopped.pop(rank, "")))
+        else:
+            if isinstance(event, Report):
+                self._results.add(rank, event.payload)
+            self._note(after_message(status, event, now))
+
+    def _stop_unneeded(self) -> None:
+        with self._changed:
+            unneeded, self._unneeded = self._unneeded, {}
+            if self._stopping:
+                unneeded = dict.fromkeys(self._statuses, self._stopping)
+        self._cancel_scheduled(unneeded)
+        for rank in self._children.ranks:
+            if rank in unneeded and rank not in self._stopped:
+                # A rank that has reported a failure failed, even if the stop hurries its end.
+                self._stopped[rank] = "" if self._statuses[rank].kind else unneeded[rank]
+                self._children.end(rank)
+
+    def _cancel_scheduled(self, ranks: Container[int]) -> None:
+        with self._changed:
+            for entry in list(self._scheduled):
+                rank = entry[1].setup.rank
+                if rank in ranks:
+                    self._scheduled.remove(entry)
+                    self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
+
+    def _note(self, status: WorkerStatus) -> None:
+        with self._changed:
+            former = self._statuses.get(status.rank)
+            self._statuses[status.rank] = status
+            if former is None or former.state is not status.state:
+                self._changes += 1
+                self._changed.notify_all()
