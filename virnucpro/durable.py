@@ -1,4 +1,4 @@
-"""Files that are whole or not there: write beside, fsync, rename, fsync the folder."""
+"""Atomic files: write to a temporary file, fsync, rename, fsync the folder."""
 
 import os
 import re
@@ -14,21 +14,21 @@ _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
 def temporary_beside(path: Path) -> Path:
-    """Name an unfinished twin of `path`: in the same folder, and no other process's on any host."""
+    """Return a temporary name for `path` in its folder, unique among processes and hosts."""
     return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def finished_name(path: Path) -> str | None:
-    """Tell what an unfinished file was to be called; None for a file that is none of ours.
+    """Return the final name of a temporary file of this program; None for other files.
 
-    An unfinished file is never read, and may be deleted once its writer is gone.
+    A temporary file is never read, and may be deleted after its writer has ended.
     """
     match = _TEMPORARY.fullmatch(path.name)
     return match and match[1]
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's entries survive a power cut."""
+    """Make the entries of a folder durable against a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -38,16 +38,16 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file to write and read back; it appears under `path` only when the block ends well.
+    """Open a file to write and read back; it replaces `path` at the end of the block.
 
-    The former content of `path` stays until then, and stays for good when the block raises. A file
-    that is not `lasting` is whole for every reader too, but a power cut may lose it.
+    If the block raises, `path` is unchanged. A file that is not `lasting` is atomic too, but a
+    power failure may lose it.
 
     Raises
     ------
     OSError
-        When the file cannot be written (disk full, no permission); `path` is as it was, and a
-        note of the error names it.
+        If the file cannot be written (disk full, no permission); `path` is unchanged, and a note
+        of the error names it.
     """
     temporary = temporary_beside(path)
     try:
@@ -62,5 +62,5 @@ def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.add_note(f"{path} could not be written; what stood there before is untouched")
+            error.add_note(f"{path} could not be written; an earlier file there is unchanged")
         raise

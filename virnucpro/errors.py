@@ -1,25 +1,25 @@
-"""Every error that virnucpro raises on purpose.
+"""Exceptions of virnucpro.
 
 ::
 
     VirnucproError
-    ├── UsageError            an option or an argument makes no sense            (exit 64)
-    ├── InputError            an input file cannot be read, or is not what it should be
+    ├── UsageError            an invalid option or argument                      (exit 64)
+    ├── InputError            an input file cannot be read, or has the wrong format
     ├── BundleError           a bundle is missing, malformed or damaged
-    ├── DeviceError           a device that was asked for is not there
-    ├── RunError              a run folder cannot be used as asked
-    │   ├── NotARunError      the folder is no run of this program, or of another version's
-    │   ├── RunExistsError    the folder holds a run already
-    │   ├── FingerprintError  a resume would mix numbers of different inputs or parameters
-    │   └── RunLockedError    another process is at work in the folder
-    ├── StoreError            what a run wrote cannot be read back
+    ├── DeviceError           a requested device is not available
+    ├── RunError              a run folder cannot be used as requested
+    │   ├── NotARunError      the folder is not a run, or a run of another version
+    │   ├── RunExistsError    the folder has a run already
+    │   ├── FingerprintError  a resume would mix results of different inputs or parameters
+    │   └── RunLockedError    another process uses the folder
+    ├── StoreError            a file of a run cannot be read
     │   ├── IndexFormatError  a sequence index is damaged or of an unknown version
-    │   └── SegmentError      a file is no segment that counts
-    │       └── DamagedSegmentError  a segment is torn or flipped
+    │   └── SegmentError      a file is not a valid segment
+    │       └── DamagedSegmentError  a segment is truncated or altered
     └── WorkerError           a worker process failed
 
-An error says what is wrong, where, and ends in what to do next. Code on the way up adds context
-with ``add_note``; the command line prints the notes below the message.
+A message states the failure, its place and cause, and the next step. Callers add context with
+``add_note``; the command line prints the notes below the message.
 """
 
 __all__ = [
@@ -42,15 +42,15 @@ __all__ = [
 
 
 class VirnucproError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of all exceptions of virnucpro."""
 
 
 class UsageError(VirnucproError):
-    """An option or an argument makes no sense."""
+    """An invalid option or argument."""
 
 
 class InputError(VirnucproError):
-    """An input file cannot be read, or is not what it should be."""
+    """An input file cannot be read, or has the wrong format."""
 
 
 class BundleError(VirnucproError):
@@ -58,31 +58,31 @@ class BundleError(VirnucproError):
 
 
 class DeviceError(VirnucproError):
-    """A device that was asked for is not there."""
+    """A requested device is not available."""
 
 
 class RunError(VirnucproError):
-    """A run folder cannot be used as asked."""
+    """A run folder cannot be used as requested."""
 
 
 class NotARunError(RunError):
-    """The folder is no run of this program, or a run of an unknown version."""
+    """The folder is not a run, or a run of an unknown version."""
 
 
 class RunExistsError(RunError):
-    """The folder holds a run already, and neither ``--resume`` nor ``--force`` was given."""
+    """The folder has a run already, and neither ``--resume`` nor ``--force`` was given."""
 
 
 class FingerprintError(RunError):
-    """A resume would mix numbers made from different inputs or with different parameters."""
+    """A resume would mix results of different inputs or parameters."""
 
 
 class RunLockedError(RunError):
-    """Another process is at work in the folder."""
+    """Another process uses the folder."""
 
 
 class StoreError(VirnucproError):
-    """What a run wrote cannot be read back."""
+    """A file of a run cannot be read."""
 
 
 class IndexFormatError(StoreError):
@@ -90,11 +90,11 @@ class IndexFormatError(StoreError):
 
 
 class SegmentError(StoreError):
-    """A file is no segment that counts: foreign, misnamed, unreadable, of an unknown version."""
+    """A file is not a valid segment: foreign, misnamed, unreadable, or of an unknown version."""
 
 
 class DamagedSegmentError(SegmentError):
-    """A segment is torn or flipped: it holds nothing any more, and may be deleted."""
+    """A segment is truncated or altered; nothing in it can be used, and it may be deleted."""
 
 
 class WorkerError(VirnucproError):

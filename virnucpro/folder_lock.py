@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Lock of a folder for one process."""
 
 import fcntl
 import os
@@ -17,24 +17,24 @@ _FLOCK = "hhqqi4x"
 
 @contextmanager
 def folder_lock(lock: Path, advice: str) -> Iterator[None]:
-    """Hold the lock of a folder; the kernel lets it go when the process ends, however it ends.
+    """Hold the lock of a folder; the kernel releases it when the process ends, even if killed.
 
-    An open-file-description lock: it also holds between the hosts of a network file system, and
-    children started meanwhile do not share it.
+    An open-file-description lock: it also works between hosts of a network file system, and child
+    processes do not inherit it.
 
     Parameters
     ----------
     lock
-        A file in the folder; it is made, and stays.
+        A file in the folder; it is created and never removed.
     advice
-        What to do when another process holds it.
+        Next step for the user if another process holds the lock.
 
     Raises
     ------
     RunLockedError
-        At once, when another process holds it, or was removing the folder just now.
+        At once, if another process holds the lock or is removing the folder.
     OSError
-        When the folder cannot be written to.
+        If the folder is not writable.
     """
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -43,17 +43,17 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
         except BlockingIOError:
             holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
             raise RunLockedError(
-                f"{lock.parent}: another process (pid {holder}) is at work in this folder. {advice}"
+                f"{lock.parent}: another process (pid {holder}) uses this folder. {advice}"
             ) from None
-        if os.fstat(handle).st_nlink == 0:  # its maker gave up and removed it between open and lock
+        if os.fstat(handle).st_nlink == 0:  # removed by another process between open and lock
             raise RunLockedError(
-                f"{lock.parent}: another process was removing this folder. Repeat the command."
+                f"{lock.parent}: another process was removing this folder. Rerun the command."
             )
         try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
-            error.add_note(f"{lock} could not be written; nothing in the folder was touched")
+            error.add_note(f"{lock} could not be written; the folder is unchanged")
             raise
         yield
     finally:
@@ -61,9 +61,10 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Tell whether a process is at work in the folder now, without taking the lock."""
+    """Return whether a process holds the lock now, without taking it."""
     try:
-        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        # O_NONBLOCK: opening a named pipe in its place would wait for a writer.
+        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:

@@ -1,8 +1,7 @@
-"""The layout of a run: the only place that knows a path inside one."""
+"""Paths and names in a run folder; no other module defines them."""
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.durable import finished_name, temporary_beside
@@ -14,138 +13,96 @@ _LOGS = ("rank-????.log", "rank-????.jsonl", "coordinator.*")
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Names everything that a run writes below one folder.
+    """Paths of all files of a run in the folder `root`.
 
     ::
 
         run.json                        fingerprint, parameters, versions, timings
-        status.json                     the ranks' states, rewritten while the run goes on
-        run.lock                        held by the process at work
+        status.json                     states of the ranks, rewritten during the run
+        run.lock                        locked by the process that writes the run
         index/                          the SequenceIndex
-        index.next/                     that of the run which --force is about to put here
-        launches/0001.json              the plan of one launch: the units missing when it began
+        index.next/                     index of a new run, before --force replaces this run
+        launches/0001.json              plan of one launch: the units missing at its start
         shards/rank-0003/unit-000123.h5 one committed segment
-        logs/rank-0003.log              what the rank printed, and the steps that it took
-        logs/coordinator.log            starts, failures, restarts: a line each
-        logs/*.jsonl                    the same steps for programs, where that was asked for
-        budgets.json                    how large batches may be, by device, as learnt
+        logs/rank-0003.log              output and event log of the rank
+        logs/coordinator.log            event log of the coordinator: starts, failures, restarts
+        logs/*.jsonl                    the same event logs as JSON, with --log-format json
+        budgets.json                    largest batch per device that fits in memory
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
-        missing.tsv, quarantine.tsv     only where there is something to list
+        missing.tsv, quarantine.tsv     absent if empty
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
     """
 
-    root: Path
-
-    @property
-    def run_json(self) -> Path:
-        return self.root / "run.json"
-
-    @property
-    def status_json(self) -> Path:
-        return self.root / "status.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "run.lock"
-
-    @property
-    def index(self) -> Path:
-        return self.root / "index"
-
-    @property
-    def launches(self) -> Path:
-        return self.root / "launches"
-
-    @property
-    def shards(self) -> Path:
-        return self.root / "shards"
-
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def predictions(self) -> Path:
-        return self.root / "predictions.tsv"
-
-    @property
-    def windows(self) -> Path:
-        return self.root / "windows.tsv"
-
-    @property
-    def sequences(self) -> Path:
-        return self.root / "sequences.tsv"
-
-    @property
-    def missing(self) -> Path:
-        return self.root / "missing.tsv"
-
-    @property
-    def quarantine(self) -> Path:
-        return self.root / "quarantine.tsv"
-
-    @property
-    def published_results(self) -> Path:
-        return self.root / "prediction_results.txt"
-
-    @property
-    def published_consensus(self) -> Path:
-        return self.root / "prediction_results_highestscore.csv"
-
-    @property
-    def embeddings(self) -> Path:
-        return self.root / "embeddings.h5"
-
-    @property
-    def budgets(self) -> Path:
-        return self.root / "budgets.json"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = root / "run.lock"
+        self.index = root / "index"
+        self.next_index = root / "index.next"
+        self.launches = root / "launches"
+        self.shards = root / "shards"
+        self.logs = root / "logs"
+        self.run_json = root / "run.json"
+        self.status_json = root / "status.json"
+        self.budgets = root / "budgets.json"
+        self.predictions = root / "predictions.tsv"
+        self.windows = root / "windows.tsv"
+        self.sequences = root / "sequences.tsv"
+        self.missing = root / "missing.tsv"
+        self.quarantine = root / "quarantine.tsv"
+        self.published_results = root / "prediction_results.txt"
+        self.published_consensus = root / "prediction_results_highestscore.csv"
+        self.embeddings = root / "embeddings.h5"
+        self.tables = (
+            self.predictions,
+            self.windows,
+            self.sequences,
+            self.published_results,
+            self.published_consensus,
+            self.missing,
+            self.quarantine,
+        )
+        self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
 
     def launch(self, number: int) -> Path:
-        """Name the plan of the `number`-th launch, counted from 1."""
+        """Return the path of the plan of the `number`-th launch, counted from 1."""
         return self.launches / f"{number:04d}.json"
 
     def shard(self, rank: int) -> Path:
-        """Name the folder of all segments that `rank` wrote."""
+        """Return the folder of the segments of `rank`."""
         return self.shards / f"rank-{rank:04d}"
 
     def segment(self, rank: int, unit: int) -> Path:
-        """Name the segment of `unit` in the shard of `rank`."""
+        """Return the path of the segment of `unit` in the shard of `rank`."""
         return self.shard(rank) / f"unit-{unit:06d}.h5"
 
     def log(self, rank: int) -> Path:
-        """Name the log of `rank`."""
+        """Return the path of the log of `rank`."""
         return self.logs / f"rank-{rank:04d}.log"
 
     def steps(self, rank: int | None, suffix: str) -> Path:
-        """Name the log of the steps that `rank` took, or the coordinator where it is None."""
+        """Return the path of the event log of `rank`, or of the coordinator if it is None."""
         name = "coordinator" if rank is None else self.log(rank).stem
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """List ``(unit, path)`` of every segment file in every shard, by unit, then by path."""
+        """Return ``(unit, path)`` of all segment files in all shards, by unit, then by path."""
         matches = (
             (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
     def copies(self, unit: int) -> list[Path]:
-        """List every segment file of `unit`, by path; looks into no shard's listing."""
+        """Return all segment files of `unit`, by path, without listing the shards."""
         shards = sorted(self.shards.glob("rank-*"))
         paths = (shard / self.segment(0, unit).name for shard in shards)
         return [path for path in paths if path.is_file()]
 
-    @property
-    def next_index(self) -> Path:
-        """Name the index of a run that is about to take this one's place."""
-        return self.root / "index.next"
-
     def entries(self) -> list[str]:
-        """List what lies in the folder, but for the lock and what was left half-written."""
+        """Return the names in the folder, without the lock and unfinished files."""
         if not self.root.is_dir():
             return []
-        own = {path.name for path in self._files()} | {self.index.name, self.next_index.name}
+        own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
         passing = {self.lock.name, self.next_index.name}
         return sorted(
             path.name
@@ -154,25 +111,25 @@ class RunDirectory:
         )
 
     def owns(self, path: Path) -> bool:
-        """Say whether `path`, there or not, is a name that a run gives to something of its own.
+        """Return whether `path`, existing or not, is the name of a file or folder of the run.
 
-        Symbolic links on the way to it are followed; a folder of the run's may be one.
+        Symbolic links to folders are followed.
         """
         place = path.parent.resolve() / path.name
         folders = (self.index, self.next_index, self.launches, self.shards, self.logs)
-        return place in {self.root.resolve() / own.name for own in (*self._files(), self.lock)} or (
+        return place in {self.root.resolve() / own.name for own in (*self._files, self.lock)} or (
             any(place.is_relative_to(folder.resolve()) for folder in folders)
         )
 
     def require_regular_files(self) -> None:
-        """Check that no pipe, socket, device or folder is in the place of one of the run's files.
+        """Check that every file of the run is a regular file: no pipe, socket, device or folder.
 
         Raises
         ------
         RunError
             Otherwise. Opening a named pipe would wait for another process.
         """
-        own = (*self._files(), self.lock, *self.launches.glob("????.json"))
+        own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = (path for pattern in _LOGS for path in self.logs.glob(pattern))
         columns = (path for path in self.index.glob("*") if not path.is_dir())
         for path in (*own, *logs, *columns):
@@ -180,13 +137,12 @@ class RunDirectory:
                 raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
 
     def clear(self) -> None:
-        """Remove everything that a run wrote but run.json; other files stay, but for its index's.
+        """Remove all files of the run except run.json, the lock and the next run's index.
 
-        A folder that was cleared by half is still a run's, with segments gone: the index goes last,
-        and at once. The lock stays: its holder is the one who clears. So does the index of the run
-        that is to come.
+        Foreign files stay, except in the index folder. An interrupted `clear` leaves a valid run
+        without some segments: the index is removed last, by one rename.
         """
-        for path in self._files():
+        for path in self._files:
             if path != self.run_json:
                 path.unlink(missing_ok=True)
         for folder, pattern in (
@@ -201,30 +157,14 @@ class RunDirectory:
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
-        """Remove what killed processes left half-written. Only while holding the run's lock."""
-        own = {path.name for path in self._files()} | {self.index.name, self.next_index.name}
+        """Remove unfinished files of killed processes. Requires the run's lock."""
+        own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
         for path in self.root.glob("*.tmp"):
             if finished_name(path) in own:
                 _remove(path)
         for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
             if finished_name(path):
                 _remove(path)
-
-    @property
-    def tables(self) -> tuple[Path, ...]:
-        """All tables that a run can have."""
-        return (
-            self.predictions,
-            self.windows,
-            self.sequences,
-            self.published_results,
-            self.published_consensus,
-            self.missing,
-            self.quarantine,
-        )
-
-    def _files(self) -> tuple[Path, ...]:
-        return (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
 
 
 def _remove(path: Path) -> None:
@@ -235,7 +175,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_members(folder: Path, pattern: str) -> None:
-    """Remove the files of that name, and the folder where nothing else is in it."""
+    """Remove the files that match, and the folder if it is empty then."""
     if not folder.is_dir() or folder.is_symlink():
         return
     for path in folder.glob(pattern) if pattern else ():

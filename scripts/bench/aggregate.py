@@ -22,8 +22,7 @@ import numpy as np
 
 from virnucpro.durable import write_file
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.interleave import write_interleaved
+from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import survey_loose
 from virnucpro.store.segment import Segment
 from virnucpro.store.shard import ShardWriter
@@ -108,7 +107,7 @@ def aggregate(
 ) -> None:
     """Aggregate loose segments, with an index in memory."""
     index, views = index_in_memory(order), {"nucleotide": 768, "protein": dim - 768}
-    write_interleaved(run.embeddings, paths, index, len(order), views=views)
+    write_loose_embeddings(run.embeddings, paths, index, len(order), views=views)
 
 
 def aggregate_run(

@@ -146,7 +146,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
     path.write_bytes(content)
     done = virnucpro("aggregate", run.root)
     assert done.returncode == 2
-    assert f"unit-{unit:06d}.h5: is torn or was altered" in done.stderr
+    assert f"unit-{unit:06d}.h5: truncated or altered" in done.stderr
     rows = tables(run.predictions)
     assert len(rows) == len(right)
     answered = [row for row in rows if row["status"] == "scored"]

@@ -20,14 +20,14 @@ def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_segments_are_found_by_their_names_alone(run):
+def test_segments_are_found_by_their_names(run):
     (run.shard(0) / "unit-000009.h5.17-abcdef12.tmp").touch()
     (run.shard(0) / "unit-9.h5").touch()
     (run.shards / "notes.txt").touch()
     assert run.segments() == [(7, run.segment(0, 7)), (1_234_567, run.segment(3, 1_234_567))]
 
 
-def test_only_the_lock_and_what_is_half_written_does_not_count_as_content(tmp_path):
+def test_entries_exclude_the_lock_and_unfinished_files(tmp_path):
     run = RunDirectory(tmp_path / "run")
     assert run.entries() == []
     for name in ("index.99-abcdef12.tmp", "index.next.99-abcdef12.tmp", "index.next"):
@@ -56,12 +56,12 @@ def test_only_the_lock_and_what_is_half_written_does_not_count_as_content(tmp_pa
         ("../run.json", False),
     ],
 )
-def test_a_runs_own_names_are_known(name, own, run, tmp_path):
+def test_names_of_the_run_are_recognised(name, own, run, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     assert run.owns(tmp_path / name) == own
 
 
-def test_clearing_keeps_run_json_the_lock_and_what_is_not_the_runs(run):
+def test_clear_keeps_run_json_the_lock_and_foreign_files(run):
     foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "shards/a.h5"]
     run.index.mkdir()
     (run.index / "bases.npy").touch()
@@ -72,7 +72,7 @@ def test_clearing_keeps_run_json_the_lock_and_what_is_not_the_runs(run):
     assert names(run.root) == sorted(["run.lock", "run.json", *foreign])
 
 
-def test_what_was_left_half_written_goes_and_the_rest_stays(run):
+def test_only_unfinished_files_are_removed(run):
     before = names(run.root)
     (run.shard(0) / "unit-000009.h5.17-abcdef12.tmp").touch()
     (run.launches / "0002.json.17-abcdef12.tmp").touch()

@@ -12,11 +12,12 @@ from typing import Final, cast
 
 from virnucpro.bundles.checksums import file_digest, verify_file
 from virnucpro.bundles.data_folder import data_folder
-from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, printable, read_manifest
+from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
 from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
 from virnucpro.bundles.provenance import parts_made_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classify.head_tensors import layer_sizes
+from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import config_of

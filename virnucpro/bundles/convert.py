@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head_tensors import head_shapes, layer_sizes
@@ -45,17 +45,11 @@ _BYTES_PER_SECOND: Final = 1_000_000
 """Slowest throughput that is not an error: a busy network file system is faster."""
 
 
-class Isolate(Protocol):
-    """Call a function in a process with limits, as `virnucpro.runtime.isolation.run_isolated`.
+Isolate: TypeAlias = Callable[..., Any]
+"""Calls ``function(*arguments)`` in a process with limits: `virnucpro.runtime.isolation`.
 
-    A VirnucproError of the function is raised as it is; a crash or an exceeded limit is a
-    WorkerError.
-    """
-
-    def __call__(
-        self, function: Callable[..., T], *arguments: object, n_bytes: int, seconds: float
-    ) -> T:
-        """Return ``function(*arguments)``."""
+A VirnucproError of the function is raised as it is; a crash or an exceeded limit is a WorkerError.
+"""
 
 
 def call_directly(function: Callable[..., T], *arguments: object, **_limits: float) -> T:
@@ -83,18 +77,18 @@ def convert_isolated(
         As `convert`, and if its process crashes or exceeds a limit.
     """
     size = source.stat().st_size if source.exists() else 0
+    limits = {
+        "n_bytes": _START_BYTES + 3 * size,
+        "seconds": _START_SECONDS + size // _BYTES_PER_SECOND,
+    }
     try:
-        return isolate(
-            convert,
-            *arguments,
-            n_bytes=_START_BYTES + 3 * size,
-            seconds=_START_SECONDS + size // _BYTES_PER_SECOND,
-        )
+        result: T = isolate(convert, *arguments, **limits)
     except WorkerError as error:
         raise BundleError(
             f"{source}: the process that reads it failed: {error}. The file is damaged or "
             "malicious, or memory or disk space ran out. Get the file again from its publisher."
         ) from None
+    return result
 
 
 def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:

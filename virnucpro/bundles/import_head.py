@@ -18,10 +18,11 @@ from virnucpro.bundles.convert import (
 )
 from virnucpro.bundles.data_folder import DataFolder, require_utf8
 from virnucpro.bundles.install import Parts, check_free, install
-from virnucpro.bundles.manifest import EncoderEntry, printable
+from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.bundles.provenance import refuse_other_content
 from virnucpro.bundles.published import HEAD_PART, published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_encoders import InstalledEncoder, installed_encoders
+from virnucpro.console import printable
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSFiles, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import WINDOWS, is_window

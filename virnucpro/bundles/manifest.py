@@ -19,7 +19,6 @@ __all__ = [
     "EncoderEntry",
     "Manifest",
     "parse_manifest",
-    "printable",
     "read_manifest",
 ]
 
@@ -130,11 +129,6 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
             f"{_SCHEMA_VERSION}. Use a version of virnucpro that reads schema {version}."
         )
     return _parse(reader)
-
-
-def printable(text: str) -> str:
-    """Replace characters that cannot be printed, such as terminal escapes, by escape sequences."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _refuse_control(path: Path, content: object) -> None:

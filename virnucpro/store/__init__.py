@@ -1,1 +1,1 @@
-"""What a run writes to disk: segments, shards, coverage, aggregation."""
+"""Segments of a run on disk: writing, coverage, aggregation into embeddings.h5."""

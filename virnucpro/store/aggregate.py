@@ -1,7 +1,11 @@
-"""From segments in the order of their making to one embeddings.h5 in the order of the input."""
+"""Writes and checks embeddings.h5: the vectors of segments in the order of the input."""
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
@@ -10,36 +14,28 @@ import numpy.typing as npt
 
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, StoreError
-from virnucpro.store.embeddings_file import EmbeddingsFile, Layout
-from virnucpro.store.schema import FINGERPRINT, RowState
-from virnucpro.store.segment import Segment, read_segment
-from virnucpro.store.sources import Sources, read_ahead
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.embeddings_file import EmbeddingsFile, Layout, neighbours, write_all
+from virnucpro.store.loose import LooseCoverage, LooseSurvey
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import Segment, read_segment, read_segments
 
-__all__ = [
-    "ItemIndex",
-    "copy_vectors",
-    "describe",
-    "gathered",
-    "lay_out",
-    "layout_of",
-    "placed",
-    "scattered",
-    "vectors_of",
-    "write_embeddings",
-]
+__all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_loose_embeddings"]
 
 _GATHERED_BYTES = 128 << 20
-"""Vectors held in memory, twice: one part is written while the next is read. More of them make
-longer runs of neighbours in the output."""
+"""Vectors in memory, twice: one part is written while the next is read. Larger parts have longer
+runs of neighbouring items, which are written at once."""
 _WRITTEN_BYTES = 16 << 20
+_COPIED_BYTES = 1 << 20
 _ITEMS_AT_ONCE = 1 << 16
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+States: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ItemIndex(Protocol):
-    """What the output needs to know of the items."""
+    """The items of embeddings.h5, in input order; a `SequenceIndex` or `RowNames`."""
 
     @property
     def n_items(self) -> int:
@@ -47,239 +43,343 @@ class ItemIndex(Protocol):
 
     @property
     def item_row(self) -> IntArray:
-        """int64 (n_items,), the row that holds each item's numbers."""
+        """int64 (n_items,), the row with the vector of each item."""
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Name items as the published tool does."""
+        """Return the names of items, as in the published tool."""
 
 
 def write_embeddings(
-    path: Path, coverage: Sources, index: ItemIndex, views: Mapping[str, int]
+    path: Path, coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
 ) -> None:
-    """Write the vectors of all items in input order.
+    """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
-    The file holds `embeddings` (n_items, D) in the segments' type, NaN where a row is not done;
-    `sequence_ids` (n_items,) UTF-8, a NUL in a name written as U+2400; `status` (n_items,) uint8,
-    explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row is
-    missing), `n_missing` and `n_quarantined` (items). It appears whole or not at all. Memory stays
-    within a few hundred MB however many items there are.
+    The file has `embeddings` (n_items, D) in the type of the segments, NaN for rows that are not
+    done; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status` (n_items,)
+    uint8, explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row
+    is missing), `n_missing` and `n_quarantined` (items).
 
     Parameters
     ----------
     path : Path
-        The file to write; an older one stays until the new one is whole.
-    coverage : Sources
-        A `Coverage` or a `LooseCoverage`: tells the segments to read; all are verified again.
+        The file to write.
+    coverage : Coverage or LooseCoverage
+        Lists the segments; they are read and verified again.
     index : ItemIndex
-        Names the items and tells the row of each; a `SequenceIndex` is one.
+        Names the items and gives the row of each.
     views : mapping of str to int
         View -> dimensions, in the order in which the vectors are joined.
 
     Raises
     ------
     StoreError
-        When a segment has no vectors or vectors of another shape, or was damaged since the survey.
+        If a segment has no vectors or vectors of another shape, or was damaged since the survey.
     OSError
-        When the file cannot be written.
+        If the file cannot be written.
     """
-    layout = layout_of(coverage, index, views)
+    layout = _layout_of(coverage, index, views)
     with write_file(path) as stream:
-        file = lay_out(stream, layout, coverage.row_state, index)
-        for origin, vectors in gathered(coverage, layout):
-            for items, rows in scattered(index.item_row, origin, len(vectors), layout):
-                file.write(items, vectors[rows])
+        file = _lay_out(stream, layout, coverage.row_state, index)
+        for items, vectors in _all_vectors(coverage, index, layout):
+            file.write(items, vectors)
 
 
-def layout_of(coverage: Sources, index: ItemIndex, views: Mapping[str, int]) -> Layout:
-    """Say what the file of a coverage holds; see `write_embeddings` for errors."""
-    attributes = describe(
-        coverage.row_state, coverage.fingerprint, index, complete=coverage.complete
-    )
-    return Layout(index.n_items, views, _stored_type(coverage), attributes)
-
-
-def lay_out(
-    stream: IO[bytes],
-    layout: Layout,
-    row_state: npt.NDArray[np.uint8],
+def write_loose_embeddings(
+    path: Path,
+    segments: Sequence[Path],
     index: ItemIndex,
+    n_rows: int,
     *,
-    reserve: bool = True,
-) -> EmbeddingsFile:
-    """Write all of the file but its vectors, always the same bytes.
+    views: Mapping[str, int] | None = None,
+    accept: Callable[[LooseCoverage], None] = lambda _: None,
+) -> LooseCoverage:
+    """Write the same bytes as `write_embeddings` after a survey, but read each segment once.
 
-    Raises
-    ------
-    OSError
-        As `EmbeddingsFile`.
-    """
-    blocks = list(_blocks(index.n_items))
-    names = (list(map(_storable, index.item_names(np.arange(*block)))) for block in blocks)
-    status = (row_state[index.item_row[slice(*block)]] for block in blocks)
-    return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
-
-
-def gathered(coverage: Sources, layout: Layout) -> Iterator[tuple[int, FloatArray]]:
-    """Read the vectors of all rows, some hundred MB at a time; NaN where a row is not done.
-
-    Yields
-    ------
-    int, numpy.ndarray
-        The first row, and the vectors (n, D) of it and its successors, until the next step.
-    """
-    bounds = coverage.bounds
-    groups = list(_groups(bounds, _GATHERED_BYTES // layout.item_bytes))
-    most = max((bounds[units.stop] - bounds[units.start] for units in groups), default=0)
-    buffers = [np.empty((int(most), layout.dim), layout.dtype) for _ in groups[:2]]
-
-    def gather(number: int) -> FloatArray:
-        units = groups[number]
-        vectors = buffers[number % 2][: bounds[units.stop] - bounds[units.start]]
-        _gather(coverage, units, vectors)
-        return vectors
-
-    # The caller is through with a buffer when it asks for the other one.
-    with ThreadPoolExecutor(1, "gatherer") as thread:
-        following = [thread.submit(gather, number) for number in range(min(1, len(groups)))]
-        for number, units in enumerate(groups):
-            vectors = following.pop().result()
-            if number + 1 < len(groups):
-                following.append(thread.submit(gather, number + 1))
-            yield int(bounds[units.start]), vectors
-
-
-def scattered(
-    item_row: IntArray, origin: int, n_rows: int, layout: Layout
-) -> Iterator[tuple[IntArray, IntArray]]:
-    """Find where the rows ``origin`` to ``origin + n_rows - 1`` stand in the output.
-
-    Yields
-    ------
-    numpy.ndarray, numpy.ndarray
-        int64 (n,), items in ascending order, and (n,) the row of each, counted from `origin`.
-    """
-
-    def place(rows: IntArray) -> IntArray:
-        inside = (rows >= origin) & (rows < origin + n_rows)
-        return np.where(inside, rows - origin, -1)
-
-    return placed(item_row, place, layout)
-
-
-def placed(
-    item_row: IntArray, place: Callable[[IntArray], IntArray], layout: Layout
-) -> Iterator[tuple[IntArray, IntArray]]:
-    """Find the items whose rows are at hand, some at a time.
+    The vectors are written while the segments are verified; names and states of missing rows are
+    known and written at the end. Needs a few hundred MB of memory and 14 bytes per row.
 
     Parameters
     ----------
-    item_row : numpy.ndarray
-        int64 (n_items,), the row of each item.
-    place : callable
-        Rows (n,) -> int64 (n,), where each one's vector is; -1 where it is not at hand.
-    layout : Layout
-        Tells how large a vector is.
+    path : Path
+        The file to write, atomically.
+    segments : sequence of Path
+        Files from `find_segments`.
+    index : ItemIndex
+        Names the items and gives the row of each.
+    n_rows : int
+        Number of rows of the run.
+    views : mapping of str to int, optional
+        As in `write_embeddings`; default: one view of all dimensions.
+    accept : callable
+        Receives the coverage of all segments; no file is written if it raises.
 
-    Yields
+    Raises
     ------
-    numpy.ndarray, numpy.ndarray
-        int64 (n,), items in ascending order, and (n,) the place of each one's vector.
+    SegmentError, StoreError
+        As `survey_loose`, and if a segment has no vectors or vectors of another shape.
+    OSError
+        If the file cannot be written.
     """
-    at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
-    for first, last in _blocks(len(item_row)):
-        places = place(item_row[first:last])
-        here = np.flatnonzero(places >= 0)
-        for start in range(0, len(here), at_once):
-            part = here[start : start + at_once]
-            yield first + part, places[part]
+    survey = LooseSurvey(n_rows)
+    with write_file(path) as stream:
+        counting = _counting(survey.read(segments))
+        first = next(counting, None)
+        if first is None:
+            return survey.coverage()  # raises: there is no valid segment
+        layout = _unknown_layout(*first, index, n_rows, views)
+        file = _lay_out(stream, layout, np.full(n_rows, RowState.MISSING, np.uint8), index)
+        for items, vectors in _vectors(chain([first], counting), index, n_rows, layout):
+            file.write(items, vectors)
+        coverage = survey.coverage()
+        accept(coverage)
+        for items, vectors in _gaps(coverage.row_state, index, layout):
+            file.write(items, vectors)
+        _rewrite_layout(stream, file.offset, layout, coverage, index, path.parent)
+    return coverage
 
 
-def _storable(name: str) -> str:
-    """Replace what the strings of HDF5 cannot hold: a NUL, by the picture of one."""
-    return name.replace("\0", "\N{SYMBOL FOR NULL}")
+def embeddings_problem(
+    path: Path, coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
+) -> str | None:
+    """Return the first difference from the file of `write_embeddings`; None without one.
 
-
-def _stored_type(coverage: Sources) -> np.dtype[np.floating]:
-    """Tell the type of the segments' vectors; float32 where there are no segments."""
-    for path in coverage.done.values():
-        return vectors_of(path, read_segment(path, any_name=True)).dtype
-    return np.dtype(np.float32)
-
-
-def vectors_of(path: Path, segment: Segment) -> FloatArray:
-    """Give the vectors of a segment.
+    Does not open the file with HDF5, which a flipped byte can crash. Its layout (shape, attributes,
+    names, states) is compared with that of a temporary file, its vectors with the segments. Needs
+    a few hundred MB of memory.
 
     Raises
     ------
     StoreError
-        When it has none.
+        As `write_embeddings`.
+    OSError
+        If the file cannot be read, or the temporary file cannot be written.
     """
-    if segment.embeddings is None:
-        raise StoreError(
-            f"{path}: this run keeps no embeddings; start a new run that does (--embeddings fp16)"
-        )
-    return segment.embeddings
+    layout = _layout_of(coverage, index, views)
+    with path.open("rb", buffering=0) as found, tempfile.TemporaryFile() as wanted:
+        offset = _lay_out(wanted, layout, coverage.row_state, index, reserve=False).offset
+        sizes = [os.fstat(stream.fileno()).st_size for stream in (found, wanted)]
+        if sizes[0] != sizes[1]:
+            return f"has {sizes[0]:,} bytes, not {sizes[1]:,}"
+        for start, size in _around_vectors(layout, offset, sizes[1]):
+            if os.pread(found.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
+                return "its shape, attributes, sequence_ids or status differ from those of the run"
+        for item in _other_vectors(found, offset, _all_vectors(coverage, index, layout)):
+            return f"the vector of item {item:,} differs from that in its segment"
+    return None
 
 
-def describe(
-    row_state: npt.NDArray[np.uint8], fingerprint: str, index: ItemIndex, *, complete: bool
+def _other_vectors(
+    found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
+) -> Iterator[int]:
+    """Yield items with another vector in the file; the first of each run of neighbours."""
+    for items, values in vectors:
+        wanted = np.ascontiguousarray(values).view(np.uint8)
+        size = wanted.shape[1]
+        for item, first, last in neighbours(items):
+            stored = os.pread(found.fileno(), (last - first) * size, offset + item * size)
+            same = np.frombuffer(stored, np.uint8).reshape(-1, size) == wanted[first:last]
+            if not same.all():
+                yield item + int(same.all(axis=1).argmin())
+
+
+def _layout_of(
+    coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
+) -> Layout:
+    dtype = np.dtype(np.float32)
+    for path in coverage.done.values():
+        dtype = _embeddings_of(path, read_segment(path, any_name=True)).dtype
+        break
+    state, fingerprint = coverage.row_state, coverage.fingerprint
+    attributes = _attributes(state, fingerprint, index, complete=coverage.complete)
+    return Layout(index.n_items, views, dtype, attributes)
+
+
+def _unknown_layout(
+    path: Path, segment: Segment, index: ItemIndex, n_rows: int, views: Mapping[str, int] | None
+) -> Layout:
+    """Return the layout of a file of which only the first segment is known yet."""
+    vectors = _embeddings_of(path, segment)
+    unknown = np.full(n_rows, RowState.MISSING, np.uint8)
+    attributes = _attributes(unknown, segment.fingerprint, index, complete=False)
+    return Layout(index.n_items, views or {"joined": vectors.shape[1]}, vectors.dtype, attributes)
+
+
+def _attributes(
+    row_state: States, fingerprint: str, index: ItemIndex, *, complete: bool
 ) -> dict[str, object]:
-    """Make the file's attributes; the same number of bytes whatever the rows' states are."""
+    """Return the attributes of the file; their size does not depend on the states."""
     counts = np.zeros(len(RowState), np.int64)
-    for first, last in _blocks(index.n_items):
-        states = row_state[index.item_row[first:last]]
-        counts += np.bincount(states, minlength=len(RowState))
+    for block in _blocks(index.n_items):
+        counts += np.bincount(row_state[index.item_row[block]], minlength=len(RowState))
     return {
-        FINGERPRINT: fingerprint,
+        "fingerprint": fingerprint,
         "complete": complete,
         "n_missing": counts[RowState.MISSING],
         "n_quarantined": counts[RowState.QUARANTINED],
     }
 
 
-def _blocks(n_items: int) -> Iterator[tuple[int, int]]:
+def _lay_out(
+    stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
+) -> EmbeddingsFile:
+    """Write the file without its vectors; the same arguments give the same bytes."""
+    blocks = list(_blocks(index.n_items))
+    items = (np.arange(block.start, block.stop) for block in blocks)
+    # A string of HDF5 cannot contain NUL: its picture stands for it.
+    names = (
+        [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
+        for some in items
+    )
+    status = (row_state[index.item_row[block]] for block in blocks)
+    return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
+
+
+def _rewrite_layout(
+    stream: IO[bytes],
+    offset: int,
+    layout: Layout,
+    coverage: LooseCoverage,
+    index: ItemIndex,
+    folder: Path,
+) -> None:
+    """Replace all bytes but the vectors by those for a coverage that is known now."""
+    state, fingerprint = coverage.row_state, coverage.fingerprint
+    attributes = _attributes(state, fingerprint, index, complete=coverage.complete)
+    layout = replace(layout, attributes=attributes)
+    with tempfile.TemporaryFile(dir=folder) as final:
+        final_offset = _lay_out(final, layout, state, index, reserve=False).offset
+        size = os.fstat(final.fileno()).st_size
+        # The values of attributes and states do not change any position.
+        assert (final_offset, size) == (offset, os.fstat(stream.fileno()).st_size)
+        for start, length in _around_vectors(layout, offset, size):
+            data = os.pread(final.fileno(), length, start)
+            write_all(stream.fileno(), memoryview(data), start)
+
+
+def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield start and size of blocks that cover all bytes of the file but the vectors."""
+    for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
+        for start in range(first, last, _COPIED_BYTES):
+            yield start, min(_COPIED_BYTES, last - start)
+
+
+def _blocks(n_items: int) -> Iterator[slice]:
     for first in range(0, n_items, _ITEMS_AT_ONCE):
-        yield first, min(first + _ITEMS_AT_ONCE, n_items)
+        yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))
 
 
-def _groups(bounds: IntArray, max_rows: int) -> Iterator[range]:
-    """Part the units into runs of at most `max_rows` rows, or of one unit."""
-    first, n_units = 0, len(bounds) - 1
-    while first < n_units:
-        last = int(np.searchsorted(bounds, bounds[first] + max_rows, side="right")) - 1
-        last = max(last, first + 1)
-        yield range(first, last)
-        first = last
+def _all_vectors(
+    coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the vectors of all items, as `_vectors` and `_gaps` do."""
+    yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
+    yield from _gaps(coverage.row_state, index, layout)
 
 
-def _gather(coverage: Sources, units: range, vectors: FloatArray) -> None:
-    """Fill `vectors` with those of all rows of consecutive units; NaN where a row is not done."""
-    bounds = coverage.bounds
-    places = {unit: bounds[unit : unit + 2] - bounds[units.start] for unit in units}
-    for unit in units:
-        if unit not in coverage.done:
-            vectors[slice(*places[unit])] = np.nan
-    done = [unit for unit in units if unit in coverage.done]
-    segments = read_ahead(coverage.done[unit] for unit in done)
-    for unit, (path, segment) in zip(done, segments, strict=True):
+def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
+    for path, segment in read_segments(coverage.done.values()):
         if isinstance(segment, DamagedSegmentError):
             raise segment
-        copy_vectors(vectors[slice(*places[unit])], path, segment)
+        yield path, segment
 
 
-def copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
-    """Put a segment's vectors into `place`; NaN where a row is not done.
+def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
+    """Yield the segments that count: of the first run, and the first copy of each unit."""
+    fingerprint, firsts = "", set[int]()
+    for path, segment in segments:
+        fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
+        if segment.fingerprint == fingerprint and first not in firsts:
+            firsts.add(first)
+            yield path, segment
 
-    Raises
-    ------
-    StoreError
-        When it has none, or they are of another shape or type.
+
+def _vectors(
+    segments: Iterator[tuple[Path, Segment]], index: ItemIndex, n_rows: int, layout: Layout
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the vectors of segments: int64 (n,), ascending items, and (n, D); NaN if quarantined.
+
+    The next segments are read in a thread meanwhile.
     """
-    values = vectors_of(path, segment)
+    parts = _parts(segments, layout)
+    with ThreadPoolExecutor(1, "gatherer") as thread:
+        following = thread.submit(next, parts, None)
+        while (part := following.result()) is not None:
+            # The generator fills the other buffer: that of the part before is not in use any more.
+            following = thread.submit(next, parts, None)
+            rows, vectors = part
+            places = np.full(n_rows, -1, np.int32)
+            places[rows] = np.arange(len(rows))
+            yield from _scattered(places, vectors, index, layout)
+
+
+def _gaps(
+    row_state: States, index: ItemIndex, layout: Layout
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the items of missing rows, with NaN."""
+    if (row_state == RowState.MISSING).any():
+        nothing = np.full((1, layout.dim), np.nan, layout.dtype)
+        places = np.where(row_state == RowState.MISSING, 0, -1)
+        yield from _scattered(places, nothing, index, layout)
+
+
+def _scattered(
+    places: npt.NDArray[np.integer], vectors: FloatArray, index: ItemIndex, layout: Layout
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the items whose rows have a vector, a few MB at a time.
+
+    Parameters
+    ----------
+    places
+        int (n_rows,), the index of each row in `vectors`; -1 for rows without a vector.
+    """
+    at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
+    for block in _blocks(index.n_items):
+        found = places[index.item_row[block]]
+        here = np.flatnonzero(found >= 0)
+        for start in range(0, len(here), at_once):
+            part = here[start : start + at_once]
+            yield block.start + part, vectors[found[part]]
+
+
+def _parts(
+    segments: Iterator[tuple[Path, Segment]], layout: Layout
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the rows (n,) and vectors (n, D) of several segments, in two buffers in turns."""
+    most = max(1, _GATHERED_BYTES // layout.item_bytes)
+    vectors, other = (np.empty((most, layout.dim), layout.dtype) for _ in range(2))
+    rows: list[IntArray] = []
+    used = 0
+    for path, segment in segments:
+        end = used + len(segment.rows)
+        if rows and end > len(vectors):
+            yield np.concatenate(rows), vectors[:used]
+            vectors, other = other, vectors
+            rows, used, end = [], 0, len(segment.rows)
+        if end > len(vectors):
+            vectors = np.empty((end, layout.dim), layout.dtype)
+        _copy_vectors(vectors[used:end], path, segment)
+        rows.append(segment.rows.copy())  # a view would keep the whole segment in memory
+        used = end
+    if rows:
+        yield np.concatenate(rows), vectors[:used]
+
+
+def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
+    """Copy the vectors of a segment to `place`, with NaN for quarantined rows."""
+    values = _embeddings_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(
             f"{path}: has vectors {values.shape} of {values.dtype}, not {place.shape} of "
-            f"{place.dtype}; delete it, then --resume redoes its unit"
+            f"{place.dtype}. Delete the file and rerun the command of its run with --resume."
         )
     place[:] = values
     place[segment.state != RowState.DONE] = np.nan
+
+
+def _embeddings_of(path: Path, segment: Segment) -> FloatArray:
+    if segment.embeddings is None:
+        raise StoreError(
+            f"{path}: its run stores no embeddings (--embeddings none). Start a new run with "
+            "--embeddings fp16."
+        )
+    return segment.embeddings

@@ -1,4 +1,4 @@
-"""Which rows are done, quarantined, missing: told by the valid segments and by nothing else."""
+"""Rows that are done, quarantined or missing, according to the valid segments of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ __all__ = ["Coverage", "RejectedFile", "survey", "valid_segment"]
 
 
 class RejectedFile(NamedTuple):
-    """A file named like a segment that does not count, and why: its path is part of the reason.
+    """A file with the name of a segment that does not count; the reason includes its path.
 
-    One that is `damaged` was this run's and holds nothing any more: it may be deleted.
+    A `damaged` file was a segment of this run; nothing in it can be used, and it may be deleted.
     """
 
     path: Path
@@ -30,27 +30,27 @@ class RejectedFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Coverage:
-    """What the segments of a run cover.
+    """Rows that the segments of a run cover.
 
     Attributes
     ----------
     bounds : numpy.ndarray
         int64 (n_units + 1,); unit u holds the rows ``bounds[u]:bounds[u + 1]``.
     fingerprint : str
-        The run's fingerprint, borne by every segment that counts.
+        The run's fingerprint, equal to that of every segment that counts.
     done : mapping of int to Path
-        Unit -> the segment that counts for it, by ascending unit.
+        Unit -> the segment that counts for it, ascending.
     missing : tuple of int
-        The units without a valid segment, ascending: the next launch's plan.
+        The units without a valid segment, ascending: the plan of the next launch.
     rejected : tuple of RejectedFile
-        Files named like segments that do not count.
+        Files with names of segments that do not count.
     row_state : numpy.ndarray
         uint8 (n_rows,), codes of `RowState`.
     scores : numpy.ndarray
-        float32 (n_rows, 2), scores of `others` and `virus`; NaN where the row is not done, and
-        everywhere in a run without a head.
+        float32 (n_rows, 2), scores of `others` and `virus`; NaN for rows that are not done, and
+        in runs without a head.
     reasons : mapping of int to str
-        Row -> why it is quarantined, where that is known.
+        Row -> reason of its quarantine, if known.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -64,30 +64,30 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """No row is missing."""
+        """Whether no row is missing."""
         return not self.missing
 
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
-    """Read and verify every segment of every shard, those brought in from elsewhere included.
+    """Read and verify every segment of every shard, including segments copied into the run.
 
-    A unit found more than once counts once: the first valid segment by path is taken. A copy that
-    differs from it beyond rounding (`copies.ROUNDING`) is rejected by name. Holds two segments in
-    memory at a time, and 9 bytes a row.
+    Of several segments of a unit, the first valid one by path counts. A copy that differs from it
+    by more than rounding (`copies.ROUNDING`) is rejected. Keeps two segments and 9 bytes per row in
+    memory.
 
     Parameters
     ----------
     run : RunDirectory
-        Its shards are read; nothing is written.
+        The run; no file is written.
     bounds : numpy.ndarray
         int64 (n_units + 1,), ascending from 0: the rows of the units.
     fingerprint : str
-        Segments that bear another one are rejected.
+        Segments with another fingerprint are rejected.
 
     Raises
     ------
     OSError
-        When the machine is at fault and not a file; see `read_segment`.
+        If the machine and not a file is the cause; see `read_segment`.
     """
     n_rows = int(bounds[-1])
     state = np.full(n_rows, RowState.MISSING, np.uint8)
@@ -104,7 +104,10 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
             _record(segment, state, scores)
             reasons.update(segment.reasons)
         elif differs := _difference(done[unit], segment):
-            reason = f"{path}: has {differs} than {done[unit]}, which counts; move one of them out"
+            reason = (
+                f"{path}: {differs} compared with {done[unit]}, which counts. Move one of them out "
+                "of the run."
+            )
             rejected.append(RejectedFile(path, reason, damaged=False))
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
     return Coverage(bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons)
@@ -113,10 +116,10 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
 def valid_segment(
     run: RunDirectory, unit: int, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Path | None:
-    """Find the segment that counts for `unit` at this moment, in any shard; None where none does.
+    """Return the segment that counts for `unit` now, in any shard; None without one.
 
-    Costs a look at each shard where there is none, and the reading of one segment where there is.
-    For parameters and errors see `survey`, which would choose the same one.
+    Looks for one file in each shard, and reads one segment if there is one. For parameters and
+    errors see `survey`, which chooses the same segment.
     """
     for path in run.copies(unit):
         if isinstance(_own_segment(path, bounds, fingerprint), Segment):
@@ -127,7 +130,7 @@ def valid_segment(
 def _own_segment(
     path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Segment | RejectedFile:
-    """Read a segment, or say why it does not count in this run."""
+    """Return a segment, or the reason why it does not count in this run."""
     try:
         segment = read_segment(path)
     except SegmentError as error:
@@ -137,32 +140,32 @@ def _own_segment(
 
 
 def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
-    """Say why a valid segment is none of this run; empty when it is one."""
+    """Return why a valid segment does not belong to this run; "" if it does."""
     if segment.fingerprint != fingerprint:
         return (
-            f"belongs to a run with fingerprint {segment.fingerprint}, this one has {fingerprint}; "
-            "move it out of the run"
+            f"belongs to a run with fingerprint {segment.fingerprint[:12]}, this run has "
+            f"{fingerprint[:12]}. Move it out of the run."
         )
     if segment.unit >= len(bounds) - 1:
-        return f"unit {segment.unit} is none of the run's {len(bounds) - 1} units; move it out"
+        return f"unit {segment.unit} is not in the run, which has {len(bounds) - 1}. Move it out."
     first, last = int(bounds[segment.unit]), int(bounds[segment.unit + 1])
     if not np.array_equal(segment.rows, np.arange(first, last)):
-        return f"its rows are not {first} to {last - 1}; move it out, --resume redoes its unit"
+        return f"its rows are not {first} to {last - 1}. Move it out; --resume recomputes its unit."
     return ""
 
 
 def _difference(path: Path, copy: Segment) -> str:
-    """Say what a copy tells differently from the segment that counts; empty for nothing."""
+    """Return the difference of a copy from the segment that counts; "" without one."""
     try:
         return difference(read_segment(path), copy)
     except SegmentError:
-        return ""  # damaged since it was surveyed: whoever needs its vectors will say so
+        return ""  # damaged since it was surveyed: the next reader of its vectors reports it
 
 
 def _record(
     segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
 ) -> None:
-    """Write what `segment` knows into the columns over all rows."""
+    """Copy states and scores of `segment` into the columns of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
     if segment.scores is not None:

@@ -1,9 +1,8 @@
-"""embeddings.h5 while it is made: HDF5 lays the file out, plain writes fill it.
+"""Creation of embeddings.h5: HDF5 writes the layout, ``os.pwrite`` the vectors.
 
-HDF5 ends the whole process with a segmentation fault when the disk fills under it. So the library
-writes only what is small, through a file on which no call ever fails, and the vectors, nearly all
-of the bytes, go past it with ``os.pwrite`` into space that was taken beforehand. Either kind of
-failure comes out as a plain OSError.
+HDF5 crashes the process with a segmentation fault if the disk is full. Therefore the library writes
+only small data, through a file whose methods never fail, and the vectors (nearly all bytes) are
+written directly into space that was reserved before. Both kinds of failure raise an OSError.
 """
 
 import errno
@@ -18,7 +17,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.store import schema
 from virnucpro.store.schema import SCHEMA_VERSION, RowState
 from virnucpro.store.space import is_short_of_space
 
@@ -32,7 +30,7 @@ _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What embeddings.h5 is to hold.
+    """Content of embeddings.h5 without names and states.
 
     Attributes
     ----------
@@ -43,7 +41,7 @@ class Layout:
     dtype : numpy.dtype
         float16 or float32.
     attributes : mapping of str to object
-        Attributes of the file beside its format and version.
+        Attributes of the file besides its format and version.
     """
 
     n_items: int
@@ -63,31 +61,31 @@ class Layout:
 
 
 class EmbeddingsFile:
-    """Lays out embeddings.h5 in an open file, then takes vectors in any order.
+    """Writes the layout of embeddings.h5 into an open file, then vectors in any order.
 
     Parameters
     ----------
     stream : file object
         Empty, open for reading and writing in binary. Stays open.
     layout : Layout
-        What the file is to hold.
+        Content of the file.
     names : iterable of list of str
-        Blocks of item names that add up to all of them, in input order.
+        Blocks of the names of all items, in input order.
     status : iterable of numpy.ndarray
-        uint8 codes of `RowState`, likewise.
+        uint8 codes of `RowState`, in the same blocks.
     reserve : bool
-        Take the vectors' space now; without it they are a hole in the file.
+        Allocate the space of the vectors now; otherwise it is a hole in the file.
 
     Attributes
     ----------
     offset : int
-        Where in the file the vectors begin; what lies before and behind them is the layout.
+        Position of the vectors in the file; all other bytes are the layout.
 
     Raises
     ------
     OSError
-        When the space for the vectors is not to be had, or a write fails; a note says what the file
-        needs and what there is.
+        If the disk has too little space for the vectors, or a write fails; a note gives the bytes
+        needed and available.
     """
 
     def __init__(
@@ -102,10 +100,10 @@ class EmbeddingsFile:
         self._handle = stream.fileno()
         self._layout = layout
         unfailing = _UnfailingFile(self._handle)
-        columns: dict[str, Iterable[Sized]] = {schema.SEQUENCE_IDS: names, schema.STATUS: status}
+        columns: dict[str, Iterable[Sized]] = {"sequence_ids": names, "status": status}
         try:
             # HDF5 calls back into Python. A signal handler that raises within such a call would
-            # leave the library in an unknown state; handlers run in the main thread alone.
+            # leave the library in an unknown state; handlers run in the main thread only.
             with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
                 self.offset = thread.submit(_write_layout, unfailing, layout, columns).result()
             unfailing.check()
@@ -117,12 +115,12 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write the vectors (n, D) of the items (n,), which ascend; neighbours in one piece.
+        """Write the vectors (n, D) of ascending items (n,); neighbours in one call.
 
         Raises
         ------
         OSError
-            When the write fails.
+            If the write fails.
         """
         data = np.ascontiguousarray(vectors, self._layout.dtype).reshape(-1).view(np.uint8).data
         size = self._layout.item_bytes
@@ -131,12 +129,12 @@ class EmbeddingsFile:
 
 
 def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Part ascending items into runs without a gap.
+    """Split ascending items into runs without gaps.
 
     Yields
     ------
     int, int, int
-        The first item of a run, and the run's place ``first:last`` in `items`.
+        The first item of a run, and the slice ``first:last`` of `items` that it takes.
     """
     starts = np.flatnonzero(np.diff(items, prepend=-2) != 1)
     stops = np.append(starts[1:], len(items))
@@ -144,10 +142,10 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 
 
 class _UnfailingFile(io.RawIOBase):
-    """The file that HDF5 sees: it remembers the first error and goes on as if all were well.
+    """File for HDF5 whose methods never fail: it stores the first error.
 
-    From that error on it keeps in memory what it cannot write, for HDF5 reads its own writes back
-    and must find them. Source of the methods: h5py's file-object driver.
+    After that error it keeps all writes in memory, because HDF5 reads its own writes back. Source
+    of the methods: h5py's file-object driver.
     """
 
     def __init__(self, handle: int) -> None:
@@ -158,7 +156,7 @@ class _UnfailingFile(io.RawIOBase):
         self._end = 0
 
     def check(self) -> None:
-        """Raise the remembered error, if there is one."""
+        """Raise the stored error, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -203,7 +201,7 @@ class _UnfailingFile(io.RawIOBase):
 
 
 def _overlay(data: bytearray, patch: bytes, at: int) -> None:
-    """Lay `patch` over `data` from position `at` on, which may lie before or behind `data`."""
+    """Copy `patch` over `data` from position `at`, which may be outside of `data`."""
     first, last = max(at, 0), min(at + len(patch), len(data))
     if first < last:
         data[first:last] = patch[first - at : last - at]
@@ -212,8 +210,8 @@ def _overlay(data: bytearray, patch: bytes, at: int) -> None:
 def _write_layout(
     unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, Iterable[Sized]]
 ) -> int:
-    """Write all but the vectors; return the byte in the file where these begin."""
-    # These object headers hold no times, so that the bytes depend on the content alone.
+    """Write all but the vectors; return the position of the vectors in the file."""
+    # This version of object headers has no times, so that the bytes depend on the content alone.
     with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
         offset = _lay_out(file, layout)
         for column, blocks in columns.items():
@@ -222,15 +220,15 @@ def _write_layout(
 
 
 def _lay_out(file: h5py.File, layout: Layout) -> int:
-    """Make the datasets and attributes; return where in the file the vectors begin."""
-    file.attrs[schema.FORMAT] = schema.EMBEDDINGS_FORMAT
-    file.attrs[schema.VERSION] = SCHEMA_VERSION
+    """Create the datasets and attributes; return the position of the vectors in the file."""
+    file.attrs["format"] = "virnucpro embeddings"
+    file.attrs["schema_version"] = SCHEMA_VERSION
     file.attrs.update(layout.attributes)
     ids = file.create_dataset(
-        schema.SEQUENCE_IDS, (layout.n_items,), h5py.string_dtype(), track_times=False
+        "sequence_ids", (layout.n_items,), h5py.string_dtype(), track_times=False
     )
     ids.attrs["order"] = "input"
-    status = file.create_dataset(schema.STATUS, (layout.n_items,), np.uint8, track_times=False)
+    status = file.create_dataset("status", (layout.n_items,), np.uint8, track_times=False)
     status.attrs["codes"] = [state.name.lower() for state in RowState]
     embeddings = _make_vectors(file, layout)
     embeddings.attrs["views"] = list(layout.views)
@@ -239,7 +237,7 @@ def _lay_out(file: h5py.File, layout: Layout) -> int:
 
 
 def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
-    """Make the vectors' dataset: contiguous, its place in the file fixed now, left unwritten."""
+    """Create the dataset of the vectors: contiguous, allocated now, not filled."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -247,8 +245,7 @@ def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
     properties.set_obj_track_times(False)
     kind = h5py.h5t.py_create(layout.dtype, logical=True)
     space = h5py.h5s.create_simple((layout.n_items, layout.dim))
-    name = schema.EMBEDDINGS.encode()
-    return h5py.Dataset(h5py.h5d.create(file.id, name, kind, space, properties))
+    return h5py.Dataset(h5py.h5d.create(file.id, b"embeddings", kind, space, properties))
 
 
 def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingFile) -> None:
@@ -260,7 +257,7 @@ def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingF
 
 
 def _allocate(handle: int, offset: int, size: int) -> None:
-    """Take `size` bytes of the disk now, so that a full disk is known before the work begins."""
+    """Allocate `size` bytes on disk, to detect a full disk before the work."""
     if not size:
         return
     try:
@@ -271,17 +268,17 @@ def _allocate(handle: int, offset: int, size: int) -> None:
 
 
 def _space_note(handle: int, layout: Layout) -> str:
-    """Say what the file needs and what there is, what it has taken so far included."""
+    """Return the bytes that the file needs and those available, including its own."""
     disk = os.fstatvfs(handle)
     free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
     return (
         f"{layout.n_items:,} vectors and their names need more than "
-        f"{layout.n_items * layout.item_bytes:,} bytes of disk, there are {free:,}"
+        f"{layout.n_items * layout.item_bytes:,} bytes of disk, {free:,} are free"
     )
 
 
 def write_all(handle: int, data: memoryview, offset: int) -> None:
-    """Write all of `data`: near the end of a disk a write may stop short before one fails."""
+    """Write all of `data`; near the end of a disk a write may be incomplete before one fails."""
     while data:
         written = os.pwrite(handle, data, offset)
         data = data[written:]

@@ -1,8 +1,8 @@
-"""The format of what a run stores: its version, the names inside the files, the states of a row.
+"""Format of segments and embeddings.h5: version and states of a row.
 
-A segment file is an HDF5 file behind a user block of `USER_BLOCK` bytes. The user block holds a
-text header that names the schema version, the length of the HDF5 image and its SHA-256; `head -n 3`
-shows it, and every HDF5 tool opens the file as it is. The image holds:
+A segment file is an HDF5 file after a user block of `USER_BLOCK` bytes. The user block is a text
+header with the schema version, the length of the HDF5 image and its SHA-256; `head -n 3` prints it,
+and every HDF5 tool opens the file. The image contains:
 
 ====================  ==================  ====================================================
 name                  type                content
@@ -11,71 +11,34 @@ attribute `unit`      int64               the unit's number
 attr. `fingerprint`   string              the run's fingerprint: inputs, bundle, parameters
 dataset `rows`        int64 (n,)          rows of the index, ascending
 dataset `state`       uint8 (n,)          `RowState.DONE` or `RowState.QUARANTINED`
-dataset `reasons`     uint8 (bytes,)      JSON object, row -> why it is quarantined
-dataset `embeddings`  fp16 | fp32 (n, D)  absent where a run keeps none; zero where quarantined
-dataset `scores`      fp32 (n, 2)         absent where a run has no head; zero where quarantined
+dataset `reasons`     uint8 (bytes,)      JSON object, row -> reason of its quarantine
+dataset `embeddings`  fp16 | fp32 (n, D)  absent in runs without embeddings; zero if quarantined
+dataset `scores`      fp32 (n, 2)         absent in runs without a head; zero if quarantined
 ====================  ==================  ====================================================
 
-Datasets are contiguous: a segment is always read whole.
+Datasets are contiguous: a segment is always read completely.
 """
 
 from enum import IntEnum
 
-__all__ = [
-    "EMBEDDINGS",
-    "EMBEDDINGS_FORMAT",
-    "FINGERPRINT",
-    "FORMAT",
-    "MAGIC",
-    "OVERFLOW",
-    "REASONS",
-    "ROWS",
-    "SCHEMA_VERSION",
-    "SCORES",
-    "SEGMENT_FORMAT",
-    "SEQUENCE_IDS",
-    "STATE",
-    "STATUS",
-    "UNIT",
-    "USER_BLOCK",
-    "VERSION",
-    "RowState",
-]
+__all__ = ["OVERFLOW", "SCHEMA_VERSION", "USER_BLOCK", "RowState"]
 
 SCHEMA_VERSION = 1
-"""Version of both formats. A change that an older reader would misread raises it."""
+"""Version of both formats. Raised by changes that an older reader would misread."""
 
 OVERFLOW = "overflow"
-"""Quarantine reason of a row whose vector is finite at fp32 but not at fp16."""
+"""Reason of quarantine: the vector is finite at fp32 but not at fp16."""
 
-MAGIC = "virnucpro-segment"
 USER_BLOCK = 512
-"""Bytes before the HDF5 image: the smallest user block that HDF5 knows."""
-
-SEGMENT_FORMAT = "virnucpro segment"
-EMBEDDINGS_FORMAT = "virnucpro embeddings"
-
-FORMAT = "format"
-VERSION = "schema_version"
-FINGERPRINT = "fingerprint"
-UNIT = "unit"
-
-ROWS = "rows"
-STATE = "state"
-REASONS = "reasons"
-EMBEDDINGS = "embeddings"
-SCORES = "scores"
-
-SEQUENCE_IDS = "sequence_ids"
-STATUS = "status"
+"""Bytes before the HDF5 image: the smallest user block of HDF5."""
 
 
 class RowState(IntEnum):
-    """What became of a row."""
+    """State of a row."""
 
     DONE = 0
     """Computed: its vector and its scores are finite."""
     QUARANTINED = 1
-    """Tried and given up: it has a reason instead of numbers."""
+    """Failed permanently: it has a reason instead of numbers."""
     MISSING = 2
     """In no valid segment. Never stored in a segment."""

@@ -1,11 +1,13 @@
-"""The committed file of one unit: whole and checked to the last byte, or not there."""
+"""The committed file of one unit: atomic, with a checksum over all its bytes."""
 
 import errno
 import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -17,29 +19,38 @@ import numpy.typing as npt
 
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
-from virnucpro.store import schema
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 from virnucpro.store.space import is_short_of_space
 
-__all__ = ["Segment", "commit_segment", "encode_segment", "finite_rows", "read_segment"]
+__all__ = [
+    "Segment",
+    "commit_segment",
+    "encode_segment",
+    "finite_rows",
+    "read_segment",
+    "read_segments",
+]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
 
-_HEADER = re.compile(rb"%b ([0-9]{1,9})\n" % schema.MAGIC.encode())
+_FORMAT = "virnucpro segment"
+_HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
-_REDO = "--resume redoes its unit"
+_RECOMPUTE = "--resume recomputes its unit"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-"""What every HDF5 image begins with."""
+"""First bytes of every HDF5 image."""
 _CACHED_ROWS = 64
 _ONES = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
+_READERS = 2
+"""Threads that read and hash ahead of the caller; each has one segment in memory."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Segment:
-    """What is known of the rows of one unit.
+    """Results of the rows of one unit.
 
     Attributes
     ----------
@@ -52,11 +63,11 @@ class Segment:
     state : numpy.ndarray
         uint8 (n,), `RowState.DONE` or `RowState.QUARANTINED`.
     embeddings : numpy.ndarray or None
-        float16 or float32 (n, D): finite, zero where quarantined. None where the run keeps none.
+        float16 or float32 (n, D): finite, zero if quarantined. None in runs without embeddings.
     scores : numpy.ndarray or None
-        float32 (n, 2): finite, zero where quarantined. None where the run has no head.
+        float32 (n, 2): finite, zero if quarantined. None in runs without a head.
     reasons : mapping of int to str
-        Row -> why it is quarantined, where that is known: ``reason: evidence``.
+        Row -> ``reason: evidence`` of its quarantine, if known.
     """
 
     unit: int
@@ -69,22 +80,33 @@ class Segment:
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """Make the file's bytes in memory. The same segment always gives the same bytes.
+    """Return the bytes of the file. Equal segments give equal bytes.
 
     Raises
     ------
     ValueError
-        When the segment breaks a rule of `Segment`: a shape, a type, a number that is not finite.
+        If the segment breaks a rule of `Segment`: a shape, a type, a number that is not finite.
     """
     problem = _problem(segment)
     if problem:
-        raise ValueError(
-            f"unit {segment.unit}: {problem}; this is a defect of the code that made it"
-        )
+        raise ValueError(f"unit {segment.unit}: {problem}; this is a bug in the code that made it")
+    reasons = json.dumps({str(row): why for row, why in sorted(segment.reasons.items())})
     stream = BytesIO()
-    # These object headers hold no times, so that the bytes depend on the content alone.
+    # This version of object headers has no times, so that the bytes depend on the content alone.
     with h5py.File(stream, "w", libver=("earliest", "v108"), userblock_size=USER_BLOCK) as file:
-        _fill(file, segment)
+        file.attrs["format"] = _FORMAT
+        file.attrs["schema_version"] = SCHEMA_VERSION
+        file.attrs["unit"] = segment.unit
+        file.attrs["fingerprint"] = segment.fingerprint
+        for name, values in (
+            ("rows", segment.rows),
+            ("state", segment.state),
+            ("reasons", np.frombuffer(reasons.encode(), np.uint8)),
+            ("embeddings", segment.embeddings),
+            ("scores", segment.scores),
+        ):
+            if values is not None:
+                file.create_dataset(name, data=values, track_times=False)
     with stream.getbuffer() as image:
         image[:USER_BLOCK] = _header(image[USER_BLOCK:])
     return stream.getvalue()
@@ -93,47 +115,78 @@ def encode_segment(segment: Segment) -> bytes:
 def read_segment(path: Path, *, any_name: bool = False) -> Segment:
     """Read a segment and verify all of it: name, size, checksum, schema, shapes, finite numbers.
 
-    Its arrays are read-only: they are views of the file's image. A file that stands in no run may
-    have `any_name`.
+    Its arrays are read-only views of the file's content. Outside a run the file may have
+    `any_name`.
 
     Raises
     ------
     DamagedSegmentError
-        When the file is a segment, but not to the last byte what `commit_segment` wrote.
+        If the file is a segment, but not all its bytes are those of `commit_segment`.
     SegmentError
-        When it is no segment, cannot be read, or its name tells another unit.
+        If the file is not a segment, cannot be read, or has the name of another unit.
     OSError
-        When the machine and not the file is at fault, as when it is out of file handles.
+        If the machine and not the file is the cause, such as the limit of open files.
     """
     image = _verified_image(path)
     try:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedSegmentError(
-            f"{path}: holds no segment ({error}); delete it, then {_REDO}"
+            f"{path}: invalid content of a segment ({error}). Delete it, then {_RECOMPUTE}."
         ) from error
     if problem := _problem(segment):
-        raise DamagedSegmentError(f"{path}: {problem}; delete it, then {_REDO}")
-    if misnamed := "" if any_name else _misnamed(path, segment.unit):
-        raise SegmentError(f"{path}: {misnamed}; give it back its name, or {_REDO}")
+        raise DamagedSegmentError(f"{path}: {problem}. Delete it, then {_RECOMPUTE}.")
+    match = _NAME.fullmatch(path.name)
+    if not any_name and not (match and int(match[1]) == segment.unit):
+        raise SegmentError(
+            f"{path}: has the name of another unit, its content is unit {segment.unit}. Rename it "
+            f"to unit-{segment.unit:06d}.h5 or move it out of the run, then {_RECOMPUTE}."
+        )
     return segment
 
 
-def commit_segment(path: Path, segment: Segment) -> int:
-    """Write a segment so that it lasts: beside, fsync, rename, fsync of the folder.
+def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | DamagedSegmentError]]:
+    """Yield segments in order, under any name; the next ones are read in threads meanwhile.
 
-    Returns
-    -------
-    int
-        The file's size in bytes.
+    A `DamagedSegmentError` is yielded, not raised, so that the following segments can be read.
+
+    Raises
+    ------
+    SegmentError, OSError
+        As `read_segment`.
+    """
+    ahead: deque[tuple[Path, Future[Segment | DamagedSegmentError]]] = deque()
+    with ThreadPoolExecutor(_READERS, "segment-reader") as pool:
+        try:
+            for path in paths:
+                ahead.append((path, pool.submit(_read_or_error, path)))
+                if len(ahead) > _READERS:
+                    path, future = ahead.popleft()  # noqa: PLW2901 - the oldest one
+                    yield path, future.result()
+            for path, future in ahead:
+                yield path, future.result()
+        finally:
+            for _, future in ahead:
+                future.cancel()
+
+
+def _read_or_error(path: Path) -> Segment | DamagedSegmentError:
+    try:
+        return read_segment(path, any_name=True)
+    except DamagedSegmentError as error:
+        return error
+
+
+def commit_segment(path: Path, segment: Segment) -> int:
+    """Write a segment atomically and durably; return the file's size in bytes.
 
     Raises
     ------
     ValueError
         As `encode_segment`.
     OSError
-        When the file cannot be written; where space is short, its notes say how many bytes were
-        wanted. What stood under `path` before is untouched.
+        If the file cannot be written; if space is short, a note gives the number of bytes needed.
+        An earlier file at `path` is untouched.
     """
     data = encode_segment(segment)
     try:
@@ -142,7 +195,7 @@ def commit_segment(path: Path, segment: Segment) -> int:
     except OSError as error:
         if is_short_of_space(error):
             error.add_note(
-                f"unit {segment.unit} needs {len(data):,} bytes of disk; free them, then --resume"
+                f"unit {segment.unit} needs {len(data):,} bytes of disk; free space, then resume"
             )
         raise
     return len(data)
@@ -150,12 +203,12 @@ def commit_segment(path: Path, segment: Segment) -> int:
 
 def _header(payload: memoryview | bytes) -> bytes:
     digest = hashlib.sha256(payload).hexdigest()
-    text = f"{schema.MAGIC} {SCHEMA_VERSION}\nbytes {len(payload)}\nsha256 {digest}\n"
+    text = f"virnucpro-segment {SCHEMA_VERSION}\nbytes {len(payload)}\nsha256 {digest}\n"
     return text.encode().ljust(USER_BLOCK - 1) + b"\n"
 
 
 def _verified_image(path: Path) -> bytes:
-    """Return the whole file, header included, when its header is the one its payload demands."""
+    """Return all bytes of the file if the header has their checksum."""
     try:
         with path.open("rb", buffering=0) as stream:  # a buffer would copy the image once more
             _check_version(path, stream.read(USER_BLOCK), stream.read(len(_HDF5)))
@@ -163,87 +216,61 @@ def _verified_image(path: Path) -> bytes:
             image = stream.read()
     except OSError as error:
         if error.errno in _UNREADABLE:
-            raise SegmentError(f"{path}: cannot be read ({error.strerror}); {_REDO}") from error
+            raise SegmentError(
+                f"{path}: cannot be read ({error.strerror}). {_RECOMPUTE}."
+            ) from error
         raise
     if image[:USER_BLOCK] != _header(memoryview(image)[USER_BLOCK:]):
         raise DamagedSegmentError(
-            f"{path}: is torn or was altered (size or checksum differ); {_REDO}"
+            f"{path}: truncated or altered (size or checksum differ); {_RECOMPUTE}"
         )
     return image
 
 
 def _check_version(path: Path, header: bytes, signature: bytes) -> None:
-    """Tell a foreign file from a segment whose header was altered: an image follows the latter."""
+    """Distinguish a foreign file from a segment with an altered header, which an image follows."""
     match = _HEADER.match(header)
     if len(header) < USER_BLOCK:
-        raise DamagedSegmentError(f"{path}: is torn ({len(header)} bytes); {_REDO}")
+        raise DamagedSegmentError(f"{path}: truncated to {len(header)} bytes; {_RECOMPUTE}")
     if match is None and signature == _HDF5:
-        raise DamagedSegmentError(f"{path}: its header was altered; {_REDO}")
+        raise DamagedSegmentError(f"{path}: altered header; {_RECOMPUTE}")
     if match is None:
         raise SegmentError(
-            f"{path}: is no segment of virnucpro; move it out of the run, then {_REDO}"
+            f"{path}: not a segment of virnucpro. Move it out of the run, then {_RECOMPUTE}."
         )
     if int(match[1]) != SCHEMA_VERSION:
         raise SegmentError(
-            f"{path}: has schema version {int(match[1])}, this program knows {SCHEMA_VERSION}; "
-            "go on with the version that wrote it, or start a new run"
+            f"{path}: has schema version {int(match[1])}, this program reads {SCHEMA_VERSION}. "
+            "Resume with the version of virnucpro that wrote it, or start a new run."
         )
-
-
-def _fill(file: h5py.File, segment: Segment) -> None:
-    file.attrs[schema.FORMAT] = schema.SEGMENT_FORMAT
-    file.attrs[schema.VERSION] = SCHEMA_VERSION
-    file.attrs[schema.UNIT] = segment.unit
-    file.attrs[schema.FINGERPRINT] = segment.fingerprint
-    reasons = json.dumps({str(row): why for row, why in sorted(segment.reasons.items())})
-    columns = {
-        schema.ROWS: segment.rows,
-        schema.STATE: segment.state,
-        schema.REASONS: np.frombuffer(reasons.encode(), np.uint8),
-        schema.EMBEDDINGS: segment.embeddings,
-        schema.SCORES: segment.scores,
-    }
-    for name, values in columns.items():
-        if values is not None:
-            file.create_dataset(name, data=values, track_times=False)
 
 
 def _decode(image: bytes) -> Segment:
     with h5py.File(BytesIO(image), "r") as file:
-        if file.attrs[schema.FORMAT] != schema.SEGMENT_FORMAT:
-            raise ValueError(f"format {file.attrs[schema.FORMAT]!r}")
+        if file.attrs["format"] != _FORMAT:
+            raise ValueError(f"format {file.attrs['format']!r}")
         columns = {name.decode(): _column(h5py.h5d.open(file.id, name), image) for name in file.id}
-        reasons = json.loads(columns[schema.REASONS].tobytes())
+        reasons = json.loads(columns["reasons"].tobytes())
         return Segment(
-            unit=int(file.attrs[schema.UNIT]),
-            fingerprint=str(file.attrs[schema.FINGERPRINT]),
-            rows=columns[schema.ROWS],
-            state=columns[schema.STATE],
-            embeddings=columns.get(schema.EMBEDDINGS),
-            scores=columns.get(schema.SCORES),
+            unit=int(file.attrs["unit"]),
+            fingerprint=str(file.attrs["fingerprint"]),
+            rows=columns["rows"],
+            state=columns["state"],
+            embeddings=columns.get("embeddings"),
+            scores=columns.get("scores"),
             reasons={int(row): str(why) for row, why in reasons.items()},
         )
 
 
 def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
-    """Look at a contiguous dataset where it lies in the image.
-
-    A read would take twice as long, and h5py's objects twice as long again in small segments.
-    """
+    """Return a view of a contiguous dataset in the image; h5py's own read takes twice as long."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
     return values.reshape(shape)
 
 
-def _misnamed(path: Path, unit: int) -> str:
-    match = _NAME.fullmatch(path.name)
-    if match and int(match[1]) == unit:
-        return ""
-    return f"is named {path.name} and holds unit {unit}"
-
-
 def _problem(segment: Segment) -> str:
-    """Say which rule of `Segment` is broken; empty when none is."""
+    """Return the rule of `Segment` that is broken; "" if none is."""
     rows, state = segment.rows, segment.state
     if rows.dtype != np.int64 or rows.ndim != 1 or not rows.size or (np.diff(rows) <= 0).any():
         return "rows are not ascending int64 (n,), n >= 1"
@@ -252,28 +279,23 @@ def _problem(segment: Segment) -> str:
     quarantined = state == RowState.QUARANTINED
     if not set(segment.reasons) <= set(rows[quarantined].tolist()):
         return "reasons are given for rows that are not quarantined"
-    return _embeddings_problem(segment.embeddings, quarantined) or _scores_problem(
-        segment.scores, quarantined
+    vectors, scores = segment.embeddings, segment.scores
+    if vectors is not None and not (
+        vectors.dtype in _FLOATS and vectors.ndim == 2 and vectors.shape[1]
+    ):
+        return "embeddings are not float16 or float32 (n, D)"
+    if scores is not None and not (scores.dtype == np.float32 and scores.shape[1:] == (2,)):
+        return "scores are not float32 (n, 2)"
+    return _numbers_problem("embeddings", vectors, quarantined) or _numbers_problem(
+        "scores", scores, quarantined
     )
 
 
-def _embeddings_problem(embeddings: FloatArray | None, quarantined: npt.NDArray[np.bool_]) -> str:
-    if embeddings is None:
+def _numbers_problem(
+    name: str, values: FloatArray | None, quarantined: npt.NDArray[np.bool_]
+) -> str:
+    if values is None:
         return ""
-    if embeddings.dtype not in _FLOATS or embeddings.ndim != 2 or not embeddings.shape[1]:
-        return "embeddings are not float16 or float32 (n, D)"
-    return _numbers_problem("embeddings", embeddings, quarantined)
-
-
-def _scores_problem(scores: FloatArray | None, quarantined: npt.NDArray[np.bool_]) -> str:
-    if scores is None:
-        return ""
-    if scores.dtype != np.float32 or scores.ndim != 2 or scores.shape[1] != 2:
-        return "scores are not float32 (n, 2)"
-    return _numbers_problem("scores", scores, quarantined)
-
-
-def _numbers_problem(name: str, values: FloatArray, quarantined: npt.NDArray[np.bool_]) -> str:
     if len(values) != len(quarantined):
         return f"{name} have {len(values)} rows, the unit {len(quarantined)}"
     if not finite_rows(values).all():
@@ -284,21 +306,16 @@ def _numbers_problem(name: str, values: FloatArray, quarantined: npt.NDArray[np.
 
 
 def finite_rows(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Say of each row of `values`, float16 or float32 (n, D), whether all its numbers are finite.
+    """Return for each row of `values`, float16 or float32 (n, D), whether it is finite: bool (n,).
 
-    In float16 it reads the exponents as integers: that is six times as fast as ``np.isfinite``.
-
-    Returns
-    -------
-    numpy.ndarray
-        bool (n,).
+    For float16 the exponents are read as integers, six times as fast as ``np.isfinite``.
     """
-    whole = np.empty(len(values), np.bool_)
+    result = np.empty(len(values), np.bool_)
     for first in range(0, len(values), _CACHED_ROWS):
         block = values[first : first + _CACHED_ROWS]
         if block.dtype == np.float16:
             finite = (np.ascontiguousarray(block).view(np.uint16) & _ONES) != _ONES
         else:
             finite = np.isfinite(block)
-        whole[first : first + _CACHED_ROWS] = finite.all(axis=1)
-    return whole
+        result[first : first + _CACHED_ROWS] = finite.all(axis=1)
+    return result

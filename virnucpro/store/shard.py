@@ -1,4 +1,4 @@
-"""All that one rank writes."""
+"""The folder of segments that one rank writes."""
 
 from virnucpro.durable import sync_folder
 from virnucpro.run_dir import RunDirectory
@@ -10,37 +10,32 @@ __all__ = ["ShardWriter"]
 class ShardWriter:
     """Commits segments into the shard of one rank.
 
-    Two writers of one rank harm nothing: a unit done twice gives the same numbers, to rounding, and
-    a rename puts one whole file in the place of another.
+    Two writers of one rank are harmless: a unit computed twice has the same numbers, up to
+    rounding, and a rename replaces a complete file by another.
 
     Raises
     ------
     OSError
-        When the shard's folder cannot be made, as when the run's folder is gone.
+        If the shard's folder cannot be created, such as after the run's folder was deleted.
     """
 
     def __init__(self, run: RunDirectory, rank: int) -> None:
         self._run = run
         self._rank = rank
-        # Without parents: a run folder that vanished (an unmounted disk) is not made anew.
+        # Without parents: a run folder that vanished (unmounted disk) must not be created again.
         for folder in (run.shards, run.shard(rank)):
             folder.mkdir(exist_ok=True)
         sync_folder(run.shards)
         sync_folder(run.root)
 
     def commit(self, segment: Segment) -> int:
-        """Write a segment so that it lasts, whatever happens afterwards.
-
-        Returns
-        -------
-        int
-            The file's size in bytes.
+        """Write a segment durably; return the file's size in bytes.
 
         Raises
         ------
         ValueError
-            When the segment breaks a rule of `Segment`.
+            If the segment breaks a rule of `Segment`.
         OSError
-            When the file cannot be written; earlier segments are untouched.
+            If the file cannot be written; earlier segments are untouched.
         """
         return commit_segment(self._run.segment(self._rank, segment.unit), segment)

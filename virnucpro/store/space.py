@@ -1,4 +1,4 @@
-"""How much of the disk a run still needs: an estimate from counts alone."""
+"""Estimate of the disk space that a run still needs."""
 
 import errno
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ __all__ = ["SpaceNeeded", "is_short_of_space", "space_needed"]
 
 _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-# Measured on runs of `mini`, rounded up; what does not grow with the vectors.
+# Measured on runs of `mini`, rounded up; sizes that do not depend on the vectors.
 _SEGMENT_BYTES = 12 << 10
-"""What HDF5 and the user block add to one segment, and the file system's rounding."""
+"""HDF5's own data in one segment, the user block, and the file system's rounding."""
 _ROW_BYTES = 17
 """Row number, two scores, state."""
 _ITEM_BYTES = 48
-"""A name's place in HDF5's heap, the state, and the item's scores as text."""
+"""An entry of HDF5's heap, the state, and the item's scores as text."""
 _RECORD_BYTES = 128
-"""A record's line in the tables, beside its name."""
+"""A record's line in the tables, without its name."""
 _WINDOW_BYTES = 96
-"""A window's lines in two tables, beside its names."""
+"""A window's lines in two tables, without its names."""
 _SUFFIX_BYTES = 12
-"""What turns a record's name into that of a window or an item: ``_chunk_17F1``."""
+"""Suffix of a record's name in that of a window or an item: ``_chunk_17F1``."""
 _FIXED_BYTES = 64 << 10
 """run.json, status.json, plans, logs, and the headers of embeddings.h5."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceNeeded:
-    """Bytes that a run has yet to write, by what they are for."""
+    """Bytes that a run still has to write, by purpose."""
 
     segments: int
     embeddings: int
@@ -34,7 +34,7 @@ class SpaceNeeded:
 
     @property
     def total(self) -> int:
-        """All of it, with what is the same for every run."""
+        """The sum, including files of the same size in every run."""
         return self.segments + self.embeddings + self.tables + _FIXED_BYTES
 
 
@@ -48,16 +48,16 @@ def space_needed(
     items: int,
     name_bytes: float,
 ) -> SpaceNeeded:
-    """Estimate what a run has yet to write, on the safe side of what was measured.
+    """Return an upper estimate of the bytes that a run still has to write.
 
     Parameters
     ----------
     units, rows
-        Those without a segment yet.
+        Units and rows without a segment.
     vector_bytes
-        Size of a stored vector, of all encoders together; 0 where none is kept.
+        Size of a stored vector of all encoders; 0 in a run without embeddings.
     records, windows, items
-        Of the whole run: every output is written anew, beside the one that it replaces.
+        Numbers of the whole run: new outputs are written beside the old ones.
     name_bytes
         Mean length of a record's name in bytes.
     """
@@ -74,5 +74,5 @@ def space_needed(
 
 
 def is_short_of_space(error: OSError) -> bool:
-    """Say whether bytes are what was wanting: of the disk, of a quota, of a file's limit."""
+    """Return whether space is short: on the disk, in a quota, or below a limit of file sizes."""
     return error.errno in _SHORT

@@ -1,4 +1,4 @@
-"""Segments on their way to the disk while the next unit is computed."""
+"""Writing of segments in a thread while the next unit is computed."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,51 +13,49 @@ __all__ = ["SegmentWriter"]
 
 
 class SegmentWriter:
-    """Commits segments from a thread of its own, in the order in which they were put.
+    """Commits segments in a thread, in the order of `put`.
 
-    After a segment that could not be committed none is committed any more, and every `put` and
-    `close` raises its error. As a context manager it closes itself; a block that is left by an
-    exception still commits what was put, and that exception goes on.
+    After an error no segment is committed any more, and every `put` and `close` raises the error.
+    As a context manager it closes itself; after an exception in the block it still commits the
+    pending segments.
 
     Parameters
     ----------
     shard : ShardWriter
-        Where the segments go.
+        Writer of the segments.
     in_flight : int
-        Segments that may be put and not yet committed; as many are held in memory.
+        Maximum number of pending segments; they are kept in memory.
     """
 
     def __init__(self, shard: ShardWriter, in_flight: int = 1) -> None:
-        if in_flight < 1:
-            raise ValueError(f"{in_flight} segments in flight: at least one must be")
         self._shard = shard
         self._in_flight = in_flight
-        # Its thread ends with the writer, even with one that nobody closed.
+        # The thread ends with the writer, even without `close`.
         self._thread = ThreadPoolExecutor(1, "segment-writer")
         self._pending: deque[Future[None]] = deque()
         self._error: BaseException | None = None
 
     def put(self, segment: Segment, committed: Callable[[], None] | None = None) -> None:
-        """Hand over a segment, as soon as fewer than `in_flight` are under way.
+        """Queue a segment, as soon as fewer than `in_flight` are pending.
 
         Parameters
         ----------
         segment : Segment
-            Its arrays must not change any more.
+            Its arrays must not change afterwards.
         committed : callable, optional
-            Called from the writer's thread once the segment is on disk for good. An error of its
-            own ends the writing like one of the disk.
+            Called in the writer's thread after the commit. Its errors stop the writing as errors
+            of the disk do.
 
         Raises
         ------
         ValueError, OSError
-            Of an earlier segment, as `ShardWriter.commit`; this one is not committed then.
+            Of an earlier segment, as `ShardWriter.commit`; this one is not committed.
         """
         self._settle(self._in_flight - 1)
         self._pending.append(self._thread.submit(self._commit, segment, committed))
 
     def close(self) -> None:
-        """Wait until all that was put is on disk, and end the thread.
+        """Wait until all segments are committed, and end the thread.
 
         Raises
         ------
@@ -81,10 +79,10 @@ class SegmentWriter:
             return
         self._thread.shutdown()
         if self._error is not None and self._error is not error:
-            error.add_note(f"nor could a segment be committed: {self._error}")
+            error.add_note(f"a segment could not be committed either: {self._error}")
 
     def _settle(self, allowed: int) -> None:
-        """Wait until at most `allowed` segments are under way, and raise what went wrong."""
+        """Wait until at most `allowed` segments are pending; raise an error of the thread."""
         while len(self._pending) > allowed and self._error is None:
             self._pending[0].result()
             self._pending.popleft()
@@ -98,5 +96,5 @@ class SegmentWriter:
             self._shard.commit(segment)
             if committed is not None:
                 committed()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the next put raises it
+        except BaseException as error:  # noqa: BLE001 - the next put raises it
             self._error = error

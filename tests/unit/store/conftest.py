@@ -13,7 +13,7 @@ SegmentMaker = Callable[..., Segment]
 
 @pytest.fixture(scope="session")
 def make_segment() -> SegmentMaker:
-    """Make a segment of rows ``first`` to ``last - 1``: every number tells its row."""
+    """Return a maker of segments of rows ``first`` to ``last - 1``, with numbers by row."""
 
     def make(
         unit=0,

@@ -27,7 +27,7 @@ BOUNDS = np.array([0, 5, 7, 12])
 
 
 def index_of(item_row) -> SimpleNamespace:
-    """Stand in for a SequenceIndex: what aggregation asks of one."""
+    """Return a substitute for a SequenceIndex."""
     item_row = np.asarray(item_row, np.int64)
     return SimpleNamespace(
         n_items=len(item_row),
@@ -40,7 +40,7 @@ def index_of(item_row) -> SimpleNamespace:
 
 @pytest.fixture
 def run(tmp_path, make_segment) -> RunDirectory:
-    """A run whose unit 1 is missing and whose row 8 is quarantined."""
+    """Return a run without unit 1 and with a quarantined row 8."""
     run = RunDirectory(tmp_path)
     ShardWriter(run, 0).commit(make_segment(0, 0, 5))
     ShardWriter(run, 1).commit(make_segment(2, 7, 12, quarantined=[8]))
@@ -54,7 +54,7 @@ def expected_vectors(item_row, state, dtype) -> np.ndarray:
     return vectors
 
 
-def test_rows_stand_in_input_order_and_gaps_are_nan(run):
+def test_vectors_are_in_input_order_and_nan_in_gaps(run):
     item_row = [11, 8, 0, 6, 0, 3, 4, 5, 7]
     coverage = survey(run, BOUNDS, FINGERPRINT)
     write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
@@ -96,7 +96,7 @@ def test_the_same_run_gives_the_same_bytes(run):
 
 
 @pytest.mark.parametrize("bounds", [[0], [0, 4]])
-def test_a_run_without_segments_gives_only_gaps(tmp_path, bounds):
+def test_a_run_without_segments_has_only_gaps(tmp_path, bounds):
     run = RunDirectory(tmp_path)
     coverage = survey(run, np.array(bounds), FINGERPRINT)
     write_embeddings(run.embeddings, coverage, index_of(range(bounds[-1])), VIEWS)
@@ -112,7 +112,9 @@ def test_a_run_without_segments_gives_only_gaps(tmp_path, bounds):
     dtype=st.sampled_from(["f2", "f4"]),
     data=st.data(),
 )
-def test_any_order_any_grouping_any_gaps(sizes, dtype, data, make_segment, tmp_path_factory):
+def test_vectors_are_right_for_any_order_part_size_and_gaps(
+    sizes, dtype, data, make_segment, tmp_path_factory
+):
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     n_rows = int(bounds[-1])
     item_row = data.draw(st.lists(st.integers(0, n_rows - 1), max_size=40))
@@ -143,7 +145,7 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
     run.embeddings.write_bytes(b"former")
     path = run.segment(1, 2)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(SegmentError, match="is torn"):
+    with pytest.raises(SegmentError, match="truncated"):
         write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
     assert run.embeddings.read_bytes() == b"former"
     assert sorted(path.name for path in run.root.iterdir()) == ["embeddings.h5", "shards"]
@@ -152,12 +154,12 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dim": None}, "keeps no embeddings"),
+        ({"dim": None}, "stores no embeddings"),
         ({"dim": 7}, r"has vectors \(5, 7\) of float32, not \(5, 8\) of float32"),
         ({"dtype": "f2"}, r"has vectors \(5, 8\) of float16, not \(5, 8\) of float32"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused_by_name(run, make_segment, changes, message):
+def test_vectors_of_another_shape_or_type_are_refused_by_name(run, make_segment, changes, message):
     ShardWriter(run, 1).commit(make_segment(2, 7, 12, **changes))
     coverage = survey(run, BOUNDS, FINGERPRINT)
     with pytest.raises(StoreError, match=rf"unit-000002\.h5: .*{message}"):
@@ -185,7 +187,7 @@ def attempt():
         write_embeddings(target / "embeddings.h5", coverage, index, {"nucleotide": 3, "protein": 5})
     except OSError as error:
         assert "embeddings.h5 could not be written" in error.__notes__[-1]
-        assert "need more than 192,000 bytes of disk, there are " in error.__notes__[0]
+        assert "need more than 192,000 bytes of disk, " in error.__notes__[0]
         return error.strerror
     return "written"
 
@@ -230,7 +232,7 @@ def outcomes(run, target, way) -> list[tuple[object, str, int]]:
     return json.loads(result.stdout)
 
 
-def test_a_file_too_large_at_any_point_is_a_plain_error(run, tmp_path):
+def test_a_file_size_limit_at_any_position_raises_an_error(run, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     results = outcomes(run, target, "limited")
@@ -245,7 +247,7 @@ def test_a_file_too_large_at_any_point_is_a_plain_error(run, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 2 MB."""
+    """Return a disk of 2 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
@@ -255,7 +257,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_disk_full_at_any_point_is_a_plain_error(run, small_disk):
+def test_a_disk_full_at_any_position_raises_an_error(run, small_disk):
     results = outcomes(run, small_disk, "filled")
     failed = [entry for entry in results if entry[1] == "No space left on device"]
     assert len(failed) >= 10
@@ -268,11 +270,11 @@ def test_a_disk_full_at_any_point_is_a_plain_error(run, small_disk):
 
 
 class Interrupted(BaseException):
-    """What a signal handler raises."""
+    """Raised by a signal handler."""
 
 
 @pytest.mark.parametrize("write", range(1, 16))
-def test_a_signal_within_hdf5_is_delivered_and_leaves_the_former_file(run, write, monkeypatch):
+def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write, monkeypatch):
     from virnucpro.store import embeddings_file
 
     def interrupt(signum, frame):

@@ -18,7 +18,7 @@ def scaled(values, row, factor):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4"])
-def test_what_differs_by_rounding_says_the_same(make_segment, dtype):
+def test_copies_that_differ_by_rounding_are_equal(make_segment, dtype):
     one = make_segment(first=300, last=900, dtype=dtype, quarantined=[302])
     other = replace(
         one,
@@ -30,33 +30,33 @@ def test_what_differs_by_rounding_says_the_same(make_segment, dtype):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "described"),
     [
-        (lambda one: {"rows": one.rows + 1}, "other rows"),
+        (lambda one: {"rows": one.rows + 1}, "different rows"),
         (
             lambda one: {"state": np.where(one.rows == 8, RowState.QUARANTINED, 0).astype("u1")},
-            "another state of row 8",
+            "different states of row 8",
         ),
         (
             lambda one: {"embeddings": scaled(one.embeddings, 299, 1 + 2 * ROUNDING)},
-            "other embeddings of 1 rows, the first of them 304",
+            "different embeddings of 1 rows, first row 304",
         ),
-        (lambda one: {"scores": one.scores[:, ::-1]}, "other scores of"),
-        (lambda one: {"embeddings": one.embeddings[:, :7]}, "embeddings of another shape"),
-        (lambda one: {"embeddings": one.embeddings.astype("f2")}, "embeddings of another shape"),
-        (lambda _: {"embeddings": None}, "embeddings of another shape"),
-        (lambda _: {"scores": None}, "scores of another shape"),
+        (lambda one: {"scores": one.scores[:, ::-1]}, "different scores of"),
+        (lambda one: {"embeddings": one.embeddings[:, :7]}, "embeddings of different shapes"),
+        (lambda one: {"embeddings": one.embeddings.astype("f2")}, "embeddings of different shapes"),
+        (lambda _: {"embeddings": None}, "embeddings of different shapes"),
+        (lambda _: {"scores": None}, "scores of different shapes"),
     ],
 )
-def test_what_differs_by_more_is_told(make_segment, change, told):
+def test_a_larger_difference_is_described(make_segment, change, described):
     one = make_segment(first=5, last=400)
     other = replace(one, **change(one))
-    assert told in difference(one, other)
-    assert told in difference(other, one)
+    assert described in difference(one, other)
+    assert described in difference(other, one)
 
 
 @given(row=st.integers(0, 4), other_row=st.integers(0, 4))
-def test_vectors_of_two_rows_are_told_apart_wherever_they_stand(make_segment, row, other_row):
+def test_swapped_vectors_of_any_two_rows_are_a_difference(make_segment, row, other_row):
     one = make_segment(dtype="f4", dim=8)
     vectors = one.embeddings.copy()
     vectors[[row, other_row]] = vectors[[other_row, row]]

@@ -23,7 +23,7 @@ def run(tmp_path) -> RunDirectory:
 
 @pytest.fixture
 def unit_of_run(make_segment):
-    """Make unit u of BOUNDS."""
+    """Return a function that makes a unit of BOUNDS."""
 
     def make(unit, **changes):
         return make_segment(unit, int(BOUNDS[unit]), int(BOUNDS[unit + 1]), **changes)
@@ -31,7 +31,7 @@ def unit_of_run(make_segment):
     return make
 
 
-def test_an_empty_run_misses_all(run):
+def test_all_units_of_an_empty_run_are_missing(run):
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.missing == (0, 1, 2)
     assert coverage.done == {}
@@ -39,7 +39,7 @@ def test_an_empty_run_misses_all(run):
     assert np.isnan(coverage.scores).all()
 
 
-def test_a_run_without_rows_misses_nothing(run):
+def test_no_unit_of_a_run_without_rows_is_missing(run):
     coverage = survey(run, np.array([0]), FINGERPRINT)
     assert coverage.missing == ()
     assert coverage.scores.shape == (0, 2)
@@ -68,7 +68,7 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
     assert coverage.rejected == ()
 
 
-def test_a_copy_with_other_numbers_is_rejected_and_one_that_is_rounded_is_not(run, unit_of_run):
+def test_a_copy_is_rejected_only_if_it_differs_by_more_than_rounding(run, unit_of_run):
     segment = unit_of_run(1)
     rounded = replace(segment, embeddings=segment.embeddings * np.float32(1.001))
     other = replace(segment, embeddings=segment.embeddings[::-1].copy())
@@ -79,12 +79,11 @@ def test_a_copy_with_other_numbers_is_rejected_and_one_that_is_rounded_is_not(ru
     [rejected] = coverage.rejected
     assert rejected.path == run.segment(2, 1)
     assert not rejected.damaged
-    assert f"other embeddings of 2 rows, the first of them 5 than {run.segment(0, 1)}" in (
-        rejected.reason
-    )
+    differs = f"different embeddings of 2 rows, first row 5 compared with {run.segment(0, 1)}"
+    assert differs in rejected.reason
 
 
-def test_a_valid_copy_stands_in_for_a_damaged_one(run, unit_of_run):
+def test_a_valid_copy_replaces_a_damaged_one(run, unit_of_run):
     for rank in (0, 1):
         ShardWriter(run, rank).commit(unit_of_run(1))
     run.segment(0, 1).write_bytes(b"")
@@ -105,10 +104,12 @@ def test_a_run_without_a_head_has_no_scores(run, unit_of_run):
     [
         (0, (0, 4), "rows are not 0 to 4"),
         (1, (4, 6), "rows are not 5 to 6"),
-        (3, (12, 14), "unit 3 is none of the run's 3 units"),
+        (3, (12, 14), "unit 3 is not in the run, which has 3"),
     ],
 )
-def test_a_segment_that_does_not_fit_is_rejected_by_name(run, make_segment, unit, rows, reason):
+def test_a_segment_with_a_wrong_unit_or_rows_is_rejected_by_name(
+    run, make_segment, unit, rows, reason
+):
     ShardWriter(run, 0).commit(make_segment(unit, *rows))
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.missing == (0, 1, 2)
@@ -144,7 +145,7 @@ def test_a_shard_copied_from_elsewhere_counts(run, tmp_path, unit_of_run):
     assert survey(run, BOUNDS, FINGERPRINT).missing == (0, 2)
 
 
-def test_the_valid_segment_of_a_unit_is_the_one_that_a_survey_takes(run, unit_of_run):
+def test_the_valid_segment_of_a_unit_is_that_of_the_survey(run, unit_of_run):
     assert valid_segment(run, 1, BOUNDS, FINGERPRINT) is None
     ShardWriter(run, 0).commit(unit_of_run(1))
     run.segment(0, 1).write_bytes(run.segment(0, 1).read_bytes()[:-1])
@@ -162,9 +163,7 @@ def test_the_valid_segment_of_a_unit_is_the_one_that_a_survey_takes(run, unit_of
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     data=st.data(),
 )
-def test_done_and_missing_part_the_units_whoever_did_them(
-    sizes, data, make_segment, tmp_path_factory
-):
+def test_each_unit_is_either_done_or_missing(sizes, data, make_segment, tmp_path_factory):
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     run = RunDirectory(tmp_path_factory.mktemp("run"))
     owners = data.draw(

@@ -71,7 +71,7 @@ def segments(draw) -> Segment:
 
 @settings(deadline=None, max_examples=40)
 @given(segment=segments())
-def test_what_is_committed_is_read_back_bit_for_bit(segment, tmp_path_factory):
+def test_a_committed_segment_is_read_back_bit_for_bit(segment, tmp_path_factory):
     path = tmp_path_factory.mktemp("shard") / f"unit-{segment.unit:06d}.h5"
     size = commit_segment(path, segment)
     assert size == path.stat().st_size
@@ -87,7 +87,7 @@ def test_the_same_segment_gives_the_same_bytes_a_second_later(make_segment):
     assert encode_segment(make_segment()) == image
 
 
-def test_another_segment_gives_other_bytes(make_segment):
+def test_different_segments_give_different_bytes(make_segment):
     assert encode_segment(make_segment(unit=1)) != encode_segment(make_segment(unit=2))
 
 
@@ -100,7 +100,7 @@ def test_any_hdf5_tool_opens_the_file(tmp_path, make_segment):
         assert file.attrs["schema_version"] == SCHEMA_VERSION
 
 
-def test_the_header_is_text_that_tells_the_checksum(make_segment):
+def test_the_header_is_text_with_the_checksum(make_segment):
     image = encode_segment(make_segment())
     lines = image[:USER_BLOCK].decode("ascii").splitlines()
     assert lines[:3] == [
@@ -110,7 +110,7 @@ def test_the_header_is_text_that_tells_the_checksum(make_segment):
     ]
 
 
-def test_a_flip_of_any_byte_is_noticed(tmp_path, make_segment):
+def test_a_flip_of_any_byte_is_detected(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     commit_segment(path, make_segment(last=2, dim=2))
     size = path.stat().st_size
@@ -124,7 +124,7 @@ def test_a_flip_of_any_byte_is_noticed(tmp_path, make_segment):
     assert_equal(read_segment(path), make_segment(last=2, dim=2))
 
 
-def test_a_zero_word_turned_into_ones_is_noticed(tmp_path, make_segment):
+def test_a_zero_word_changed_to_ones_is_detected(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     image = encode_segment(make_segment(dtype="f2"))
     position = image.rindex(b"\0\0")
@@ -134,17 +134,17 @@ def test_a_zero_word_turned_into_ones_is_noticed(tmp_path, make_segment):
 
 
 @pytest.mark.parametrize("length", [0, 1, USER_BLOCK - 1, USER_BLOCK, USER_BLOCK + 1, -1])
-def test_a_truncated_file_is_torn(tmp_path, make_segment, length):
+def test_a_truncated_file_is_rejected(tmp_path, make_segment, length):
     path = tmp_path / "unit-000000.h5"
     path.write_bytes(encode_segment(make_segment())[:length])
-    with pytest.raises(SegmentError, match=r"unit-000000\.h5: is torn.* --resume"):
+    with pytest.raises(SegmentError, match=r"unit-000000\.h5: truncated.* --resume"):
         read_segment(path)
 
 
-def test_a_file_with_something_behind_it_is_torn(tmp_path, make_segment):
+def test_a_file_with_trailing_bytes_is_rejected(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     path.write_bytes(encode_segment(make_segment()) + b"\0")
-    with pytest.raises(SegmentError, match="is torn"):
+    with pytest.raises(SegmentError, match="truncated"):
         read_segment(path)
 
 
@@ -152,28 +152,32 @@ def test_a_foreign_file_is_refused(tmp_path):
     path = tmp_path / "unit-000000.h5"
     with h5py.File(path, "w") as file:
         file["rows"] = np.arange(500)
-    with pytest.raises(SegmentError, match="is no segment"):
+    with pytest.raises(SegmentError, match="not a segment"):
         read_segment(path)
 
 
-def test_a_newer_schema_says_what_to_do(tmp_path, make_segment):
+def test_the_error_of_a_newer_schema_names_the_next_step(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     image = encode_segment(make_segment())
     old, new = f"segment {SCHEMA_VERSION}\n", f"segment {SCHEMA_VERSION + 1}\n"
     path.write_bytes(image.replace(old.encode(), new.encode(), 1))
-    with pytest.raises(SegmentError, match=r"schema version 2.*the version that wrote it"):
+    with pytest.raises(
+        SegmentError, match=r"schema version 2.*the version of virnucpro that wrote it"
+    ):
         read_segment(path)
 
 
 def test_a_name_of_another_unit_is_refused(tmp_path, make_segment):
     path = tmp_path / "unit-000002.h5"
     path.write_bytes(encode_segment(make_segment(unit=1)))
-    with pytest.raises(SegmentError, match=r"named unit-000002\.h5 and holds unit 1"):
+    with pytest.raises(
+        SegmentError, match=r"unit-000002\.h5: has the name of another unit, its content is unit 1"
+    ):
         read_segment(path)
 
 
 @pytest.mark.parametrize("make", ["mkdir", "nothing"])
-def test_what_cannot_be_read_is_no_segment(tmp_path, make):
+def test_unreadable_files_are_rejected(tmp_path, make):
     path = tmp_path / "unit-000000.h5"
     if make == "mkdir":
         path.mkdir()
@@ -182,7 +186,7 @@ def test_what_cannot_be_read_is_no_segment(tmp_path, make):
 
 
 def sealed(fill) -> bytes:
-    """Put a right header before whatever HDF5 image `fill` makes."""
+    """Return the HDF5 image of `fill` with a valid header."""
     stream = io.BytesIO()
     with h5py.File(stream, "w", userblock_size=USER_BLOCK) as file:
         fill(file)
@@ -206,21 +210,21 @@ def without(name):
     return fill
 
 
-def test_a_sealed_image_is_read(tmp_path):
+def test_an_image_with_a_valid_header_is_read(tmp_path):
     path = tmp_path / "unit-000000.h5"
     path.write_bytes(sealed(without("nothing")))
     assert read_segment(path).rows.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["format", "unit", "fingerprint", "rows", "state", "reasons"])
-def test_an_image_that_lacks_something_is_refused(tmp_path, name):
+def test_an_image_without_a_required_part_is_rejected(tmp_path, name):
     path = tmp_path / "unit-000000.h5"
     path.write_bytes(sealed(without(name)))
-    with pytest.raises(SegmentError, match="holds no segment"):
+    with pytest.raises(SegmentError, match="invalid content"):
         read_segment(path)
 
 
-def test_a_sealed_image_with_wrong_shapes_is_refused(tmp_path):
+def test_an_image_with_wrong_shapes_is_rejected(tmp_path):
     def fill(file):
         without("scores")(file)
         file["scores"] = np.full((3, 2), 0.5, "f4")
@@ -293,7 +297,7 @@ except OSError as error:
 """
 
 
-def test_a_disk_that_fills_leaves_the_former_segment(tmp_path, make_segment):
+def test_a_full_disk_leaves_the_former_segment(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     commit_segment(path, make_segment())
     limit = 100_000
@@ -312,7 +316,7 @@ def test_a_disk_that_fills_leaves_the_former_segment(tmp_path, make_segment):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_bytes_are_asked_for_only_where_space_is_short(tmp_path, make_segment):
+def test_the_bytes_needed_are_named_only_if_space_is_short(tmp_path, make_segment):
     path = tmp_path / "unit-000000.h5"
     path.mkdir()
     with pytest.raises(IsADirectoryError) as caught:

@@ -36,7 +36,7 @@ def test_a_commit_returns_the_size_of_the_file(tmp_path, make_segment):
     assert run.segment(7, 3).stat().st_size == size == len(encode_segment(make_segment(3)))
 
 
-def test_a_second_writer_of_the_rank_puts_the_same_file_in_place(tmp_path, make_segment):
+def test_a_second_writer_of_a_rank_writes_the_same_file(tmp_path, make_segment):
     run = RunDirectory(tmp_path)
     writers = [ShardWriter(run, 0), ShardWriter(run, 0)]
     for writer in writers:
@@ -44,7 +44,7 @@ def test_a_second_writer_of_the_rank_puts_the_same_file_in_place(tmp_path, make_
     assert [path.name for path in run.shard(0).iterdir()] == ["unit-000000.h5"]
 
 
-def test_what_was_committed_outlives_a_kill_and_nothing_half_made_counts(tmp_path):
+def test_committed_segments_survive_a_kill_and_unfinished_ones_do_not_count(tmp_path):
     run = RunDirectory(tmp_path)
     acknowledged: set[int] = set()
     for attempt in range(4):

@@ -1,4 +1,4 @@
-"""Segments committed beside the computing."""
+"""Segments committed in a thread."""
 
 import shutil
 import threading
@@ -15,7 +15,7 @@ TIMEOUT_S = 20
 
 
 class GatedShard(ShardWriter):
-    """Commits a segment only when let through, and remembers the order."""
+    """Commits a segment only after a release of its gate, and records the order."""
 
     def __init__(self, run, rank):
         super().__init__(run, rank)
@@ -46,16 +46,16 @@ def no_thread_left():
 
 
 def in_background(action):
-    """Start an action in a thread; returns it and the event that it is through."""
-    through = threading.Event()
+    """Start an action in a thread; return the thread and the event of its end."""
+    ended = threading.Event()
 
     def act():
         action()
-        through.set()
+        ended.set()
 
     thread = threading.Thread(target=act)
     thread.start()
-    return thread, through
+    return thread, ended
 
 
 def names(run):
@@ -63,22 +63,22 @@ def names(run):
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
-def test_put_returns_before_the_commit_and_waits_at_the_bound(shard, make_segment, in_flight):
+def test_put_returns_before_the_commit_unless_too_many_are_pending(shard, make_segment, in_flight):
     with SegmentWriter(shard, in_flight) as writer:
         for unit in range(in_flight):
             writer.put(make_segment(unit))
         assert shard.units == []
-        thread, through = in_background(lambda: writer.put(make_segment(in_flight)))
-        assert not through.wait(0.05)
+        thread, ended = in_background(lambda: writer.put(make_segment(in_flight)))
+        assert not ended.wait(0.05)
         shard.gate.release()
-        assert through.wait(TIMEOUT_S)
+        assert ended.wait(TIMEOUT_S)
         thread.join()
         assert shard.units[:1] == [0]
         shard.gate.release(in_flight)
     assert shard.units == list(range(in_flight + 1))
 
 
-def test_it_is_told_of_a_segment_once_that_is_on_disk(run, make_segment):
+def test_the_callback_runs_after_the_segment_is_on_disk(run, make_segment):
     seen = []
     with SegmentWriter(ShardWriter(run, 0), 3) as writer:
         for unit in range(9):
@@ -87,28 +87,28 @@ def test_it_is_told_of_a_segment_once_that_is_on_disk(run, make_segment):
     assert seen == [(run.segment(0, unit), True) for unit in range(9)]
 
 
-def test_close_waits_until_all_is_on_disk(run, shard, make_segment):
+def test_close_waits_until_all_segments_are_on_disk(run, shard, make_segment):
     writer = SegmentWriter(shard, 2)
     writer.put(make_segment(0))
     writer.put(make_segment(1))
-    thread, through = in_background(writer.close)
+    thread, ended = in_background(writer.close)
     shard.gate.release()
-    assert not through.wait(0.05)
+    assert not ended.wait(0.05)
     shard.gate.release()
     thread.join(TIMEOUT_S)
     assert names(run) == ["unit-000000.h5", "unit-000001.h5"]
-    writer.close()  # once more does no harm
+    writer.close()  # a second time is harmless
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
-def test_after_an_error_nothing_is_committed_and_every_call_says_so(run, make_segment, in_flight):
+def test_after_an_error_nothing_is_committed_and_every_call_raises(run, make_segment, in_flight):
     shard = GatedShard(run, 0)
     writer = SegmentWriter(shard, in_flight)
-    told = []
+    called = []
 
     def put(units):
         for unit in units:
-            writer.put(make_segment(unit), partial(told.append, unit))
+            writer.put(make_segment(unit), partial(called.append, unit))
 
     put(range(in_flight))
     shutil.rmtree(run.shard(0))
@@ -120,7 +120,7 @@ def test_after_an_error_nothing_is_committed_and_every_call_says_so(run, make_se
         with pytest.raises(FileNotFoundError):
             call()
     assert names(run) == []
-    assert told == []
+    assert called == []
     assert str(run.shard(0)) in str(raised.value)
     assert "commit_segment" in "".join(traceback.format_tb(raised.value.__traceback__))
 
@@ -138,12 +138,12 @@ def test_the_error_of_the_last_segment_is_not_lost(run, shard, make_segment):
         write()
 
 
-def test_an_error_of_who_is_told_is_not_lost_either(run, make_segment):
-    def told():
+def test_an_error_of_the_callback_is_not_lost(run, make_segment):
+    def fail():
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError), SegmentWriter(ShardWriter(run, 0)) as writer:
-        writer.put(make_segment(0), told)
+        writer.put(make_segment(0), fail)
     assert names(run) == ["unit-000000.h5"]
 
 
@@ -155,14 +155,14 @@ def put_and_fail(shard, segments, before=lambda: None):
         raise KeyError("encoder")
 
 
-def test_a_block_left_by_an_error_commits_what_was_put(run, make_segment):
+def test_a_block_that_raises_commits_the_pending_segments(run, make_segment):
     with pytest.raises(KeyError) as raised:
         put_and_fail(ShardWriter(run, 0), [make_segment(unit) for unit in range(3)])
     assert names(run) == [f"unit-{unit:06d}.h5" for unit in range(3)]
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_two_errors_are_both_told(run, shard, make_segment):
+def test_two_errors_are_both_reported(run, shard, make_segment):
     def lose_the_folder():
         shutil.rmtree(run.shard(0))
         shard.gate.release()
@@ -172,15 +172,10 @@ def test_two_errors_are_both_told(run, shard, make_segment):
     assert "unit-000000" in raised.value.__notes__[0]
 
 
-def test_a_writer_that_nobody_closed_leaves_no_thread(run, make_segment):
+def test_an_unclosed_writer_leaves_no_thread(run, make_segment):
     writer = SegmentWriter(ShardWriter(run, 0))
     writer.put(make_segment(0))
     [thread] = [one for one in threading.enumerate() if one.name.startswith("segment-writer")]
     del writer
     thread.join(TIMEOUT_S)
     assert names(run) == ["unit-000000.h5"]
-
-
-def test_a_bound_of_none_is_refused(run):
-    with pytest.raises(ValueError, match="at least one"):
-        SegmentWriter(ShardWriter(run, 0), 0)

@@ -94,38 +94,21 @@ def _as_text(parity: "Parity") -> str:
     )  # fmt: skip
     rows = [
         (
-            one.encoder,
-            f"{one.n:,}",
-            f"{one.not_finite:,}",
-            f"{one.least_cosine:.7f}",
-            f"{one.median_cosine:.7f}",
-            f"{one.largest_error:.2e}",
-            f"{one.largest_shift:.2e}",
-            f"{one.scale:.3g}",
-            one.tolerance,
-            _verdict(agrees=one.agrees),
+            one.encoder, f"{one.n:,}", f"{one.not_finite:,}", f"{one.least_cosine:.7f}",
+            f"{one.median_cosine:.7f}", f"{one.largest_error:.2e}", f"{one.largest_shift:.2e}",
+            f"{one.scale:.3g}", one.tolerance, _verdict(agrees=one.agrees),
         )
         for one in parity.encoders
-    ]
+    ]  # fmt: skip
     if (scores := parity.head) is not None:
-        flips = (
-            f"error <= {scores.tolerated:g}; {scores.flips:,} labels flip, "
-            f"{scores.explained:,} by rounding"
-        )
-        rows.append(
+        flips = f"{scores.flips:,} labels flip, {scores.explained:,} by rounding"
+        rows += [
             (
-                "scores",
-                f"{scores.n:,}",
-                f"{scores.not_finite:,}",
-                "",
-                "",
-                f"{scores.largest_error:.2e}",
-                "",
-                "1",
-                flips,
-                _verdict(agrees=scores.agrees),
+                "scores", f"{scores.n:,}", f"{scores.not_finite:,}", "", "",
+                f"{scores.largest_error:.2e}", "", "1",
+                f"error <= {scores.tolerated:g}; {flips}", _verdict(agrees=scores.agrees),
             )
-        )
+        ]  # fmt: skip
     title = (
         f"{parity.model} on {parity.device} at {parity.precision}, compared with the CPU at fp32"
     )

@@ -8,8 +8,7 @@ from virnucpro.errors import NotARunError, SegmentError, StoreError, UsageError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.interleave import write_interleaved
+from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
@@ -84,14 +83,15 @@ def aggregate_segments(
     _refuse_names_of_runs(output, run)
     if run is None:
         coverage = survey_loose(segments)
-        write_embeddings(output, coverage, RowNames(coverage), _joined(coverage))
-        return _outcome(coverage, len(coverage.rows), indexed=False)
+        index_of_rows = RowNames(coverage)
+        write_embeddings(output, coverage, index_of_rows, _joined(coverage))
+        return _outcome(coverage, index_of_rows.n_items, indexed=False)
     manifest, index = _opened(run)
 
     def accept(coverage: LooseCoverage) -> None:
         _refuse_another_run(coverage, run.root, manifest)
 
-    coverage = write_interleaved(
+    coverage = write_loose_embeddings(
         output, segments, index, index.n_rows, views=manifest.views, accept=accept
     )
     return _outcome(coverage, index.n_items, indexed=True)

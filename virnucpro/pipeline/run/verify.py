@@ -15,8 +15,8 @@ from virnucpro.pipeline.run.session import Session
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
+from virnucpro.store.aggregate import embeddings_problem
 from virnucpro.store.coverage import Coverage, survey
-from virnucpro.store.embeddings_check import embeddings_problem
 
 __all__ = ["Problem", "Verification", "repair_run", "verify_run"]
 

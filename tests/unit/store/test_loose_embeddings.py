@@ -1,4 +1,4 @@
-"""One reading of loose segments gives what a survey and a second reading give."""
+"""Writing loose segments with one reading, compared with a survey and a second reading."""
 
 import shutil
 from dataclasses import replace
@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
-from virnucpro.store import interleave
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.interleave import write_interleaved
+from virnucpro.store import aggregate
+from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import survey_loose
 from virnucpro.store.segment import commit_segment
 
@@ -31,7 +30,7 @@ def index_of(item_row) -> SimpleNamespace:
 
 @pytest.fixture
 def put(tmp_path, make_segment):
-    """Commit a segment of a unit of five rows; returns its path."""
+    """Return a function that commits a segment of five rows and returns its path."""
 
     def commit(unit, folder="a", **changes):
         path = tmp_path / folder / f"unit-{unit:06d}.h5"
@@ -48,7 +47,9 @@ def put(tmp_path, make_segment):
     dtype=st.sampled_from(["f2", "f4"]),
     data=st.data(),
 )
-def test_the_same_bytes_as_in_two_readings(sizes, dtype, data, make_segment, tmp_path_factory):
+def test_one_reading_gives_the_same_bytes_as_two(
+    sizes, dtype, data, make_segment, tmp_path_factory
+):
     folder = tmp_path_factory.mktemp("loose")
     bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     units = st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=12)
@@ -65,8 +66,8 @@ def test_the_same_bytes_as_in_two_readings(sizes, dtype, data, make_segment, tmp
         torn.write_bytes(torn.read_bytes()[:-1])
     index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interleave, "_GATHERED_BYTES", data.draw(st.integers(1, 300)))
-        coverage = write_interleaved(folder / "once", paths, index, bounds[-1])
+        patch.setattr(aggregate, "_GATHERED_BYTES", data.draw(st.integers(1, 300)))
+        coverage = write_loose_embeddings(folder / "once", paths, index, bounds[-1])
     twice = survey_loose(paths, bounds[-1])
     write_embeddings(folder / "twice", twice, index, VIEWS)
     assert coverage.done == twice.done
@@ -74,9 +75,9 @@ def test_the_same_bytes_as_in_two_readings(sizes, dtype, data, make_segment, tmp
     shutil.rmtree(folder)
 
 
-def test_what_no_segment_holds_is_nan(put, tmp_path):
+def test_rows_without_a_segment_are_nan(put, tmp_path):
     index = index_of([12, 7, 3, 6, 0])
-    coverage = write_interleaved(tmp_path / "out", [put(2), put(0)], index, 15)
+    coverage = write_loose_embeddings(tmp_path / "out", [put(2), put(0)], index, 15)
     assert coverage.gaps == ((5, 10),)
     with h5py.File(tmp_path / "out") as file:
         assert file["status"][:].tolist() == [0, 2, 0, 2, 0]
@@ -88,48 +89,50 @@ def test_what_no_segment_holds_is_nan(put, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000001\.h5; name"),
+        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000001\.h5. Give"),
         ({"dim": 7}, StoreError, r"b/unit-000001\.h5: has vectors \(5, 7\) of float32, not"),
-        ({"dim": None}, StoreError, r"b/unit-000001\.h5: this run keeps no embeddings"),
+        ({"dim": None}, StoreError, r"b/unit-000001\.h5: its run stores no embeddings"),
     ],
 )
-def test_what_is_refused_leaves_the_former_file(put, tmp_path, changes, error, message):
+def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, message):
     out = tmp_path / "out"
     out.write_bytes(b"former")
     paths = [put(0), put(2), put(1, "b", **changes)]
     with pytest.raises(error, match=message):
-        write_interleaved(out, paths, index_of(range(15)), 15)
+        write_loose_embeddings(out, paths, index_of(range(15)), 15)
     assert out.read_bytes() == b"former"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
 
 
-def test_a_stranger_at_the_head_is_refused_by_name(put, tmp_path):
+def test_a_first_segment_of_another_run_is_refused_by_name(put, tmp_path):
     paths = [put(1, "b", fingerprint="e", dim=7), put(0), put(2)]
-    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000001\.h5; name"):
-        write_interleaved(tmp_path / "out", paths, index_of(range(15)), 15)
+    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000001\.h5. Give"):
+        write_loose_embeddings(tmp_path / "out", paths, index_of(range(15)), 15)
 
 
-def test_a_coverage_that_is_not_accepted_leaves_the_former_file(put, tmp_path):
+def test_a_refused_coverage_leaves_the_former_file(put, tmp_path):
     def refuse(coverage):
         raise SegmentError(f"{len(coverage.done)} segments of another run")
 
     with pytest.raises(SegmentError, match="2 segments"):
-        write_interleaved(
+        write_loose_embeddings(
             tmp_path / "out", [put(0), put(1)], index_of(range(10)), 10, accept=refuse
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
-    from virnucpro.store import segment, sources
+    from virnucpro.store import segment
+
+    read_segment = segment.read_segment
 
     read = []
 
     def counted(path, **options):
         read.append(path)
-        return segment.read_segment(path, **options)
+        return read_segment(path, **options)
 
-    monkeypatch.setattr(sources, "read_segment", counted)
+    monkeypatch.setattr(segment, "read_segment", counted)
     paths = [put(unit) for unit in range(4)]
-    write_interleaved(tmp_path / "out", paths, index_of(range(20)), 20)
+    write_loose_embeddings(tmp_path / "out", paths, index_of(range(20)), 20)
     assert sorted(read) == paths

@@ -1,0 +1,23 @@
+import os
+
+import pytest
+
+from virnucpro.errors import RunLockedError
+from virnucpro.folder_lock import folder_lock, is_held
+
+
+def test_a_second_lock_is_refused_and_names_the_holder(tmp_path):
+    lock = tmp_path / "run.lock"
+    with folder_lock(lock, "Wait for it."):
+        assert is_held(lock)
+        with (
+            pytest.raises(RunLockedError, match=rf"\(pid {os.getpid()}\) uses .* Wait for it\."),
+            folder_lock(lock, "Wait for it."),
+        ):
+            pass
+    assert not is_held(lock)
+
+
+def test_a_named_pipe_in_place_of_the_lock_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "run.lock")
+    assert not is_held(tmp_path / "run.lock")
