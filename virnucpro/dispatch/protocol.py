@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 __all__ = [
+    "Answer",
     "Answers",
     "CleanupFailed",
     "Event",
@@ -121,15 +122,8 @@ class Answers:
     worker_id: int
 
 
+Answer = Answers | TaskSuccess | TaskError | TaskTimeout
+
 Event = (
-    WorkerReady
-    | TaskStarted
-    | TaskSuccess
-    | TaskError
-    | TaskTimeout
-    | TaskRetried
-    | SetupFailed
-    | CleanupFailed
-    | WorkerDied
-    | Answers
+    Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | CleanupFailed | WorkerDied
 )

@@ -17,7 +17,8 @@ class Rules:
     max_attempts
         Maximum attempts at a task whose workers die.
     task_timeout, setup_timeout, cleanup_timeout
-        Seconds, or None for no limit. After the last answer, `cleanup_timeout` holds for setups too.
+        Seconds, or None for no limit. After the last answer, `cleanup_timeout` holds for
+        setups too.
     progress_timeout
         Longest time in seconds that a worker with tasks makes no progress; None for no limit.
     fair

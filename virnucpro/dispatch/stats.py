@@ -101,7 +101,9 @@ class DispatchStats:
             "setup_failures": self.setup_failures,
             "cleanup_failures": self.cleanup_failures,
             "recent": list(self.recent),
-            "workers": {worker_id: asdict(one) for worker_id, one in shares.items() if worker_id is not None},
+            "workers": {
+                worker_id: asdict(one) for worker_id, one in shares.items() if worker_id is not None
+            },
         }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from virnucpro.errors import VirnucproError, WorkerError
-from virnucpro.runtime.watchdog import Deadlines
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.watchdog import Deadlines
 from virnucpro.runtime.worker_channel import WorkerChannel
 
 __all__ = ["run_isolated"]

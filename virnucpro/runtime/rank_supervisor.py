@@ -1,6 +1,5 @@
 """Ranks that each run one function: a thread starts them, restarts them and records their ends."""
 
-import os
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator
@@ -205,9 +204,7 @@ class RankSupervisor:
 
     def _refuse_broken(self) -> None:
         if self._error is not None:
-            raise WorkerError(
-                "the supervision of the workers failed; report this"
-            ) from self._error
+            raise WorkerError("the supervision of the workers failed; report this") from self._error
 
     def _start_thread(self) -> None:
         """Start the thread, or start it again after all ranks had ended."""

@@ -222,9 +222,7 @@ def waiting(status: WorkerStatus) -> WorkerStatus:
     return replace(status, state=WorkerState.WAITING, faults=faults)
 
 
-def after_exit(
-    status: WorkerStatus, death: Death, now: float, stopped: str = ""
-) -> WorkerStatus:
+def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = "") -> WorkerStatus:
     """Return the status after the end of the process, with all its messages read.
 
     Parameters

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from virnucpro.runtime.messages import Failure, Finished, Progress, Report, Started
 from virnucpro.runtime.status import (
+    Death,
     WorkerState,
     WorkerStatus,
-    Death,
     after_exit,
     after_message,
     exit_name,
