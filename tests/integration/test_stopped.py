@@ -56,8 +56,8 @@ def started(fasta, folder):
         pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_by_a_signal_with_all_that_was_committed(
-    signum, whole_group, long_fasta, tmp_path, no_orphan
+def test_a_stopped_run_keeps_committed_units_and_its_reason(
+    signum, whole_group, long_fasta, tmp_path, no_orphan, virnucpro
 ):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
@@ -70,6 +70,9 @@ def test_stopped_by_a_signal_with_all_that_was_committed(
         no_orphan(process.pid)
     assert set(committed) <= set(RunDirectory(folder).segments())
     assert not (folder / "predictions.tsv").exists()
+    printed = virnucpro("status", folder).stdout
+    assert printed.count(f"stopped by {signal.Signals(signum).name}") == 2
+    assert "killed by" not in printed
 
 
 def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
@@ -93,8 +96,8 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("turn", range(4))
-def test_a_stop_at_whatever_moment_of_the_start_is_heard(turn, tmp_path, no_orphan):
-    """Most of it is imports, in which an exception may vanish or print a traceback."""
+def test_a_stop_at_any_moment_of_the_start_is_clean(turn, tmp_path, no_orphan):
+    """Most of it is imports, in which an exception may be lost or print a traceback."""
     dice = random.Random(turn)
     for number in range(25):
         signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 __all__ = [
     "ECHO_S",
@@ -40,14 +41,25 @@ class _Request:
         self.signum: int | None = None
         self.at = 0.0
 
-    def receive(self, signum: int, _frame: object) -> None:
+    def receive(self, signum: int, frame: FrameType | None) -> None:
         """Raise StopRequested for the first signal; end the process at another one."""
         now = time.monotonic()
-        if self.signum is None:
+        if self.signum is None and _in_import(frame):
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
+        elif self.signum is None:
             self.signum, self.at = signum, now
             raise StopRequested(signum)
-        if signum != self.signum or now - self.at > ECHO_S:
+        elif signum != self.signum or now - self.at > ECHO_S:
             os._exit(128 + signum)
+
+
+def _in_import(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") in {"importlib._bootstrap", "_frozen_importlib"}:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _requests: list[_Request] = []
@@ -57,14 +69,15 @@ _requests: list[_Request] = []
 def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
-    A second signal ends the process at once; its workers end with it. A repetition within `ECHO_S`
+    During an import, which may drop or convert exceptions, the signal ends the process at once. So
+    does a second signal; the workers end with the process. A repetition within `ECHO_S`
     does not count: schedulers signal a script and its program, and the script forwards its signal.
     The former handlers are restored on exit. Call it in the main thread.
 
     Raises
     ------
     StopRequested
-        Also in place of any error after the signal: an interrupted import may raise ImportError.
+        Also in place of any error after the signal: it may be a consequence.
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.

@@ -48,18 +48,15 @@ def run(program, *arguments):
 
 INTERRUPTED_IMPORT = """
 import sys
-from virnucpro.runtime.signals import StopRequested, stop_on_signals
+from virnucpro.runtime.signals import stop_on_signals
 
 sys.path.insert(0, sys.argv[1])
-try:
-    with stop_on_signals():
-        import interrupted
-except StopRequested as stop:
-    print(stop, repr(stop.__cause__))
+with stop_on_signals():
+    import interrupted
 """
 
 
-def test_an_error_after_a_stop_is_a_stop(tmp_path):
+def test_a_stop_during_an_import_ends_the_process(tmp_path):
     (tmp_path / "interrupted.py").write_text(
         "import os, signal\n"
         "try:\n"
@@ -68,7 +65,26 @@ def test_an_error_after_a_stop_is_a_stop(tmp_path):
         "    raise ImportError('from C code')\n"
     )
     done = run(INTERRUPTED_IMPORT, str(tmp_path))
-    assert done.stdout == "SIGTERM ImportError('from C code')\n"
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
+
+
+ERROR_AFTER_STOP = """
+import os, signal
+from virnucpro.runtime.signals import StopRequested, stop_on_signals
+
+try:
+    with stop_on_signals():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            raise OSError("a write was cut short")
+except StopRequested as stop:
+    print(stop, repr(stop.__cause__))
+"""
+
+
+def test_an_error_after_a_stop_is_a_stop():
+    assert run(ERROR_AFTER_STOP).stdout == "SIGTERM OSError('a write was cut short')\n"
 
 
 START = """
