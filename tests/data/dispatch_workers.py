@@ -254,6 +254,17 @@ class SetupRaises(Worker):
             self.process(keywords["how"])
 
 
+class KilledInSetup(Worker):
+    """Is killed in its first setups, as often as `keywords` ask for."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        marks = Path(keywords["folder"])
+        if len(list(marks.glob(f"{gpu_id}-*"))) < keywords["times"].get(gpu_id, 0):
+            (marks / f"{gpu_id}-{os.getpid()}").touch()
+            self.kill()
+
+
 class DiesAfterSetup(Worker):
     """Dies while idle, for ever."""
 

@@ -7,23 +7,22 @@ generator of tasks (backpressure), and no lock is needed.
 import select
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
+from virnucpro.dispatch.blame import Blame
 from virnucpro.dispatch.codec import unpack_answers
 from virnucpro.dispatch.protocol import (
     CleanupFailed,
     Event,
     SetupFailed,
     TaskError,
-    TaskRetried,
-    TaskStarted,
-    TaskTimeout,
     WorkerDied,
     WorkerReady,
 )
 from virnucpro.dispatch.result_sender import Tag
 from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Stream, Tasks
+from virnucpro.dispatch.task_dealer import TaskDealer
 from virnucpro.dispatch.worker_handle import (
     LATE_TASK,
     Ending,
@@ -38,26 +37,13 @@ from virnucpro.runtime.supervisor import Event as ChildEvent
 from virnucpro.runtime.supervisor import Late, Measure, Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["BARREN", "KEPT_S", "KEPT_TIMES", "Engine"]
+__all__ = ["BARREN", "Engine"]
 
 BARREN = 3
 """Maximum deaths of a worker in a row without a task answered, or died of."""
 
-KEPT_S = 1.0
-"""Minimum seconds for which a task is reserved for a worker in its setup while others are idle."""
-
-KEPT_TIMES = 2.0
-"""The reservation lasts this many times as long as the slowest finished setup."""
-
 _TICK_S = 0.05
 """Longest sleep in seconds while starts of tasks are reported or reservations may end."""
-
-
-class _End(NamedTuple):
-    """How a worker ended: exit code or signal's name, and the same in words."""
-
-    code: int | str | None
-    text: str
 
 
 class Engine:
@@ -85,9 +71,9 @@ class Engine:
         self._workers: dict[int, WorkerHandle] = {}
         self._children: Supervisor | None = None
         self._barren: dict[int, int] = {}
-        self._attempts: dict[int, int] = {}
         self._durations: dict[int, float] = {}
-        self._slowest_setup = 0.0
+        self._dealer = TaskDealer(stream, self._workers)
+        self._blame = Blame(stream, rules)
         self._all_answered = False
         self._failures: list[str] = []
         self._draining = False
@@ -158,10 +144,10 @@ class Engine:
             if not self._workers:
                 yield from self._give_up()
                 return
-            yield from self._hand_out()
-            yield from self._hand_out_kept()
+            yield from self._give_all(self._dealer.deal())
+            yield from self._give_all(self._dealer.deal_reserved())
             if not self._stream.over:
-                yield from self._look(0.0 if self._hungry else self._patience())
+                yield from self._look(0.0 if self._dealer.has_takers else self._patience())
 
     def _first_tasks(self) -> Iterator[Event]:
         """Wait for the first worker; then reserve a task for each of the others."""
@@ -170,55 +156,11 @@ class Engine:
                 break
             yield from self._look(self._patience())
         starting = sum(worker.state is State.STARTING for worker in self._workers.values())
-        yield from self._hand_out(once=True)
+        yield from self._give_all(self._dealer.deal(most=1))
         self._stream.set_aside(starting)
 
-    @property
-    def _hungry(self) -> bool:
-        workers, stream = self._workers.values(), self._stream
-        if stream.has_suspects:
-            return any(worker.idle for worker in workers)
-        return stream.has_more and any(worker.wanted for worker in workers)
-
-    def _hand_out(self, *, once: bool = False) -> Iterator[Event]:
-        for worker in list(self._workers.values()):
-            if self._stream.has_suspects:  # first: busy workers get nothing more meanwhile
-                if worker.idle:
-                    yield from self._give(worker, self._stream.take_suspect())
-                    worker.alone = not worker.idle
-                continue
-            wanted = min(1, worker.wanted) if once else worker.wanted
-            if wanted and self._stream.has_more:
-                tasks = self._stream.take(wanted)
-                if tasks[1]:
-                    yield from self._give(worker, tasks)
-
-    def _hand_out_kept(self) -> Iterator[Event]:
-        """Give idle workers the tasks reserved for workers with a slow setup."""
-        surplus = self._stream.kept - self._punctual if self._idle_beside_kept else 0
-        for worker in list(self._workers.values()):
-            if surplus > 0 and worker.idle:
-                surplus -= 1
-                yield from self._give(worker, self._stream.release())
-
-    @property
-    def _idle_beside_kept(self) -> bool:
-        stream = self._stream
-        return (
-            stream.kept > 0
-            and not stream.has_more
-            and any(worker.idle for worker in self._workers.values())
-        )
-
-    @property
-    def _punctual(self) -> int:
-        """Number of workers in a setup that takes no longer than expected."""
-        latest = time.monotonic() - max(KEPT_S, KEPT_TIMES * self._slowest_setup)
-        workers = self._workers.values()
-        return sum(one.state is State.STARTING and one.since > latest for one in workers)
-
     def _patience(self) -> float | None:
-        return _TICK_S if self._rules.report_starts or self._idle_beside_kept else None
+        return _TICK_S if self._rules.report_starts or self._dealer.waits else None
 
     def _look(self, patience: float | None) -> Iterator[Event]:
         """Sleep until something happens or is due, then handle it."""
@@ -229,7 +171,7 @@ class Engine:
             yield from self._handle(self._workers[worker_id], event)
         if self._rules.report_starts:
             for worker in self._workers.values():
-                yield from self._starts(worker, worker.running)
+                yield from worker.starts(worker.running)
 
     def _watched(self) -> Iterator[Watched]:
         for worker in self._workers.values():
@@ -278,20 +220,24 @@ class Engine:
         if count:
             self._durations[worker.worker_id] = seconds / count
         if self._rules.report_starts:
-            yield from self._starts(worker, worker.answered + count)
+            yield from worker.starts(worker.answered + count)
         for event in worker.take(rest, self._rules.task_timeout):
-            if self._attempts:
-                for task_id in getattr(event, "task_ids", ()) or [getattr(event, "task_id", -1)]:
-                    self._attempts.pop(task_id, None)
+            self._blame.forget(event)
             yield event
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
-        self._slowest_setup = max(self._slowest_setup, time.monotonic() - worker.since)
+        self._dealer.slowest_setup = max(
+            self._dealer.slowest_setup, time.monotonic() - worker.since
+        )
         # There may be no work left: it then ends at once, which is not a death.
         worker.enter(State.ENDING if worker.feed.finishing else State.READY)
         yield WorkerReady(worker.worker_id)
         tasks = self._stream.release()
         if tasks[1]:
+            yield from self._give(worker, tasks)
+
+    def _give_all(self, deals: Iterator[tuple[WorkerHandle, Tasks]]) -> Iterator[Event]:
+        for worker, tasks in deals:
             yield from self._give(worker, tasks)
 
     def _give(self, worker: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
@@ -314,88 +260,28 @@ class Engine:
         assert self._children is not None
         self._children.unwatch(worker.feed.descriptor)
 
-    def _starts(self, worker: WorkerHandle, until: int | None) -> Iterator[Event]:
-        """Report the starts of tasks up to the number `until`."""
-        if until is not None and until > worker.reported:
-            ids = worker.ids_between(worker.reported, until)
-            worker.reported = until
-            for task_id in ids:
-                yield TaskStarted(task_id, worker.worker_id)
-
     # --- deaths
 
     def _bury(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
-        last, certain = worker.begun, worker.running is not None
-        unanswered = worker.unanswered()
-        del self._workers[worker.worker_id]
+        last = worker.last_task()
+        worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
+        del self._workers[worker_id]
         self._leave_feed(worker)
         worker.close()
-        end = _End(exit_name(death.code), worker.how_it_ended(death))
         if worker.state is State.STARTING and worker.ending is not None:
-            yield self._setup_failed(worker.slot, f"{end.text} It was setting up.")
+            yield self._setup_failed(worker.slot, f"{text} It was setting up.")
         elif worker.state is State.STARTING:
-            yield WorkerDied(worker.worker_id, end.code, None, f"{end.text} It was setting up.")
-            yield from self._replace(worker, end.text, barren=True)
-        elif worker.state is State.ENDING and not unanswered:
-            if not (worker.finished and end.code in {0, None}):
-                text = f"{end.text} It was cleaning up."
-                yield CleanupFailed(worker.gpu_id, text, worker.worker_id)
+            yield WorkerDied(worker_id, code, None, f"{text} It was setting up.")
+            yield from self._replace(worker, text, barren=True)
+        elif worker.state is State.ENDING and not worker.outstanding:
+            if not (worker.finished and code in {0, None}):
+                text = f"{text} It was cleaning up."
+                yield CleanupFailed(worker.gpu_id, text, worker_id)
         elif worker.state is not State.FAILED:
-            yield from self._blame(worker, end, (last, certain), unanswered)
-
-    def _blame(
-        self,
-        worker: WorkerHandle,
-        end: _End,
-        last: tuple[int | None, bool],
-        unanswered: list[tuple[int, object]],
-    ) -> Iterator[Event]:
-        """Find the task that a worker died of; give the other tasks back.
-
-        Parameters
-        ----------
-        last
-            The number of the last task that it had begun, and whether it was still running.
-        """
-        serial, certain = last
-        begun = 0 if serial is None else serial - worker.answered
-        if begun > 1 and not certain:
-            # It died between tasks, of one whose result was not sent: each is retried alone.
-            self._stream.suspect(unanswered[:begun])
-            unanswered, serial = unanswered[begun:], None
-        charged = None if serial is None else unanswered.pop(begun - 1)
-        yield WorkerDied(
-            worker.worker_id, end.code, None if charged is None else charged[0], end.text
-        )
-        if charged is not None:
-            yield from self._charge(worker, serial, charged, end.text)
-        self._stream.put_back(unanswered)
-        yield from self._replace(worker, end.text, barren=not begun and not worker.answered)
-
-    def _charge(
-        self, worker: WorkerHandle, serial: int | None, task: tuple[int, object], text: str
-    ) -> Iterator[Event]:
-        """Answer or retry the task in which a worker died."""
-        task_id, worker_id = task[0], worker.worker_id
-        if self._rules.report_starts:
-            yield from self._starts(worker, serial)
-        ending = worker.ending
-        if ending is not None and ending.serial != serial:
-            # The late task was answered at the last moment: this one is innocent.
-            self._stream.put_back([task])
-            return
-        if ending is not None and ending.timed_out:
-            yield TaskTimeout(task_id, self._rules.task_timeout or 0.0, worker_id)
-            return
-        attempt = self._attempts.get(task_id, 0) + 1
-        if attempt < self._rules.max_attempts:
-            self._attempts[task_id] = attempt
-            self._stream.suspect([task])
-            yield TaskRetried(task_id, attempt, text, worker_id)
-        else:
-            self._attempts.pop(task_id, None)
-            text = f"{text} It was running this task, attempt {attempt}."
-            yield TaskError(task_id, text, worker_id)
+            yield from self._blame.events(worker, last, code, text)
+            yield from self._replace(
+                worker, text, barren=last.serial is None and not worker.answered
+            )
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
         """Restart a dead worker, if there is work for it."""
@@ -450,7 +336,11 @@ class Engine:
 
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
-            what = "No worker is left" if self._slowest_setup else "All workers failed during setup"
+            what = (
+                "No worker is left"
+                if self._dealer.slowest_setup
+                else "All workers failed during setup"
+            )
             raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
             self._stream.error.add_note(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 __all__ = [
+    "Answer",
     "Answers",
     "CleanupFailed",
     "Event",
@@ -121,15 +122,6 @@ class Answers:
     worker_id: int
 
 
-Event = (
-    WorkerReady
-    | TaskStarted
-    | TaskSuccess
-    | TaskError
-    | TaskTimeout
-    | TaskRetried
-    | SetupFailed
-    | CleanupFailed
-    | WorkerDied
-    | Answers
-)
+Answer = Answers | TaskSuccess | TaskError | TaskTimeout
+
+Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | CleanupFailed | WorkerDied

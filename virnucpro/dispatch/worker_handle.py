@@ -22,7 +22,7 @@ from virnucpro.dispatch.codec import (
     unpack_answers,
 )
 from virnucpro.dispatch.pacing import Pace
-from virnucpro.dispatch.protocol import Answers, Event, TaskError, TaskTimeout
+from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
 from virnucpro.dispatch.result_sender import WAITING
 from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Tasks
@@ -35,7 +35,7 @@ from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["LATE_TASK", "Ending", "State", "Work", "WorkerHandle", "WorkerSlot"]
+__all__ = ["LATE_TASK", "Ending", "LastTask", "State", "Work", "WorkerHandle", "WorkerSlot"]
 
 LATE_TASK = "it did not end its task"
 """Fault of a worker that exceeds the time limit of its task."""
@@ -46,6 +46,13 @@ class Work(NamedTuple):
 
     task_id: int
     since: float
+
+
+class LastTask(NamedTuple):
+    """The number of the last task that a worker had begun, or None, and whether it still ran."""
+
+    serial: int | None
+    running: bool
 
 
 class Ending(NamedTuple):
@@ -124,7 +131,7 @@ class WorkerHandle:
         self.state = State.STARTING
         self.since = time.monotonic()
         self.answered = 0
-        self.reported = 0
+        self._reported = 0
         self.ending: Ending | None = None
         self.last_words = ""
         self.finished = False
@@ -166,6 +173,10 @@ class WorkerHandle:
         """The number, from 1 on, of the task that it runs, or None."""
         serial: int = self._memory.words[RUNNING]
         return serial if serial > self.answered else None
+
+    def last_task(self) -> LastTask:
+        """Return the last task, for `Blame`."""
+        return LastTask(self.begun, self.running is not None)
 
     @property
     def begun(self) -> int | None:
@@ -252,8 +263,8 @@ class WorkerHandle:
             self.feed.send(*frame)
         return refused
 
-    def take(self, payload: memoryview, timeout: float | None) -> Iterator[Event]:
-        """Read answers."""
+    def take(self, payload: memoryview, timeout: float | None) -> Iterator[Answer]:
+        """Yield the answers of a message."""
         count, seconds, frame = unpack_answers(payload)
         if not count:
             return
@@ -279,6 +290,14 @@ class WorkerHandle:
         """Ids of its tasks after the number `first`, up to the number `stop`, none answered."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
+
+    def starts(self, until: int | None) -> Iterator[TaskStarted]:
+        """Yield the starts of tasks up to the number `until`, once each."""
+        if until is not None and until > self._reported:
+            ids = self.ids_between(self._reported, until)
+            self._reported = until
+            for task_id in ids:
+                yield TaskStarted(task_id, self.worker_id)
 
     def look(self) -> Work | None:
         """Say what it is doing now. From any thread."""
@@ -308,7 +327,7 @@ class WorkerHandle:
         ring = self._memory.downwards
         return ring.put(pieces) if ring.fits(pieces) else None
 
-    def _answer(self, task_id: int, body: Body, timeout: float | None) -> Event:
+    def _answer(self, task_id: int, body: Body, timeout: float | None) -> Answer:
         if isinstance(body, Failed):
             if body.traceback is None:
                 return TaskTimeout(task_id, timeout or 0.0, self.worker_id)

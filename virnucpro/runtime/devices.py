@@ -4,8 +4,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias
 
+from virnucpro.console import say
 from virnucpro.errors import DeviceError, UsageError
 
 __all__ = [
@@ -200,7 +202,8 @@ def visible_gpus(
 
     Returns
     -------
-    Their mask entries and the UUIDs behind them, in CUDA's order. Where the environment asks for
+    Their mask entries and the UUIDs behind them, in CUDA's order. A mask entry for a partitioned GPU
+    means its first partition. Where the environment asks for
     another order than the driver's (CUDA_DEVICE_ORDER), and no mask is inherited, the entries are
     UUIDs: those mean the same in every order.
 
@@ -253,7 +256,7 @@ def _partitions(handle: object) -> tuple[str, ...]:
 
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError_NotSupported:
+    except pynvml.NVMLError:  # not supported, or not answered by a virtual GPU or an old driver
         return ()
     if current != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
@@ -279,9 +282,12 @@ def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) 
     visible: dict[str, str] = {}
     for entry in mask:
         uuid = _uuid_behind(entry, gpus)
-        if uuid is None:  # as for CUDA, nothing counts from here on
+        if uuid is None:  # as for CUDA, the list ends here
             break
-        visible[entry] = uuid
+        first = next((gpu.partitions[0] for gpu in gpus if gpu.uuid == uuid and gpu.partitions), "")
+        if first:
+            _say_once(f"{entry} is a partitioned GPU (MIG): its first partition {first} is used.")
+        visible[first or entry] = first or uuid
     return visible
 
 
@@ -291,6 +297,11 @@ def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
     if entry.startswith("MIG-"):
         return entry if gpus else None
     return next((gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)), None)
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
 
 
 def _split(text: str, given: str) -> list[str]:

@@ -50,7 +50,8 @@ def run_isolated(
         coordinator.wait_for_completion()
         results, status = coordinator.collect_results(), coordinator.statuses[0]
     if not status.succeeded:
-        raise WorkerError(status.reason)
+        late = status.kind == "Hang"
+        raise WorkerError(f"exceeded its limit of {seconds:g} s" if late else status.reason)
     (result,) = results
     if isinstance(result, VirnucproError):
         raise result

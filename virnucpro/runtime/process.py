@@ -4,6 +4,7 @@ import os
 import pickle
 import reprlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -304,7 +305,9 @@ def interrupts_held() -> Iterator[None]:
     """
     # Started later, with the first child, the tracker would unblock the signals.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    # Python runs its signal handlers in the main thread alone.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if main else {signal.SIGINT})
     try:
         yield
     finally:

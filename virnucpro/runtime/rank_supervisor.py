@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from virnucpro.errors import UsageError, WorkerError
@@ -26,6 +26,8 @@ __all__ = ["Order", "RankSupervisor"]
 
 _EXTRA_S = 1.0
 """Seconds beyond the stop ladder in which a stop is expected to end."""
+
+_FAILED = "stopped: the supervision of the workers failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,10 @@ class RankSupervisor:
         """
         grace = supervisor.TERMINATE_GRACE_S + supervisor.KILL_GRACE_S + _EXTRA_S
         with self._changed:
+            for status in list(self._statuses.values()):
+                # A signal to the whole process group has killed this rank first.
+                if status.state is WorkerState.FAILED and why.endswith(f" {status.exit}"):
+                    self._note(replace(status, state=WorkerState.STOPPED, reason=why))
             if not self._over:
                 self._stopping = why
                 self._children.wake()
@@ -219,7 +225,7 @@ class RankSupervisor:
             self._thread.start()
         except BaseException:  # an interrupt, or a refused thread
             if self._thread.ident is None:
-                self._cancel_scheduled(self._statuses)
+                self._cancel_scheduled(dict.fromkeys(self._statuses, _FAILED))
                 self._children.close()
                 self._end()
             raise
@@ -247,13 +253,13 @@ class RankSupervisor:
                 self._start_what_is_due()
         except BaseException as error:  # noqa: BLE001 - raised in the threads that wait
             self._error = error
-            self._cancel_scheduled(self._statuses)
+            self._cancel_scheduled(dict.fromkeys(self._statuses, _FAILED))
             left = children.ranks
             children.close()
             for rank in left:
                 self._results.add_senders(-1)
-                why = "killed: the supervision of the workers failed"
-                self._note(after_exit(self._statuses[rank], Death(None), time.monotonic(), why))
+                status = after_exit(self._statuses[rank], Death(None), time.monotonic(), _FAILED)
+                self._note(status)
             self._end()
         finally:
             children.close()
@@ -355,13 +361,16 @@ class RankSupervisor:
                 self._stopped[rank] = "" if self._statuses[rank].kind else unneeded[rank]
                 self._children.end(rank)
 
-    def _cancel_scheduled(self, ranks: Container[int]) -> None:
+    def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
+        """Cancel restarts; the values are the reasons."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank
                 if rank in ranks:
                     self._scheduled.remove(entry)
-                    self._note(replace(self._statuses[rank], state=WorkerState.STOPPED))
+                    self._note(
+                        replace(self._statuses[rank], state=WorkerState.STOPPED, reason=ranks[rank])
+                    )
 
     def _note(self, status: WorkerStatus) -> None:
         with self._changed:

@@ -34,6 +34,9 @@ TERMINATE_GRACE_S = 3.0
 KILL_GRACE_S = 10.0
 """Seconds from SIGKILL until the process counts as stuck in the kernel."""
 
+_CHECKS = 4
+"""Maximum number of deadline checks within one tick of the watchdog."""
+
 
 class Measure(IntEnum):
     """The steps of the stop ladder."""
@@ -90,6 +93,8 @@ class Supervisor:
         self._owners: dict[int, int] = {}
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._woke = time.monotonic()
+        self._away = 0.0
+        self._checked_at = 0.0
         self._lock = threading.RLock()
         self._closing = False
         self._owner = os.getpid()
@@ -167,7 +172,7 @@ class Supervisor:
 
     def step(self, timeout: float | None = None) -> Iterator[tuple[int, Event]]:
         """Sleep until something happens, or for `timeout` seconds; yield it with its rank."""
-        away = time.monotonic() - self._woke
+        self._away += time.monotonic() - self._woke
         ready = self._poll.poll(self._patience(timeout))
         self._woke = woke = time.monotonic()
         dead = []
@@ -185,7 +190,7 @@ class Supervisor:
         for rank in dead:
             yield from self._bury(rank)
         # After the messages: they may be progress. At the time of the poll: later ones are unread.
-        yield from self._end_late(woke, away)
+        yield from self._end_late(woke)
         yield from self._climb()
 
     def close(self) -> None:
@@ -236,7 +241,11 @@ class Supervisor:
         if self._owners.pop(descriptor, None) is not None and not closed:
             self._poll.unregister(descriptor)
 
-    def _end_late(self, woke: float, away: float) -> Iterator[tuple[int, Event]]:
+    def _end_late(self, woke: float) -> Iterator[tuple[int, Event]]:
+        tick = self._watchdog.tick
+        if tick is None or woke < self._checked_at + tick / _CHECKS:
+            return
+        away, self._away, self._checked_at = self._away, 0.0, woke
         free = (
             one
             for one in self._deadlines()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.dispatch import BaseWorker, Dispatcher, engine
+from virnucpro.dispatch import BaseWorker, Dispatcher, engine, task_dealer
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime import supervisor
@@ -26,7 +26,26 @@ def run(workers, record, tasks, gpu_ids=(0, 1), worker="Worker", options=None, *
     return dispatcher
 
 
-# --- what it promises when all goes well
+# --- without faults
+
+
+@pytest.mark.parametrize("gpu_ids", [[-1, -1], [-1, 0, -1, 0], [-2, 1]])
+def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids):
+    tasks = [("whoami",)] * (4 * len(gpu_ids))
+    run(workers, record, tasks, gpu_ids=gpu_ids)
+    record.assert_each_answered_once(len(tasks))
+    assert len(record.workers) == len(gpu_ids)
+    assert {one[0] for one in record.successes.values()} == set(gpu_ids)
+
+
+def test_tasks_without_a_worker_have_no_worker_id(workers, record):
+    callbacks = record.callbacks
+    seen = []
+    with pytest.raises(RuntimeError, match="No worker is left"):
+        Dispatcher(workers.DiesWhenSetUp, [-1]).run(
+            [1], **(callbacks | {"on_error": lambda *error: seen.append(error)})
+        )
+    assert [(task_id, worker_id) for task_id, _, worker_id in seen] == [(0, None)]
 
 
 def test_every_task_is_answered_once_with_its_result(workers, record):
@@ -497,6 +516,31 @@ def test_no_worker_at_all_is_an_error_with_the_reasons(workers, record, how, tex
     assert record.exits == 1
 
 
+@pytest.mark.parametrize("times", [{0: 1, 1: 1}, {1: 2}, {0: 2, 1: 1}], ids=repr)
+def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, times):
+    dispatcher = run(
+        workers, record, range(20_000), worker="KilledInSetup", folder=str(tmp_path), times=times
+    )
+    record.assert_each_answered_once(20_000)
+    assert len(record.successes) == 20_000
+    assert record.setup_failures == []
+    deaths = [(fault.worker_id, fault.exit, fault.task_id) for fault in record.faults]
+    assert sorted(deaths) == sorted(
+        (worker_id, "SIGKILL", None) for worker_id, n in times.items() for _ in range(n)
+    )
+    assert "It was setting up." in record.faults[0].how
+    assert dispatcher.get_stats()["deaths"] == len(deaths)
+
+
+def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, record, tmp_path):
+    run(workers, record, range(50), worker="KilledInSetup", folder=str(tmp_path), times={1: 99})
+    assert len(record.successes) == 50
+    assert len(list(tmp_path.glob("1-*"))) == engine.BARREN
+    [(gpu_id, why)] = record.setup_failures
+    assert gpu_id == 1
+    assert "died 3 times in a row before its first task; the last time: worker 1 was killed" in why
+
+
 def test_a_set_up_that_hangs_is_ended(workers, record):
     run(
         workers,
@@ -512,7 +556,7 @@ def test_a_set_up_that_hangs_is_ended(workers, record):
 
 
 def test_a_task_kept_for_a_set_up_that_hangs_is_done_by_others(workers, record, monkeypatch):
-    monkeypatch.setattr(engine, "KEPT_S", 0.2)
+    monkeypatch.setattr(task_dealer, "RESERVED_S", 0.2)
     came = {}
     callbacks = record.callbacks
     answer = callbacks["on_success"]

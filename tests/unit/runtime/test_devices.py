@@ -166,6 +166,24 @@ def test_whole_gpus_and_instances_are_listed(driver):
     assert list_gpus() == [Gpu("GPU-0"), Gpu("GPU-1", ("MIG-0000", "MIG-2222"))]
 
 
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_gpu_without_an_answer_about_mig_is_not_partitioned(driver, monkeypatch, code):
+    def fail(_):
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", fail)
+    assert list_gpus() == [Gpu("GPU-0"), Gpu("GPU-1")]
+
+
+@pytest.mark.parametrize("mask", ["0,1", "GPU-0,GPU-1"])
+def test_a_partitioned_gpu_in_the_mask_means_its_first_partition(driver, capsys, mask):
+    for _ in range(2):
+        devices = parse_devices("auto", environ(mask))
+    assert [device.mask for device in devices] == [mask.split(",")[0], "MIG-0000"]
+    printed = capsys.readouterr().err
+    assert printed.count("is a partitioned GPU (MIG): its first partition MIG-0000 is used") == 1
+
+
 def test_a_driver_that_fails_is_an_error_with_a_way_out(driver, monkeypatch):
     def lost(_):
         raise pynvml.NVMLError_GpuIsLost
