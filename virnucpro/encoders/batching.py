@@ -1,11 +1,11 @@
-"""Which sequences go through an encoder together. Pure: lengths in, positions out.
+"""Batch planning: lengths in, positions out.
 
-Batches are cut out of one order, the longest first. That order depends on the lengths alone: what
-is known of a row by its position holds in every attempt, whatever budgets were learnt in between.
-Nothing is padded, so nothing is computed for what is unused; what is left at the end is spread
-evenly, so that no device gets a crumb (decision 0041).
+Batches are cut from one order, the longest sequence first. The order depends on the lengths only,
+so a row's position is valid in every attempt, whatever budgets were learned in between. Nothing is
+padded, and the batches are of even size (decision 0041).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ __all__ = ["Filling", "batches", "longest_first"]
 
 
 def longest_first(lengths: npt.ArrayLike) -> IntArray:
-    """Order sequences for batching: the longest first, equal lengths as they come.
+    """Return the order for batching: the longest first, equal lengths in input order.
 
     Parameters
     ----------
@@ -36,35 +36,35 @@ def longest_first(lengths: npt.ArrayLike) -> IntArray:
 
 
 def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[range]:
-    """Cut sequences that stand longest first into batches, under a budget of tokens.
+    """Cut sequences, sorted longest first, into batches under a token budget.
 
-    There are as few batches as the budget allows, and they are as even as their order allows: the
-    largest is as small as it can be. A sequence that is longer than the budget goes alone. The
-    budget is asked for anew when a batch is drawn: what has been learnt by then holds for it.
+    The number of batches is minimal for the budget, and the largest batch is as small as this
+    number allows. A sequence longer than the budget is a batch of its own. Each batch asks for the
+    current budget.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each sequence, descending.
     budget
-        Length of a batch's longest -> tokens of a batch.
+        Returns the tokens of a batch for the length of its longest sequence.
 
     Yields
     ------
     range
-        Positions in `lengths`, every one in exactly one batch, ascending.
+        Positions in `lengths`, each in exactly one batch, ascending.
 
     Raises
     ------
     UsageError
-        When a budget is below 1.
+        If a budget is below 1.
     """
-    ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
+    ends = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))])
     start, asked, even = 0, 0, 0
-    while start < len(ends):
-        max_tokens = budget(max(1, int(ends[start]) - _before(ends, start)))
+    while start < len(ends) - 1:
+        max_tokens = budget(max(1, int(ends[start + 1] - ends[start])))
         if max_tokens < 1:
-            raise UsageError(f"a budget of {max_tokens} tokens holds no sequence; give at least 1")
+            raise UsageError(f"the token budget is {max_tokens}; it must be at least 1")
         if max_tokens != asked:
             asked, even = max_tokens, _even(ends, start, max_tokens)
         stop = _stop(ends, start, even)
@@ -73,52 +73,42 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
 
 def _even(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Find the least budget that makes no more batches of the rest than `max_tokens` does."""
-    most = _count(ends, start, max_tokens)
-    longest = int(ends[start]) - _before(ends, start)
-    total = int(ends[-1]) - _before(ends, start)
-    low, high = min(max_tokens, max(longest, -(-total // most))), max_tokens
-    while low < high:
-        middle = (low + high) // 2
-        if _count(ends, start, middle) <= most:
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    """Return the smallest budget that needs no more batches for the rest than `max_tokens`."""
+    fewest = _count(ends, start, max_tokens)
+    longest, total = int(ends[start + 1] - ends[start]), int(ends[-1] - ends[start])
+    low = min(max_tokens, max(longest, -(-total // fewest)))
+    return low + bisect_left(
+        range(low, max_tokens), 1, key=lambda tokens: _count(ends, start, tokens) <= fewest
+    )
 
 
 def _count(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Count the batches of the rest if each takes as many as fit."""
+    """Count the batches of the rest if each is filled."""
     n = 0
-    while start < len(ends):
+    while start < len(ends) - 1:
         start = _stop(ends, start, max_tokens)
         n += 1
     return n
 
 
 def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Give the position behind the last that fits into a batch, one sequence at least."""
-    fitting = int(np.searchsorted(ends, _before(ends, start) + max_tokens, side="right"))
+    """Return the end of a batch: all sequences that fit, at least one."""
+    fitting = int(np.searchsorted(ends, ends[start] + max_tokens, side="right")) - 1
     return max(fitting, start + 1)
-
-
-def _before(ends: IntArray, start: int) -> int:
-    """Count the tokens of all sequences before one."""
-    return int(ends[start - 1]) if start else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How full batches were.
+    """Use of the token budgets by batches.
 
     Attributes
     ----------
     batches
-        How many.
+        Number of batches.
     tokens
-        Of all sequences in them.
+        Sum of their tokens.
     room
-        Tokens that they would have held: their budgets, or the sequence alone that was longer.
+        Sum of their budgets; of a single sequence above the budget, its length.
     """
 
     batches: int = 0
@@ -126,7 +116,7 @@ class Filling:
     room: int = 0
 
     def after(self, tokens: int, budget: int) -> "Filling":
-        """Count one batch more."""
+        """Add a batch."""
         return self + Filling(1, tokens, max(tokens, budget))
 
     def __add__(self, other: "Filling") -> "Filling":
@@ -136,5 +126,5 @@ class Filling:
 
     @property
     def unused(self) -> float:
-        """Give the share of the room that was left empty."""
+        """Unused share of the budgets."""
         return 1 - self.tokens / self.room if self.room else 0.0

@@ -1,7 +1,8 @@
-"""What this machine reaches at matrix products of an encoder's shapes: the encoder's ceiling."""
+"""Throughput of matrix products of an encoder's shapes: the upper bound of the encoder's."""
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import torch
@@ -12,10 +13,10 @@ from virnucpro.encoders.kernels import dense
 __all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling"]
 
 TORCH_MM: Final = "torch.mm"
-"""The ceiling that torch's own call makes."""
+"""Name of the ceiling of torch's own call."""
 
 LAID_OUT: Final = "weights laid out once"
-"""The ceiling of `dense.Product`, by which encoders multiply where there are kernels for it."""
+"""Name of the ceiling of `dense.Product`, which encoders use if its kernels exist."""
 
 _LEAST_TURNS: Final = 3
 
@@ -23,21 +24,20 @@ Multiply = Callable[[], torch.Tensor]
 
 
 class GemmCeiling:
-    """Measures products of a layer's shapes. Measure again and again: the best time counts.
+    """Measures matrix products of a layer's shapes; the best time of repeated calls counts.
 
-    Each product is done in every way in which encoders do it on this device: by ``torch.mm``, and
-    where there are kernels (`dense.has_kernels`) with a weight that was laid out before.
+    Each product runs by ``torch.mm`` and, if `dense.has_kernels`, with a packed weight.
 
     Parameters
     ----------
     products
         Matrix products of a layer.
     rows
-        Tokens that go through a layer together.
+        Tokens in one product.
     device, dtype
-        Where, and in which type.
+        Device and type of the products.
     clock
-        Gives seconds; that of the thread where what is compared with is timed by it, too.
+        Returns seconds; use the clock of the value to compare with.
     """
 
     def __init__(
@@ -57,28 +57,28 @@ class GemmCeiling:
         for one in products:
             x = torch.randn(rows, one.inputs, device=device).to(dtype)
             weight = torch.randn(one.outputs, one.inputs, device=device).to(dtype)
-            self._ways[TORCH_MM].append(_by_torch(x, weight))
+            self._ways[TORCH_MM].append(partial(torch.mm, x, weight.T))
             if LAID_OUT in self._ways:
-                self._ways[LAID_OUT].append(_laid_out(x, weight))
+                self._ways[LAID_OUT].append(partial(dense.Product(weight, None), x))
         self._least = {way: [float("inf")] * len(products) for way in self._ways}
 
     def measure(self, seconds: float) -> None:
-        """Take turns over the shapes for so long, and at least a few times."""
+        """Repeat all products for this time, at least three times."""
         until, turns = time.perf_counter() + seconds, 0
         while turns < _LEAST_TURNS or time.perf_counter() < until:
             self.turn()
             turns += 1
 
     def turn(self) -> None:
-        """Do each product once in each way."""
+        """Run each product once in each way."""
         for way, products in self._ways.items():
-            for place, multiply in enumerate(products):
-                now = self._timed(multiply)
-                self._least[way][place] = min(self._least[way][place], now)
+            least = self._least[way]
+            for number, multiply in enumerate(products):
+                least[number] = min(least[number], self._timed(multiply))
 
     @property
     def rates(self) -> dict[str, float]:
-        """Operations a second of each way, a multiplication and its addition being two.
+        """Operations per second of each way; a multiplication with its addition counts as two.
 
         Zero before `measure`.
         """
@@ -94,12 +94,3 @@ class GemmCeiling:
     def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-
-def _by_torch(x: torch.Tensor, weight: torch.Tensor) -> Multiply:
-    return lambda: torch.mm(x, weight.T)
-
-
-def _laid_out(x: torch.Tensor, weight: torch.Tensor) -> Multiply:
-    product = dense.Product(weight, None)
-    return lambda: product(x)

@@ -1,11 +1,11 @@
-"""The layout in which sequences go through an encoder: end to end, the longest first, no padding.
+"""Packed batches: sequences end to end, the longest first, without padding.
 
-Sequences of one length stand together, as a run. Whatever looks at each token by itself takes all
-tokens at once, as a matrix with a row a token; attention takes a run at a time, with nothing to
-mask, or on a GPU all at once by their offsets.
+Sequences of equal length are adjacent and form a run. Layers that treat each token separately
+compute all tokens at once, as a matrix with one row per token. Attention computes one run at a
+time, without a mask, or on a GPU all sequences at once by their offsets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -26,29 +26,28 @@ __all__ = [
 ]
 
 LEAST_ROWS: Final = 32
-"""Rows of the smallest matrix. Of fewer rows matrix products come from other kernels, with other
-roundings (MKL on AMD: below 4), and a short sequence alone would not give the bits that it gives in
-company.
+"""Smallest number of rows of a matrix. With fewer rows, matrix products use other kernels with
+other rounding (MKL on AMD: below 4): a short sequence alone would have other bits than in a batch.
 """
 
 CPU_STEP: Final = 32
-"""Rows of a matrix on a CPU are a multiple of it. oneDNN makes, and keeps, kernels for each number
-of rows that it meets: with every number among them a rank of 2 MB of weights grew by 600 MB, and
-products took 7 % longer.
+"""The number of rows on a CPU is a multiple of this. oneDNN compiles and keeps kernels for each
+number of rows: with every number, a rank with 2 MB of weights grew by 600 MB, and products took 7 %
+longer.
 """
 
 
 class Run(NamedTuple):
-    """Sequences of one length that stand one behind the other.
+    """Adjacent sequences of one length.
 
     Attributes
     ----------
     start
-        Row of the first one's first token.
+        Row of the first token.
     n
-        How many sequences.
+        Number of sequences.
     length
-        Tokens of each.
+        Tokens of each sequence.
     """
 
     start: int
@@ -57,31 +56,31 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Row behind the last one's last token."""
+        """Row after the last token."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """View this run's part of a matrix with a row a token: (n, length, ...)."""
+        """View this run's part of a matrix with one row per token: (n, length, ...)."""
         return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as encoders compute it: n sequences of `total` tokens together.
+    """A packed batch of n sequences with `total` tokens.
 
     Attributes
     ----------
     tokens
-        (rows,) int64, ids of all sequences, the longest sequence first. Rows from `total` on belong
-        to no sequence: they fill the matrix up to a number of rows that suits the device.
+        (rows,) int64 token ids, the longest sequence first. Rows from `total` on are filler, up to
+        a number of rows that suits the device.
     runs
-        The sequences by length, descending; together the first `total` rows, without a gap.
+        Sequences by length, descending; together the first `total` rows, without a gap.
     offsets
         (n + 1,) int32: sequence i has the rows ``offsets[i]`` to ``offsets[i + 1] - 1``.
     positions
-        (rows,) int64: each token's place in its sequence, from 0; 0 where there is no sequence.
+        (rows,) int64 position of each token in its sequence, from 0; 0 in filler rows.
     places
-        (n,) int64: where each sequence of the batch stands here, in the order of the batch.
+        (n,) int64 number of each sequence here, in the order of the batch.
     """
 
     tokens: torch.Tensor
@@ -91,47 +90,39 @@ class Packed:
     places: torch.Tensor
 
     def __len__(self) -> int:
-        """Count the sequences."""
+        """Return the number of sequences."""
         return len(self.places)
 
     @property
     def total(self) -> int:
-        """Count the sequences' tokens."""
+        """Number of tokens, without filler."""
         return self.runs[-1].stop if self.runs else 0
 
     @property
     def longest(self) -> int:
-        """Count the tokens of the longest sequence; 0 where there is none."""
+        """Tokens of the longest sequence; 0 without sequences."""
         return self.runs[0].length if self.runs else 0
 
     def to(self, device: torch.device) -> "Packed":
-        """Give the same on `device`. Into a GPU's memory it is copied while the caller goes on.
-
-        The copy is queued on the caller's current stream: what is queued there later sees it whole.
-        """
-        if device.type != "cuda":
-            return self._moved(lambda tensor: tensor.to(device))
-        return self._moved(lambda tensor: tensor.pin_memory().to(device, non_blocking=True))
-
-    def _moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> "Packed":
-        return replace(
-            self,
-            tokens=move(self.tokens),
-            offsets=move(self.offsets),
-            positions=move(self.positions),
-            places=move(self.places),
-        )
+        """Copy the batch to `device`; to a GPU asynchronously, on the caller's current stream."""
+        tensors = {
+            name: getattr(self, name) for name in ("tokens", "offsets", "positions", "places")
+        }
+        if device.type == "cuda":
+            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        moved = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return replace(self, **moved)
 
 
 def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
-    """Lay ragged token ids end to end, the longest sequence first; equal lengths as they come.
+    """Pack token ids end to end, the longest sequence first; equal lengths in input order.
 
     Parameters
     ----------
     batch
         Arrays of token ids, none of them empty.
     step
-        The number of rows is made a multiple of it.
+        The number of rows becomes a multiple of it.
 
     Returns
     -------
@@ -146,44 +137,54 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
     total = int(offsets[-1])
     filler = np.zeros(max(LEAST_ROWS, total + -total % step) - total, dtype=np.int64)
     tokens = np.concatenate([*(batch[i] for i in order), filler])
-    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths[order])
+    positions = np.arange(total) - np.repeat(offsets[:-1], lengths[order])
     return Packed(
         torch.from_numpy(tokens),
-        _runs(lengths[order]),
+        _runs(lengths),
         torch.from_numpy(offsets.astype(np.int32)),
         torch.from_numpy(np.concatenate([positions, filler])),
         torch.from_numpy(places),
     )
 
 
+def _runs(lengths: IntArray) -> tuple[Run, ...]:
+    """Count sequences by length, the longest first."""
+    sizes, counts = np.unique(lengths, return_counts=True)
+    runs, start = [], 0
+    for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
+        runs.append(Run(start, n, length))
+        start = runs[-1].stop
+    return tuple(runs)
+
+
 def mean_of_runs(
     hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
-    """Take each sequence's mean over its tokens, summed in fp32 whatever the type of `hidden`.
+    """Return each sequence's mean over its tokens, summed in fp32 for any type of `hidden`.
 
     Parameters
     ----------
     hidden
-        (rows, dim) floating point, a row a token.
+        (rows, dim) floating point, one row per token.
     packed
-        The batch that they are of.
+        The batch of these rows.
     first, last
-        How many tokens to leave out at each end: 1 and 1 are ESM-2's <cls> and <eos>. Every
-        sequence has more tokens than that.
+        Number of tokens to omit at each end: 1 and 1 are ESM-2's <cls> and <eos>. Every sequence
+        has more tokens.
 
     Returns
     -------
     (n, dim) float32
-        In the order of the batch that was packed.
+        In the order of the batch before packing.
     """
     reduce = means_by_segments if hidden.is_cuda else means_by_runs
     return reduce(hidden, packed, first, last)[packed.places]
 
 
 def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Take means run by run: (n, dim) float32 in the order of the rows; see `mean_of_runs`.
+    """Return the means in row order, run by run; see `mean_of_runs`.
 
-    It is several times as fast as by segments on a CPU, and sums more exactly.
+    On a CPU it is several times as fast as by segments, and sums more exactly.
     """
     return torch.cat(
         [
@@ -194,9 +195,9 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
 
 
 def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Take the same means by one kernel for all runs, each summed in the order of its rows.
+    """Return the means in row order by one kernel; see `mean_of_runs`.
 
-    A sequence is three segments, of which the middle one counts.
+    A sequence has three segments, and the result is the mean of the middle one.
     """
     starts, stops = packed.offsets[:-1], packed.offsets[1:]
     middles = torch.stack([starts, starts + first, stops - last], 1).flatten()
@@ -205,13 +206,3 @@ def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: in
         hidden.float(), "mean", offsets=segments, axis=0, unsafe=True
     )
     return means[1::3]
-
-
-def _runs(lengths: IntArray) -> tuple[Run, ...]:
-    """Cut lengths that stand in descending order where they change."""
-    sizes, counts = np.unique(lengths, return_counts=True)
-    runs, start = [], 0
-    for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        runs.append(Run(start, n, length))
-        start += n * length
-    return tuple(runs)

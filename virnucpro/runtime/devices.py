@@ -202,8 +202,8 @@ def visible_gpus(
 
     Returns
     -------
-    Their mask entries and the UUIDs behind them, in CUDA's order. A mask entry for a partitioned GPU
-    means its first partition. Where the environment asks for
+    Their mask entries and the UUIDs behind them, in CUDA's order. A mask entry for a partitioned
+    GPU means its first partition. Where the environment asks for
     another order than the driver's (CUDA_DEVICE_ORDER), and no mask is inherited, the entries are
     UUIDs: those mean the same in every order.
 

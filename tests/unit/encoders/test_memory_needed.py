@@ -77,24 +77,24 @@ def test_what_does_not_fit_is_refused_with_both_figures():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "31.8 GB at fp16 go to the weights of esm2_t48_15B_UR50D and a batch, and cuda:0 has 24.0 "
-        "GB. One encoder over several devices, or partly outside of one, is not possible yet. Take "
-        "a device with more memory, or a smaller model."
+        "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) needed, "
+        "cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with more "
+        "memory, or a smaller model."
     )
 
 
 @pytest.mark.parametrize(
     ("precision", "device", "room", "hint"),
     [
-        ("fp32", "cuda:0", 50, "--precision fp16 halves the weights; or take"),
-        ("fp32", "cpu", 70, "--precision bf16 halves the weights; or take"),
-        ("fp32", "cpu", 69, "Take"),
-        ("bf16", "cpu", 69, "Take"),
-        ("fp16", "cpu", 49, "Take"),
+        ("fp32", "cuda:0", 50, "--precision fp16, a"),
+        ("fp32", "cpu", 70, "--precision bf16, a"),
+        ("fp32", "cpu", 69, "a"),
+        ("bf16", "cpu", 69, "a"),
+        ("fp16", "cpu", 49, "a"),
     ],
 )
 def test_half_precision_is_advised_where_it_fits(precision, device, room, hint):
-    with pytest.raises(DeviceError, match=rf"possible yet\. {hint} a device with more memory"):
+    with pytest.raises(DeviceError, match=rf"devices\. Use {hint} device with more memory"):
         require_room("x", [(5, 5)], precision, device, room)
 
 
@@ -114,8 +114,9 @@ def test_ranks_that_are_too_many_together_are_told_how_many_fit():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
     assert str(caught.value) == (
-        "16.4 GB at fp32 go to the weights of esm2_t36_3B_UR50D and a batch, in each of 4 ranks, "
-        "and cpu has 40.0 GB, which is enough for 2. Give that many by --devices, such as cpu:2."
+        "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for each "
+        "of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example by "
+        "--devices cpu:2."
     )
 
 
@@ -131,5 +132,5 @@ def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, ar
     spec.file("weights").unlink()
     module = importlib.import_module(f"virnucpro.encoders.{architecture}.encoder")
     monkeypatch.setattr(module, "device_bytes", lambda _device: 1000)
-    with pytest.raises(DeviceError, match=rf"GB at fp32 go to the weights of {spec.name} and"):
+    with pytest.raises(DeviceError, match=rf"not enough memory for {spec.name}: .* GB at fp32"):
         load_encoder(spec)

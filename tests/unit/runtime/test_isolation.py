@@ -35,5 +35,5 @@ def test_a_crash_is_an_error_with_its_reason(function, arguments, reason):
 
 
 def test_a_call_beyond_its_time_limit_is_ended():
-    with pytest.raises(WorkerError, match="^exceeded its limit of 1 s$"):
+    with pytest.raises(WorkerError, match=r"^exceeded its limit of 1 s$"):
         run_isolated(time.sleep, 60, seconds=1.0)

@@ -1,13 +1,13 @@
 """Attention with linear biases (ALiBi), symmetric in both directions, over runs of equal lengths.
 
-Nothing is padded, so nothing is masked: what is added to the scores depends on the length alone,
-and one bias serves all sequences of a run, by a view without a copy.
+Without padding there is no mask: the bias depends on the length only, and all sequences of a run
+share it without a copy.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,24 +19,24 @@ from virnucpro.encoders.packed import Run
 __all__ = ["AlignedBias", "BiasedAttention", "MirroredBias", "head_slopes"]
 
 _ALIGNMENT: Final = 16
-"""Keys of a bias that the memory-efficient kernel takes as it is; it copies others for each
-sequence. Source: torch's ``aten/src/ATen/native/transformers/attention.cpp``, ``pad_bias``."""
+"""Multiple of keys for which the memory-efficient kernel does not copy the bias for each sequence.
+Source: torch's ``aten/src/ATen/native/transformers/attention.cpp``, ``pad_bias``."""
 
 _MOST_HELD: Final = 1 << 27
-"""Numbers of the tables of all lengths together: 256 MiB in half precision."""
+"""Numbers in the cached tables of all lengths: 256 MiB in half precision."""
 
 _BLOCK: Final = 1 << 25
-"""Numbers of a block of queries of a table that is too large to be held."""
+"""Numbers in a block of queries of a table that is too large for the cache."""
 
 _KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Those that take a bias and read it by its strides."""
+"""Kernels that read a bias by its strides."""
 
 
 def head_slopes(heads: int) -> list[float]:
-    """Give each head's slope.
+    """Return the slope of each head.
 
-    For a power of two n: the geometric series 2^(-8/n), 2^(-16/n), ... For other counts: the slopes
-    of the power of two below, then every other one of those of the power above.
+    For a power of two n, the series is 2^(-8/n), 2^(-16/n), ... For other numbers, the slopes of
+    the next lower power of two are followed by every other slope of the next higher power.
     Source: Press et al. 2021, "Train short, test long", and the authors' code.
     """
     below = 2 ** math.floor(math.log2(heads))
@@ -45,32 +45,20 @@ def head_slopes(heads: int) -> list[float]:
     return series + between[: heads - below]
 
 
-class BiasedAttention(Protocol):
-    """Attends within each sequence, minus distance times slope added to the scores."""
+BiasedAttention: TypeAlias = Callable[[torch.Tensor, Sequence[Run]], torch.Tensor]
+"""Attention between all tokens of a sequence; scores are reduced by distance times slope.
 
-    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Attend from every token to every token of its sequence.
-
-        Parameters
-        ----------
-        joined
-            (rows, 3 * channels): queries, keys and values of each token, head by head.
-        runs
-            Where sequences of equal length stand.
-
-        Returns
-        -------
-        (rows, channels)
-            Zeros where no sequence is.
-        """
+(rows, 3 * channels) queries, keys and values, head by head; runs -> (rows, channels), zeros in
+filler rows.
+"""
 
 
 class MirroredBias:
-    """The bias as one ramp a head, for kernels that read a bias by any strides, as the CPU's do.
+    """Biased attention with one ramp per head, for kernels that accept any strides, as on a CPU.
 
-    With the keys in reverse order the distance of query i and key j depends on i + j, so that every
-    row of the table is the row before it, one place on: a view of 2 * length - 1 numbers a head
-    stands for length^2. Attention does not care for the order of keys and values.
+    With keys in reverse order, the distance of query i and key j depends on i + j: each row of the
+    bias is the previous row shifted by one. A view of 2 * length - 1 numbers per head replaces
+    length^2 numbers. The order of keys and values does not change attention.
     """
 
     def __init__(self, heads: int) -> None:
@@ -78,7 +66,7 @@ class MirroredBias:
         self._ramp = torch.empty(heads, 0, device="cpu")
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Attend within each sequence; see `BiasedAttention`."""
+        """Compute `BiasedAttention`."""
         self._reach(max(run.length for run in runs))
         return _by_runs(joined, runs, len(self._slopes), self._attend)
 
@@ -88,7 +76,7 @@ class MirroredBias:
         return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
     def table(self, length: int) -> torch.Tensor:
-        """View the ramp as the bias of every query and every key, the last key first.
+        """View the ramp as the bias of all queries and keys, the last key first.
 
         Returns
         -------
@@ -100,7 +88,7 @@ class MirroredBias:
         )
 
     def _reach(self, length: int) -> None:
-        """Make the ramp long enough for sequences of so many tokens."""
+        """Extend the ramp to sequences of `length` tokens."""
         if self._ramp.shape[1] < 2 * length - 1:
             reach = 1 << (length - 1).bit_length()
             distance = torch.arange(1 - reach, reach, device="cpu").abs()
@@ -108,11 +96,11 @@ class MirroredBias:
 
 
 class AlignedBias:
-    """The bias as a table a length, for kernels that want its rows aligned, as a GPU's do.
+    """Biased attention with one table per length, for kernels that need aligned rows, as on a GPU.
 
-    Keys are filled up to a multiple of 16, and minus infinity hides what fills them. A table that
-    is too large to be held is made for a block of queries at a time, anew in each layer. Nothing
-    here waits for the device.
+    Keys are padded to a multiple of 16, and a bias of minus infinity masks the padding. A table too
+    large for the cache is computed for one block of queries at a time, in each layer. No call waits
+    for the device.
     """
 
     def __init__(self, heads: int) -> None:
@@ -120,7 +108,7 @@ class AlignedBias:
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Attend within each sequence; see `BiasedAttention`."""
+        """Compute `BiasedAttention`."""
         if self._slopes.device != joined.device:
             self._slopes = self._slopes.to(joined.device, non_blocking=True)
         attend = partial(self._attend, joined.new_zeros(1))
@@ -159,7 +147,7 @@ class AlignedBias:
         return self._held[key]
 
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
-        """Make the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
+        """Compute the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
@@ -168,21 +156,21 @@ class AlignedBias:
 
 
 def _mirrored(heads: torch.Tensor) -> torch.Tensor:
-    """Put the tokens of (n, heads, length, head_dim) in reverse order, each on a cache line."""
+    """Reverse the tokens of (n, heads, length, head_dim), each aligned to a cache line."""
     n, count, length, _ = heads.shape
     rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
     return rows.view(n, length, count, -1).transpose(1, 2)
 
 
 def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
-    """Fill keys and values up to whole 16s, both by one kernel; none where they are whole.
+    """Pad keys and values to a multiple of 16, both by one kernel; no kernel without padding.
 
     Parameters
     ----------
     pairs
         (n, length, 2, heads, head_dim), a view of the joined projections.
     nothing
-        (1,), a zero.
+        (1,), zero.
     """
     n, length, *shape = pairs.shape
     fill = -length % _ALIGNMENT

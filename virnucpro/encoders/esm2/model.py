@@ -1,11 +1,11 @@
-"""ESM-2's forward pass over packed batches."""
+"""ESM-2's forward pass over packed batches, for inference only."""
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.esm2.rotary import Rotation, rotations, side_by_side, turn
@@ -17,18 +17,17 @@ from virnucpro.encoders.weights.fill import place
 __all__ = ["Esm2"]
 
 _EPSILON: Final = 1e-5
-"""Added to the variance by the layer norms."""
+"""Added to the variance in layer norms."""
 
 _NOT_MASKED: Final = 1 - 0.15 * 0.8
-"""By which models trained with token dropout scale their embeddings, masks or no masks.
+"""Scale of the embeddings in models trained with token dropout, with or without masked tokens.
 
 Source: fair-esm's ``ESM2.forward``.
 """
 
 _STRIPE: Final = 8192
-"""Most rows that go through a feed-forward layer at once, a multiple of `CPU_STEP`: its wide side
-is all that a long sequence would have in memory several times over. The number makes no difference
-to the speed.
+"""Most rows in a feed-forward layer at once, a multiple of `CPU_STEP`. It limits the memory of the
+layer's wide side for long sequences, and does not change the speed.
 """
 
 _Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -46,16 +45,16 @@ class _Layer(NamedTuple):
 
 
 class Esm2:
-    """ESM-2 without its heads, pooled to a vector a sequence. For inference alone.
+    """ESM-2 with mean pooling to one vector per sequence; without its heads.
 
     Parameters
     ----------
     config
-        Its size.
+        Size of the model.
     tensors
-        Names and shapes of `tensor_shapes`, on any device, of any floating-point type.
+        Tensors with the names and shapes of `Esm2Config.tensor_shapes` and `frequency_shapes`.
     device, dtype
-        Where it computes, and in which type. Layer norms, angles and means are in float32 always.
+        Device and type of the arithmetic. Layer norms, angles and means are always in float32.
     """
 
     def __init__(
@@ -80,17 +79,17 @@ class Esm2:
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
-        """Give the mean over residues, <cls> and <eos> left out: (n, dim) float32.
+        """Return the mean over residues, without <cls> and <eos>: (n, dim) float32.
 
         Parameters
         ----------
         packed
-            Every sequence has a residue, and none a <mask>.
+            Every sequence has a residue and no <mask>.
         """
         return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
 
     def hidden(self, packed: Packed) -> torch.Tensor:
-        """Give the last layer's representation after the final norm: (rows, dim) float32."""
+        """Return the last layer's representation after the final norm: (rows, dim) float32."""
         stream = self._embedding[packed.tokens]
         for rotation, layers in groupby(self._layers, lambda layer: layer.rotation):
             factors = rotation.factors(packed)
@@ -114,7 +113,7 @@ class Esm2:
 
 
 class _Source(NamedTuple):
-    """Arranges the tensors of a state dict for the forward pass."""
+    """Builds layers from the tensors of a state dict."""
 
     tensors: Mapping[str, torch.Tensor]
     device: torch.device
@@ -126,7 +125,7 @@ class _Source(NamedTuple):
             self._joined(f"{name}.self_attn", heads),
             self._product(f"{name}.self_attn.out_proj"),
             self.norm(f"{name}.final_layer_norm"),
-            self._product(f"{name}.fc1", gelu=True),
+            self._product(f"{name}.fc1", activate=True),
             self._product(f"{name}.fc2"),
             rotation,
         )
@@ -135,8 +134,8 @@ class _Source(NamedTuple):
         weight, bias = self._pair(name, torch.float32)
         return lambda rows: layer_norm(rows, weight.shape, weight, bias, _EPSILON)
 
-    def _product(self, name: str, *, gelu: bool = False) -> _Step:
-        return _product(*self._pair(name, self.dtype), gelu=gelu)
+    def _product(self, name: str, *, activate: bool = False) -> _Step:
+        return _product(*self._pair(name, self.dtype), activate=activate)
 
     def _joined(self, name: str, heads: int) -> _Step:
         queries, keys, values = (self._pair(f"{name}.{part}_proj", self.dtype) for part in "qkv")
@@ -152,15 +151,15 @@ class _Source(NamedTuple):
 
 
 def _stripe_rows(rows: int) -> int:
-    """Cut a matrix into stripes of a size, of whole steps each, the last of what is left."""
+    """Return the rows of a stripe: equal stripes in multiples of `CPU_STEP`, except the last."""
     even = -(-rows // -(-rows // _STRIPE))
     return even + -even % CPU_STEP
 
 
-def _product(weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool = False) -> _Step:
-    """Give rows @ weight.T + bias, then GELU with the error function where that is asked for."""
+def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
+    """Return the function rows @ weight.T + bias, optionally with GELU (error function)."""
     if has_kernels(weight.device, weight.dtype):
-        return Product(weight, bias, gelu=gelu)
-    if gelu:
-        return lambda rows: torch.nn.functional.gelu(linear(rows, weight, bias))
+        return Product(weight, bias, gelu=activate)
+    if activate:
+        return lambda rows: gelu(linear(rows, weight, bias))
     return lambda rows: linear(rows, weight, bias)

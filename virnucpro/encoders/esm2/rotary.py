@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by an angle that grows with the position."""
+"""Rotary positions: queries and keys are rotated by an angle proportional to the position."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,13 +10,13 @@ from virnucpro.encoders.packed import Packed
 __all__ = ["Rotation", "inverse_frequencies", "rotations", "side_by_side", "turn"]
 
 _KEPT: Final = 4096
-"""Positions whose angles are kept from batch to batch: 2 MiB for heads of 128 channels."""
+"""Positions with cached angles: 2 MiB for heads of 128 channels."""
 
 
 def inverse_frequencies(head_dim: int) -> torch.Tensor:
-    """Give the rotation of each pair of channels, in radians a position: (head_dim / 2,) float32.
+    """Return the default rotation of each channel pair in radians per position.
 
-    They are what a file says that has none of its own.
+    The result is (head_dim / 2,) float32, for files without frequencies.
 
     Source: Su et al. 2021, RoFormer, base 10,000; written as in fair-esm's ``RotaryEmbedding``.
     """
@@ -24,38 +24,36 @@ def inverse_frequencies(head_dim: int) -> torch.Tensor:
 
 
 def side_by_side(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Put the two channels of each pair next to each other, as `Rotation` takes them.
+    """Reorder channels so that the two of each pair are adjacent, as `turn` expects.
 
-    A pair is channel j and channel j + head_dim / 2 of a head. Done to the rows of the projections
-    of queries and of keys alike, their products stay what they are.
+    A pair is channel j and channel j + head_dim / 2 of a head. If the projections of queries and
+    keys are both reordered, their products do not change.
 
     Parameters
     ----------
     rows
-        (dim, ...), a row an output channel.
+        (dim, ...), one row per output channel.
     heads
-        Attention heads, of dim / heads channels each, an even number.
+        Number of attention heads; dim / heads is even.
     """
     pairs = len(rows) // heads // 2
     return rows.reshape(heads, 2, pairs, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
 class Rotation:
-    """Turns queries and keys, always in float32.
+    """Rotation factors by position, always in float32.
 
-    A pair of channels is taken for a complex number and multiplied by one of modulus 1: a fifth of
-    the time that sines and cosines take apart. fair-esm takes the type of its tables from the
-    model, and loses the angles of long sequences in half precision (cosine .982 where attention is
-    peaky).
+    A channel pair is a complex number that is multiplied by a factor of modulus 1, in a fifth of
+    the time of separate sines and cosines. fair-esm's tables have the type of the model, and lose
+    the angles of long sequences in half precision (cosine .982 with peaked attention).
 
     Parameters
     ----------
     frequencies
-        (head_dim / 2,) radians a position, of any floating-point type. As fair-esm does, they are
-        taken as a file has them: a file in half precision has them rounded (.75 for .749894), and
-        whatever was trained on its vectors was trained with those.
+        (head_dim / 2,) radians per position, of any floating-point type. A file in half precision
+        has rounded values (.75 for .749894), which are used as they are, as in fair-esm.
     device
-        Where the tables are.
+        Device of the factors.
     """
 
     def __init__(self, frequencies: torch.Tensor, device: torch.device) -> None:
@@ -63,7 +61,7 @@ class Rotation:
         self._kept = self._angles(0)
 
     def table(self, longest: int) -> torch.Tensor:
-        """Give the factors of the first `longest` positions: (longest, head_dim / 2) complex64."""
+        """Return the factors of the first positions: (longest, head_dim / 2) complex64."""
         if longest <= len(self._kept):
             return self._kept[:longest]
         table = self._angles(longest)
@@ -72,10 +70,7 @@ class Rotation:
         return table
 
     def factors(self, packed: Packed) -> torch.Tensor:
-        """Give the factors of each token, by its position: (rows, head_dim / 2) complex64.
-
-        They are the same in all layers of one rotation, and one kernel turns a whole batch.
-        """
+        """Return the factors of each token of a batch: (rows, head_dim / 2) complex64."""
         return self.table(max(1, packed.longest))[packed.positions]
 
     def _angles(self, positions: int) -> torch.Tensor:
@@ -85,14 +80,14 @@ class Rotation:
 
 
 def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list[Rotation]:
-    """Give each layer its rotation, the same one to all layers whose frequencies are equal.
+    """Return the rotation of each layer; layers with equal frequencies share one.
 
     Parameters
     ----------
     frequencies
-        (head_dim / 2,) of each layer, as `Rotation` takes them.
+        Frequencies of each layer; see `Rotation`.
     device
-        Where the tables are.
+        Device of the factors.
     """
     made: dict[tuple[float, ...], Rotation] = {}
     keys = []
@@ -104,17 +99,17 @@ def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list
 
 
 def turn(heads: torch.Tensor, factors: torch.Tensor) -> None:
-    """Turn the heads of queries and keys in place, each token's by its position.
+    """Rotate the heads of queries and keys in place, by the position of their token.
 
     Parameters
     ----------
     heads
-        (rows, n_heads, head_dim) of any floating-point type, pairs side by side; a view of the
-        joined projections will do.
+        (rows, n_heads, head_dim) of any floating-point type, in the order of `side_by_side`; may be
+        a view.
     factors
         (rows, head_dim / 2), from `Rotation.factors`.
     """
-    exact = heads.float()  # float32 is turned where it stands
+    exact = heads.float()  # no copy in float32
     torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2)).mul_(factors[:, None])
     if exact is not heads:
         heads.copy_(exact)

@@ -1,4 +1,4 @@
-"""Token ids of residues, by one table look-up for all sequences together."""
+"""Token ids of residues, by one table look-up for all sequences."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ TOKENS: Final = (
     *"LAGVSERTIDPKQNFYMHWCXBUZO.-",
     *("<null_1>", "<mask>"),
 )
-"""The alphabet of every ESM-2 model: a token's place is its id. Source: fair-esm's ``ESM-1b``."""
+"""Alphabet of every ESM-2 model in the order of the ids. Source: fair-esm's ``ESM-1b``."""
 
 _BEGIN: Final = TOKENS.index("<cls>")
 _END: Final = TOKENS.index("<eos>")
@@ -33,20 +33,20 @@ _IDS: Final = _table()
 
 
 def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
-    """Turn residues into ESM-2's token ids, between <cls> and <eos>.
+    """Convert residues to ESM-2's token ids, between <cls> and <eos>.
 
-    One byte is one token. Lower case counts as upper case. ``X B U Z O . -`` have tokens of their
-    own; every other byte (``J``, ``*``, ...) becomes <unk>, where fair-esm's own converter raises
-    KeyError. No sequence can spell a special token: ``<mask>`` is read as six letters.
+    One byte is one token. Lower case equals upper case. ``X B U Z O . -`` have their own tokens;
+    any other byte (``J``, ``*``, ...) becomes <unk>, while fair-esm's converter raises KeyError. No
+    sequence can spell a special token: ``<mask>`` is read as six letters.
 
     Returns
     -------
     list of (n_residues + 2,) int64
-        Views of one array that lives as long as any of them.
+        Views of one array.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ends = np.cumsum(lengths + 2)
-    # what stands between the sequences only keeps their special tokens' places
+    # the zero bytes reserve places for the special tokens
     letters = b"\0" + b"\0\0".join(sequences) + b"\0"
     ids = _IDS.take(np.frombuffer(letters, dtype=np.uint8))
     starts = ends - lengths - 2

@@ -1,1 +1,1 @@
-"""Matrix products and attention shared by encoders."""
+"""Matrix products and attention of packed batches."""

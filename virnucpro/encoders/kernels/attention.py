@@ -1,7 +1,8 @@
 """Softmax attention within each sequence of a packed batch."""
 
 import math
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -11,83 +12,67 @@ from virnucpro.encoders.packed import Packed
 __all__ = ["Attention", "all_at_once", "attention_on", "by_runs", "has_varlen", "on_cache_lines"]
 
 _LINE: Final = 64
-"""Bytes of a cache line, and of a vector register of AVX-512; torch's own buffers begin on one."""
+"""Bytes of a cache line and of an AVX-512 register; torch's own buffers are aligned to it."""
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
 _AMPERE: Final = (8, 0)
 _WIDEST_HEAD: Final = 256
-"""What flash attention takes. Source: torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
+"""Limit of flash attention. Source: torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
 """
 
 _SCORES_AT_ONCE: Final = 1 << 20
 _MOST_SCORES: Final = 1 << 24
-"""Scores, one a pair of tokens and head: 2 MiB stay in the caches; a sequence with more than 32 MiB
-goes through torch's fused attention, which keeps no scores.
+"""Scores, one per pair of tokens and head: 2 MiB stay in the caches; a sequence with more than
+32 MiB uses torch's fused attention, which stores no scores.
+"""
+
+Attention: TypeAlias = Callable[[torch.Tensor, Packed], torch.Tensor]
+"""Attention between all tokens of a sequence, scaled by 1 / sqrt(head_dim), without a mask.
+
+(rows, 3, n_heads, head_dim) queries, keys and values, batch -> (rows, n_heads * head_dim), zeros in
+filler rows.
 """
 
 
-class Attention(Protocol):
-    """Softmax attention from every token to every token of its sequence.
-
-    Nowhere is there a mask, nor a token that does not count.
-    """
-
-    def __call__(self, heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-        """Attend, scaled by 1 / sqrt(head_dim).
-
-        Parameters
-        ----------
-        heads
-            (rows, 3, n_heads, head_dim): queries, keys and values of each token.
-        packed
-            The batch that they are of.
-
-        Returns
-        -------
-        (rows, n_heads * head_dim)
-            Zeros where no sequence is.
-        """
-
-
 def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
-    """Choose how a model attends, once, where it is loaded; see `has_varlen` and `by_runs`."""
+    """Choose the attention of a model when it is loaded: `all_at_once` or `by_runs`."""
     cuda = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if cuda else None
     return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
 
 
 def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
-    """Tell whether torch's attention over offsets runs: flash attention, thus from Ampere on.
+    """Return whether flash attention over offsets runs, which needs an Ampere GPU or newer.
 
     Parameters
     ----------
     capability
-        Of the GPU, as CUDA counts it; None where there is none.
+        CUDA's compute capability of the GPU; None for a CPU.
     dtype, head_dim
-        Of queries, keys and values.
+        Type and width of queries, keys and values.
     """
     flash = dtype in _HALVES and head_dim % 8 == 0 and head_dim <= _WIDEST_HEAD
     return flash and capability is not None and capability >= _AMPERE
 
 
 def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Attend by one kernel for the whole batch; see `Attention` and `has_varlen`."""
-    # It brings torch's compiler along, as long to import as torch itself: a CPU does without.
+    """Compute `Attention` by one kernel for the whole batch; needs `has_varlen`."""
+    # It imports torch's compiler, which takes as long as torch itself: a CPU does not need it.
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
     q, k, v = heads[: packed.total].unbind(1)
     longest = packed.longest
     mixed = varlen_attn(q, k, v, packed.offsets, packed.offsets, longest, longest)
-    assert isinstance(mixed, torch.Tensor)  # a pair where auxiliary results are asked for
+    assert isinstance(mixed, torch.Tensor)  # a pair if auxiliary results are requested
     joined, filler = mixed.flatten(1), len(heads) - len(mixed)
     return pad(joined, (0, 0, 0, filler)) if filler else joined
 
 
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Attend run by run; see `Attention`.
+    """Compute `Attention` run by run.
 
-    On a CPU, bfloat16 goes by plain products, which processors multiply faster than torch's fused
-    attention does, and no less exactly.
+    On a CPU, bfloat16 uses plain products, which are faster than torch's fused attention and as
+    exact.
     """
     mixed = heads.new_empty(len(heads), *heads.shape[2:])
     mixed[packed.total :].zero_()
@@ -106,7 +91,7 @@ def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 def _attend_by_products(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mixed: torch.Tensor, at_once: int
 ) -> None:
-    """Attend in (n, n_heads, length, head_dim) and write into (n, length, n_heads, head_dim)."""
+    """Attend in (n, n_heads, length, head_dim) and write to (n, length, n_heads, head_dim)."""
     scale = 1 / math.sqrt(q.shape[-1])
     nothing = q.new_empty(1, 1, 1)
     for parts in zip(*(torch.split(x, at_once) for x in (q, k, v, mixed)), strict=True):
@@ -117,10 +102,10 @@ def _attend_by_products(
 
 
 def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
-    """Have every row begin on a cache line, by a copy where the rows' width does not see to it.
+    """Align every row to a cache line on a CPU, by a copy if the rows' width needs it.
 
-    The kernels take the numbers before the first aligned address one by one, in another order: a
-    sequence would give other bits where others stand before it. On GPUs rows stay as they are.
+    CPU kernels add numbers before the first aligned address in another order: without alignment, a
+    sequence would have other bits behind other sequences. On a GPU, rows are unchanged.
 
     Parameters
     ----------
@@ -130,7 +115,7 @@ def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
     Returns
     -------
     (n, columns)
-        The same numbers, the rows perhaps further apart.
+        The same numbers, with gaps between rows if needed.
     """
     width = rows.shape[1]
     beyond = -width % (_LINE // rows.itemsize)

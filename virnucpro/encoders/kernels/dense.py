@@ -1,4 +1,4 @@
-"""Linear layers whose weights lie as the processor's matrix kernels read them."""
+"""Linear layers with weights in the packed layout of oneDNN's kernels."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ __all__ = ["Dense", "GatedDense", "Product", "has_kernels", "prepack"]
 _KERNELS: Final = torch.ops.mkldnn
 
 _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-"""Operators that torch's compiler alone calls: a torch without them goes by its public ones."""
+"""Private operators of torch's compiler; without them, layers use torch's public functions."""
 
 
 class Product:
@@ -24,47 +24,47 @@ class Product:
     Parameters
     ----------
     weight
-        (columns, width) of a type and on a device for which `has_kernels`.
+        (columns, width), of a type and on a device with kernels (`has_kernels`).
     bias
-        (columns,), or none.
+        (columns,), or None.
     gelu
-        Whether GELU (with the error function) is applied before anything is rounded.
+        Apply GELU (with the error function) before rounding.
     """
 
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, *, gelu: bool = False
     ) -> None:
-        self._weight = _KERNELS._reorder_linear_weight(weight.detach())  # noqa: SLF001 - torch's compiler calls it so
+        self._weight = _KERNELS._reorder_linear_weight(weight.detach())  # noqa: SLF001 - see _USED
         self._bias = bias
         self._then = "gelu" if gelu else "none"
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Transform (rows, width) to (rows, columns)."""
-        result: torch.Tensor = _KERNELS._linear_pointwise(  # noqa: SLF001 - as above
+        result: torch.Tensor = _KERNELS._linear_pointwise(  # noqa: SLF001 - see _USED
             rows, self._weight, self._bias, self._then, [], "none"
         )
         return result
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether oneDNN multiplies on this device, in this type, by the torch that is there."""
+    """Return whether `Product` works on this device, in this type, with the installed torch."""
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type != "cpu" or not onednn or not all(hasattr(_KERNELS, name) for name in _USED):
         return False
     if dtype == torch.bfloat16:
-        return bool(_KERNELS._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above
+        return bool(_KERNELS._is_mkldnn_bf16_supported())  # noqa: SLF001 - see _USED
     return dtype == torch.float32
 
 
 class Dense(nn.Linear):
-    """A linear layer that can be laid out for inference; until then it is torch's own."""
+    """A linear layer; `prepack` makes it a `Product` for inference."""
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, columns)
         self._product: Product | None = None
 
     def prepack(self) -> None:
-        """Lay the weight out; it is gone from the state dict then, and so are gradients."""
+        """Pack the weight, which removes it from the state dict and ends gradients."""
         self._product = Product(self.weight, self.bias)
         self.register_parameter("weight", None)
 
@@ -74,9 +74,9 @@ class Dense(nn.Linear):
 
 
 class GatedDense(nn.Linear):
-    """A linear layer without bias, the GELU of whose first half is multiplied with the second.
+    """A linear layer without bias; GELU of its first half is multiplied with its second half.
 
-    Each half is a product of its own: one of twice the width takes longer than both.
+    Each half is a separate product: one product of twice the width takes longer.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class GatedDense(nn.Linear):
         self._products: tuple[Product, Product] | None = None
 
     def prepack(self) -> None:
-        """Lay the weight out; it is gone from the state dict then, and so are gradients."""
+        """Pack the weight, which removes it from the state dict and ends gradients."""
         gate, value = self.weight.chunk(2)
         self._products = Product(gate, None, gelu=True), Product(value, None)
         self.register_parameter("weight", None)
@@ -104,7 +104,7 @@ class GatedDense(nn.Linear):
 
 
 def prepack(module: nn.Module) -> None:
-    """Lay out all dense layers of a module for which there are kernels."""
+    """Pack all dense layers of a module that have kernels."""
     for layer in module.modules():
         if isinstance(layer, Dense | GatedDense) and has_kernels(
             layer.weight.device, layer.weight.dtype

@@ -1,1 +1,1 @@
-"""Device memory: what encoders need, what fits, token budgets."""
+"""Memory of a device: what it has, what encoders need, how many tokens fit."""

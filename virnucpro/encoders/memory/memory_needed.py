@@ -1,7 +1,4 @@
-"""How much memory encoders take, and whether a device has it: told before weights are read.
-
-Light to import: ranks are counted before anything else is done.
-"""
+"""Memory that encoders need, compared with a device's before weights are read. Needs no torch."""
 
 import math
 from collections.abc import Iterable
@@ -16,46 +13,46 @@ __all__ = ["GPU_PROCESS_BYTES", "PROCESS_BYTES", "bytes_of", "memory_wanted", "r
 
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
-_LAYING_OUT: Final = 1.4
-"""Most memory while a CPU's weights are laid out for its kernels, by their size. Measured: 1.36 at
-fp32 and 1.34 at bf16 with ESM-2 150M, 1.33 at fp32 with 650M. There are no kernels for fp16.
+_PACKING: Final = 1.4
+"""Peak memory while a CPU's weights are packed for its kernels, as a multiple of their size.
+Measured: 1.36 at fp32 and 1.34 at bf16 with ESM-2 150M, 1.33 at fp32 with 650M. fp16 has no such
+kernels.
 """
 
 PROCESS_BYTES: Final = 1 << 29
-"""Bytes beside the weights in a rank on a CPU: torch, the index's pages, a batch. Measured with
+"""Bytes besides the weights in a worker on a CPU: torch, the index's pages, a batch. Measured with
 the bundle ``mini``: 0.35 GB.
 """
 
 GPU_PROCESS_BYTES: Final = 3 << 29
-"""Bytes of a GPU's memory beside the weights. Reckoned from shapes, measured nowhere: half a GB for
-CUDA's context and kernels, 0.25 GB for DNABERT-S's tables of biases (twice that at fp32), and for
-the 16,384 tokens of a first batch 0.5 GB (DNABERT-S at fp16) to 0.8 GB (ESM-2 3B). A rank that
-finds more room takes it: its batches are doubled as long as they fit.
+"""Bytes of GPU memory besides the weights. Calculated, not measured: half a GB for CUDA's context
+and kernels, 0.25 GB for DNABERT-S's bias tables (twice that at fp32), and 0.5 GB (DNABERT-S at
+fp16) to 0.8 GB (ESM-2 3B) for the 16,384 tokens of a first batch. A worker with more free memory
+doubles its batches while they fit.
 """
 
 
 def bytes_of(shapes: Iterable[tuple[int, ...]], precision: "Precision") -> int:
-    """Add up what tensors of such shapes take."""
+    """Return the bytes of tensors of these shapes."""
     return sum(math.prod(shape) for shape in shapes) * _BYTES[precision]
 
 
 def memory_wanted(shapes: Iterable[tuple[int, ...]], precision: "Precision", device: str) -> int:
-    """Say how many bytes encoders take with what is beside them in a process: the one rule.
+    """Return the bytes that a process with encoders needs: weights plus a constant.
 
-    The weights are counted; what is beside them is a figure for all encoders, `PROCESS_BYTES` on a
-    CPU and `GPU_PROCESS_BYTES` on a GPU.
+    The constant is `PROCESS_BYTES` on a CPU and `GPU_PROCESS_BYTES` on a GPU.
 
     Parameters
     ----------
     shapes
-        Of all tensors of all encoders that are in memory together.
+        All tensors of all encoders that are in memory together.
     precision
-        What they compute with; what their files hold makes no difference.
+        Type of the arithmetic; the type in the files does not matter.
     device
-        ``cpu``, or ``cuda`` with whatever tells it from others.
+        ``cpu``, or ``cuda`` with an optional number.
     """
-    laying_out = _LAYING_OUT if device == "cpu" and precision != "fp16" else 1
-    return _beside(device) + int(laying_out * bytes_of(shapes, precision))
+    packing = _PACKING if device == "cpu" and precision != "fp16" else 1
+    return _besides(device) + int(packing * bytes_of(shapes, precision))
 
 
 def require_room(
@@ -68,50 +65,51 @@ def require_room(
     *,
     free: bool = False,
 ) -> None:
-    """Refuse encoders that are more than a device holds.
+    """Check that encoders fit into a device's memory.
 
-    Of a device's whole memory the weights alone count: what a process takes beside them is no more
-    than an estimate, and nothing that works may be refused. Of what is left free, all counts.
+    Only the weights are compared with the total memory of a device: the rest is an estimate, and
+    must not reject encoders that fit. Weights and estimate are compared with free memory.
 
     Parameters
     ----------
     name
-        Of the encoder, or of all of a job.
+        Name of the encoder, or of all encoders of a job.
     shapes, precision, device
-        As `memory_wanted` takes them.
+        As for `memory_wanted`.
     room
-        Bytes of the device's memory; None where it has no limit.
+        Bytes of the device's memory; None without a limit.
     ranks
-        Processes that share it, each with all of the encoders.
+        Number of processes that share it, each with all encoders.
     free
-        Whether `room` is what is left of it now.
+        Whether `room` is the free memory.
 
     Raises
     ------
     DeviceError
-        With what is wanted, what there is, and what to do.
+        If they do not fit.
     """
-    counted = list(shapes)
-    wanted = memory_wanted(counted, precision, device)
-    let_pass = 0 if free else _beside(device)
-    least = wanted - let_pass
-    if room is None or ranks * least <= room:
+    shapes = list(shapes)
+    wanted = memory_wanted(shapes, precision, device)
+    tolerance = 0 if free else _besides(device)
+    if room is None or ranks * (wanted - tolerance) <= room:
         return
-    needs = f"{wanted / 1e9:.1f} GB at {precision} go to the weights of {name} and a batch"
-    has = f"{device} has {room / 1e9:.1f} GB{' free' if free else ''}"
-    if fit := room // wanted or int(least <= room):
+    each = f" for each of {ranks} workers" if ranks > 1 else ""
+    text = (
+        f"not enough memory for {name}: {wanted / 1e9:.1f} GB at {precision} (weights plus one "
+        f"batch){each} needed, {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
+    )
+    if fit := room // wanted or int(wanted - tolerance <= room):
         raise DeviceError(
-            f"{needs}, in each of {ranks} ranks, and {has}, which is enough for {fit}. "
-            f"Give that many by --devices, such as cpu:{fit}."
+            f"{text}, enough for {fit}. Start fewer workers, for example by --devices cpu:{fit}."
         )
     half: Precision = "fp16" if device.startswith("cuda") else "bf16"
-    fits = precision == "fp32" and memory_wanted(counted, half, device) - let_pass <= room
-    smaller = f"--precision {half} halves the weights; or take" if fits else "Take"
+    fits = precision == "fp32" and memory_wanted(shapes, half, device) - tolerance <= room
+    advice = f"--precision {half}, " if fits else ""
     raise DeviceError(
-        f"{needs}, and {has}. One encoder over several devices, or partly outside of one, is not "
-        f"possible yet. {smaller} a device with more memory, or a smaller model."
+        f"{text}. An encoder cannot be split over devices. Use {advice}a device with more memory, "
+        "or a smaller model."
     )
 
 
-def _beside(device: str) -> int:
+def _besides(device: str) -> int:
     return GPU_PROCESS_BYTES if device.startswith("cuda") else PROCESS_BYTES

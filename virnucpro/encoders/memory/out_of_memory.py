@@ -1,4 +1,4 @@
-"""Telling an error for want of memory, on a GPU or on a CPU, from any other."""
+"""Recognition of out-of-memory errors of a GPU or a CPU."""
 
 import re
 from collections.abc import Callable
@@ -31,36 +31,36 @@ _WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A piece of work did not fit.
+    """Result of a computation that ran out of memory.
 
     Attributes
     ----------
     wanted
-        The allocation that failed, with its unit, such as ``"20.00 GiB"``; "" where nobody said.
+        Size of the failed allocation with its unit, such as ``"20.00 GiB"``; "" if unknown.
     """
 
     wanted: str
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory was short, that of the device or of the machine.
+    """Return whether an error means that the device's or the host's memory ran out.
 
-    torch has types for a GPU's; for its CPU allocator, cuBLAS and C++ it has words alone.
+    torch has exception types for a GPU; for its CPU allocator, cuBLAS and C++ only texts.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     if isinstance(error, torch.AcceleratorError):
         return getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _UNTYPED)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _UNTYPED)
 
 
 def within_memory(work: Callable[[], Result]) -> Result | Shortage:
-    """Do `work`, or tell that memory is too short for it; then all that it held is free again.
+    """Return the result of `work`, or a `Shortage` after its memory was released.
 
     Raises
     ------
     Exception
-        Whatever else `work` raises.
+        Any other error of `work`.
     """
     try:
         return work()
@@ -68,6 +68,6 @@ def within_memory(work: Callable[[], Result]) -> Result | Shortage:
         if not is_out_of_memory(error):
             raise
         wanted = _WANTED.search(str(error))
-    # Not earlier: until here the error's traceback holds the frames, and they hold the tensors.
+    # Only here: inside the except block, the traceback keeps the frames and their tensors alive.
     torch.cuda.empty_cache()
     return Shortage(wanted[1] if wanted else "")

@@ -1,4 +1,4 @@
-"""Where an encoder computes, and in which floating-point type."""
+"""Devices and floating-point types of encoders."""
 
 from typing import Final
 
@@ -14,17 +14,17 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Name the kind of hardware behind ``cpu`` or ``cuda``: what is learnt on one holds for all."""
+    """Return the hardware model of ``cuda``, for which learned budgets are valid; or ``cpu``."""
     return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """Give torch's type of a precision.
+    """Return torch's type of a precision.
 
     Raises
     ------
     UsageError
-        When the precision is none of fp32, fp16, bf16.
+        If the precision is not fp32, fp16 or bf16.
     """
     if precision not in _DTYPES:
         raise UsageError(f"unknown precision {precision!r}; choose one of {', '.join(_DTYPES)}")
@@ -32,12 +32,12 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 
 def open_device(name: str) -> torch.device:
-    """Find a device by torch's name for it, and make sure that it answers.
+    """Return a device by torch's name after an allocation on it.
 
     Raises
     ------
     DeviceError
-        When there is no such device, or torch was built without support for it.
+        If there is no such device, or torch was built without support for it.
     """
     # cuBLAS may add up parts of an fp16 product in fp16, which overflows at 65,504
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -47,21 +47,20 @@ def open_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise DeviceError(
-            f"device {name!r} cannot be used ({reason}). "
-            "Use 'cpu', or a device that this machine has."
+            f"device {name!r} cannot be used ({reason}). Use 'cpu', or a device of this machine."
         ) from error
     return device
 
 
 def device_bytes(device: torch.device) -> int | None:
-    """Say how much memory a device has, free or not; None for one that holds no numbers."""
+    """Return the bytes of a device's memory; None for a device without memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
     return usable_memory() if device.type == "cpu" else None
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Say how much of it is left for this process."""
+    """Return the free bytes of a device's memory; None for a device without memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return available_memory() if device.type == "cpu" else None

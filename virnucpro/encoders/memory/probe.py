@@ -1,4 +1,4 @@
-"""How much fits, found by trying: batches of made-up sequences on the device itself."""
+"""Search for the largest batch that fits, by encoding synthetic sequences on the device."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,17 @@ from virnucpro.encoders.memory.token_budget import length_class
 
 __all__ = ["fitting_budget", "holds", "probe"]
 
-_MADE_UP = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
+_SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
 
 
 def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
-    """Find a budget that fits by halving and doubling `first`.
+    """Find a budget that fits by doubling or halving `first`.
 
     Returns
     -------
     int
-        The largest of the values tried that fit, `most` or less; where none did, the last below
-        `least`, of which only a single sequence can be tried.
+        The largest tested value that fits, at most `most`. If none does, the first value at or
+        below `least`, which is a single sequence.
     """
     tokens = first
     if fits(tokens):
@@ -35,7 +35,7 @@ def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: in
 
 
 def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
-    """Try batches of made-up sequences of the class of `longest` tokens; see `fitting_budget`."""
+    """Find a budget with sequences of the length class of `longest`; see `fitting_budget`."""
     length = length_class(longest)
     return fitting_budget(
         lambda tokens: holds(encoder, length, tokens) is None, first, length, most
@@ -43,13 +43,13 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
 
 
 def holds(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
-    """Try a batch of `tokens` tokens, made-up sequences of `length`, one at least.
+    """Encode a batch of `tokens` tokens: synthetic sequences of `length`, at least one.
 
     Returns
     -------
-    What it was short of; None where it fits.
+    The shortage, or None if the batch fits.
     """
-    (ids,) = encoder.tokenise([_MADE_UP[encoder.view]])
+    (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
     batch = [np.resize(ids, length)] * max(1, tokens // length)
     tried = within_memory(lambda: encoder.encode(encoder.collate(batch)).cpu())
     return tried if isinstance(tried, Shortage) else None

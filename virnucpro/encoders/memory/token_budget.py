@@ -1,7 +1,7 @@
-"""How many tokens an encoder takes at once: a first budget, and what running out of memory taught.
+"""Token budgets of batches: a first budget, lowered after out-of-memory errors. Needs no torch.
 
-Everything is in powers of two of tokens, so that devices of one kind come to the same
-batches, whose composition the last bits of every vector depend on. Light to import.
+Budgets are powers of two, so that devices of one model use equal batches: the last bits of a vector
+depend on its batch.
 """
 
 from collections.abc import Mapping
@@ -10,49 +10,49 @@ from typing import Final
 __all__ = ["BATCH_TOKENS", "MOST_TOKENS", "TokenBudget", "is_fitted", "length_class"]
 
 BATCH_TOKENS: Final[Mapping[str, int]] = {"cpu": 2_048, "cuda": 16_384}
-"""Tokens of a batch of which nothing has been learnt, by kind of device.
+"""First budget by kind of device.
 
-On a CPU that is measured: with 8,192 one thread is 10 to 20 % slower (ESM-2 35M). On a GPU it is an
-assumption, and no more than where `probe` begins to double or to halve.
+CPU: measured, 8,192 is 10 to 20 % slower with one thread (ESM-2 35M). GPU: an assumption, from
+which `probe` doubles or halves.
 """
 
 MOST_TOKENS: Final = 65_536
-"""The budget at which `probe` stops doubling. An assumption, measured on no GPU: that with so many
-tokens even one of the fastest has enough to do, and waits for nothing between batches.
+"""Budget at which `probe` stops doubling. An assumption: this many tokens keep the fastest GPUs
+busy between batches.
 """
 
 _FITTED: Final = "fitted"
-"""Stands in place of a length class where `learnt` tells the longest sequence that has fitted."""
+"""Replaces the length class in the key of `TokenBudget.learnt` for the longest fitting sequence."""
 
 
 def is_fitted(key: str) -> bool:
-    """Tell whether a key of `TokenBudget.learnt` is of the longest that fitted, not of a budget."""
+    """Return whether a key of `TokenBudget.learnt` is that of the longest fitting sequence."""
     return key.endswith(f"/{_FITTED}")
 
 
 def length_class(length: int) -> int:
-    """Give the power of two that `length` tokens reach up to: 512 for 257 to 512."""
+    """Round a length up to a power of two: 512 for 257 to 512."""
     return 1 << max(0, length - 1).bit_length()
 
 
 class TokenBudget:
-    """The budget of one encoder's batches, by length class. Call it with a batch's longest.
+    """Token budget of one encoder's batches, by length class.
 
     Parameters
     ----------
     name
-        The encoder's.
+        Name of the encoder.
     first
-        Tokens of a batch of which nothing has been learnt.
+        First budget.
     learnt
-        What `learnt` of an earlier budget gave, of any encoders.
+        `learnt` of earlier budgets, of any encoders.
 
     Attributes
     ----------
     known
-        Whether the first budget was found by trial.
+        Whether the first budget was found by `probe`.
     longest_fitted
-        Tokens of the longest sequence that has fitted, ever; 0 where none has.
+        Tokens of the longest sequence that ever fitted; 0 if none did.
     """
 
     def __init__(self, name: str, first: int, learnt: Mapping[str, int]) -> None:
@@ -69,18 +69,18 @@ class TokenBudget:
         }
 
     def __call__(self, longest: int) -> int:
-        """Give the budget of a batch whose longest sequence has so many tokens.
+        """Return the budget of a batch with a longest sequence of this many tokens.
 
-        What does not fit at one length does not at a greater one, where attention costs more.
+        A limit at one length class applies to all longer ones: attention needs more there.
         """
         own = length_class(longest)
         return min([self._first, *(n for size, n in self._limits.items() if size <= own)])
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Encoder, or encoder/length class -> tokens: plain data for the next start.
+        """Tokens by encoder or encoder/length class, as plain data for the next start.
 
-        And encoder/``fitted``, once memory was short: whoever starts then knows what had fitted.
+        After a shortage, also the longest fitting sequence, by encoder/``fitted``.
         """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         if self._was_short and self.longest_fitted:
@@ -88,22 +88,22 @@ class TokenBudget:
         return ({self._name: self._first} if self.known else {}) | limits
 
     def fitted(self, longest: int) -> None:
-        """Learn that a batch with a sequence of so many tokens fitted."""
+        """Record that a batch with a sequence of this many tokens fitted."""
         self.longest_fitted = max(self.longest_fitted, longest)
 
     def was_short(self) -> None:
-        """Learn that memory was short of something, if only of a single sequence."""
+        """Record a shortage of any batch, even of a single sequence."""
         self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
-        """Learn that a batch of so many `tokens`, `longest` of them one sequence's, did not fit."""
+        """Lower the budget after a batch of `tokens` with a sequence of `longest` did not fit."""
         below = max(1, length_class(tokens) // 2)
         self._limits[length_class(longest)] = min(self(longest), below)
 
     def begin_with(self, longest: int, tokens: int) -> None:
-        """Take over what a probe found to fit with sequences of `longest` tokens.
+        """Set the budget that `probe` found with sequences of `longest` tokens.
 
-        More than the first budget holds for all lengths; less, for such long ones alone.
+        A larger budget than the first applies to all lengths, a smaller one to this class only.
         """
         self.known = True
         if tokens >= self._first:

@@ -1,1 +1,1 @@
-"""Files of weights: reading, checking, filling modules."""
+"""Files of weights: reading, checking, loading into modules."""

@@ -1,14 +1,14 @@
-"""Encoders of any published size without a download: files of the bundles' format, made up."""
+"""Encoders of published sizes with random weights, in the files of a bundle."""
 
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, models, processors, trainers
 
 from virnucpro.encoders.base import EncoderSpec
@@ -20,45 +20,46 @@ from virnucpro.errors import UsageError
 __all__ = ["file_bytes", "write_random_encoder"]
 
 _DEVIATION: Final = 0.02
-"""Of the weights. Layer norms keep the numbers of every layer near one, so it tells nothing."""
+"""Standard deviation of the weights; layer norms keep the numbers of every layer near one."""
 
 _BLOCK: Final = 4_194_301
-"""Random numbers drawn, and used again and again. A prime: no two rows of a matrix are alike."""
+"""Random numbers drawn and repeated. A prime: no two rows of a matrix are equal."""
 
 _BYTES: Final = 2
-"""A number is kept in half precision, whatever it will be computed in."""
+"""Bytes of a number in the file, which has half precision."""
 
 _SPECIAL: Final = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
 def file_bytes(size: EncoderConfig) -> int:
-    """Say how large the file of weights is going to be."""
+    """Return the size of the file of weights."""
     return n_parameters(size) * _BYTES
 
 
 def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
-    """Write the files of an encoder of a published size, with random weights.
+    """Write the files of an encoder of a published size with random weights.
 
     Parameters
     ----------
     folder
-        An empty one.
+        An empty folder.
     name
         A key of `PUBLISHED`.
 
     Raises
     ------
     UsageError
-        When there is no such size, or the folder's disk has no room for its file.
+        If the name is unknown, or the disk has not enough space.
     OSError
-        When a file cannot be written.
+        If a file cannot be written.
     """
     size = size_named(name)
     free, wanted = shutil.disk_usage(folder).free, file_bytes(size)
     if free < wanted:
         raise UsageError(
-            f"{folder}: random weights of {name} are a file of {wanted / 1e9:.1f} GB, and the disk "
-            f"has {free / 1e9:.1f} GB. Point TMPDIR to a folder with room, or take a smaller model."
+            f"{folder}: random weights of {name} need {wanted / 1e9:.1f} GB, and the disk has "
+            f"{free / 1e9:.1f} GB free. Set TMPDIR to a folder with more space, or use a smaller "
+            "model."
         )
     weights = folder / "weights.safetensors"
     with weights.open("wb") as stream:
@@ -71,7 +72,7 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
 
 
 def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
-    """Write safetensors' format: length of the header, header (JSON), numbers; tensor by tensor."""
+    """Write the safetensors format: length of the header, header (JSON), numbers."""
     header: dict[str, dict[str, Any]] = {}
     end = 0
     shapes = size.tensor_shapes()
@@ -80,38 +81,27 @@ def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
         header[tensor] = {"dtype": "F16", "shape": shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     stream.write(len(text).to_bytes(8, "little") + text)
-    block = _random_block()
+    block = np.random.default_rng(1).standard_normal(_BLOCK, np.float32) * _DEVIATION
+    block = block.astype(np.float16)
     for tensor, shape in shapes.items():
         first = header[tensor]["data_offsets"][0] // _BYTES
-        for piece in _values(block, first, tensor, shape):
-            stream.write(piece)
+        stream.write(_numbers(block, first, tensor, shape).data)
 
 
-def _random_block() -> memoryview:
-    numbers = np.random.default_rng(1).standard_normal(_BLOCK, np.float32) * _DEVIATION
-    return memoryview(numbers.astype(np.float16).tobytes())
+def _numbers(
+    block: npt.NDArray[np.float16], first: int, tensor: str, shape: tuple[int, ...]
+) -> npt.NDArray[np.float16]:
+    """Return a tensor that starts with number `first` of the repeated block.
 
-
-def _values(
-    block: memoryview, first: int, tensor: str, shape: tuple[int, ...]
-) -> Iterator[bytes | memoryview]:
-    """Give a tensor's numbers: weights at random, layer norms at one, biases at zero.
-
-    It begins with number `first` of the file, which says where in the block its numbers begin.
+    Matrices are random, weights of layer norms are 1, biases are 0.
     """
-    end = first + math.prod(shape)
     if len(shape) == 1:
-        yield np.full(end - first, 1.0 if tensor.endswith("weight") else 0.0, np.float16).tobytes()
-        return
-    while first < end:
-        start = first % _BLOCK
-        n = min(end - first, _BLOCK - start)
-        yield block[start * _BYTES : (start + n) * _BYTES]
-        first += n
+        return np.full(shape, 1.0 if tensor.endswith("weight") else 0.0, np.float16)
+    return np.resize(np.roll(block, -(first % _BLOCK)), shape)
 
 
 def _write_tokeniser(path: Path, vocabulary: int) -> None:
-    """Learn byte-pair encoding from random bases: 500 bases are 106 tokens, published 109."""
+    """Train byte-pair encoding on random bases: 500 bases are 106 tokens, published 109."""
     letters = np.random.default_rng(2).choice(np.frombuffer(b"ACGT", np.uint8), (400, 500))
     tokeniser = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))
     trainer = trainers.BpeTrainer(

@@ -68,14 +68,14 @@ def test_the_table_of_a_bundle_has_a_section_per_encoder(capsys):
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
     monkeypatch.setattr(bench, "free_bytes", lambda _: 23 * 10**9)
     monkeypatch.setattr(bench, "write_random_encoder", lambda *_: pytest.fail("written"))
-    with pytest.raises(DeviceError, match=r"85\.1 GB.*23\.0 GB free"):
+    with pytest.raises(DeviceError, match=r"85\.1 GB.*one batch.*23\.0 GB free.*Use a device"):
         measure_model("esm2_t48_15B_UR50D", brief)
 
 
 def test_a_bundle_that_does_not_fit_is_refused_before_anything_is_loaded(monkeypatch, brief):
     monkeypatch.setattr(bench, "free_bytes", lambda _: 10**8)
     monkeypatch.setattr(bench, "load_encoder", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(DeviceError, match=r"mini-dnabert-s.*0\.1 GB free"):
+    with pytest.raises(DeviceError, match=r"mini-dnabert-s.*one batch.*0\.1 GB free.*Use a device"):
         measure_bundle("mini", brief)
 
 
