@@ -10,7 +10,7 @@ from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exi
 
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
-LABELS = {"pipeline/scheduling/compute.py", "pipeline/run/session.py", "runtime/events.py"}
+LABELS = {"pipeline/scheduling/runner.py", "pipeline/run/session.py", "runtime/events.py"}
 """Where `datetime.now` writes down when something happened, for people."""
 
 

@@ -30,7 +30,7 @@ def test_a_run_completes_with_few_resources(limit, few_fasta, tmp_path, undistur
 SHORT = [
     ("-n 12", "raise the limit of open files (ulimit -n)"),
     ("-v 400000", "ulimit -v"),
-    ("-f 20", "raise the limit (ulimit -f)"),
+    ("-f 20", "exceeds the size limit: raise it (ulimit -f)"),
 ]
 
 

@@ -101,7 +101,7 @@ def test_a_hung_rank_is_killed_and_restarted(how, point, faulty, undisturbed, di
     assert difference_of(undisturbed, folder) == []
     (fault,) = ranks_in(folder)["0"]["faults"]
     assert fault["kind"] == "Hang"
-    assert f"within {seconds:.1f} s" in fault["reason"]
+    assert f"within {seconds:g} s" in fault["reason"]
     # One that is stopped, or does not let go of the interpreter, still writes its stacks: in C.
     assert fault["exit"] == ("SIGKILL" if how == "SIGSTOP" else "SIGTERM")
     if how != "SIGSTOP":

@@ -77,9 +77,9 @@ def test_what_does_not_fit_is_refused_with_both_figures():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) needed, "
-        "cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with more "
-        "memory, or a smaller model."
+        "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) "
+        "needed, cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with "
+        "more memory, or a smaller model."
     )
 
 
@@ -114,9 +114,9 @@ def test_ranks_that_are_too_many_together_are_told_how_many_fit():
     with pytest.raises(DeviceError) as caught:
         require_room("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
     assert str(caught.value) == (
-        "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for each "
-        "of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example by "
-        "--devices cpu:2."
+        "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for "
+        "each of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example "
+        "by --devices cpu:2."
     )
 
 
