@@ -16,7 +16,7 @@ from virnucpro.encoders.base import Precision
 from virnucpro.encoders.memory.memory_needed import memory_wanted
 from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.sizes import shapes_of
-from virnucpro.errors import NotARunError, UsageError, VirnucproError
+from virnucpro.errors import RunError, UsageError, VirnucproError
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, SilentReporter
@@ -174,14 +174,15 @@ class _Warnings(SilentReporter):
         self.texts: list[str] = []
 
     def warn(self, text: str) -> None:
-        """Keep a warning."""
-        self.texts.append(text)
+        """Keep a warning; each text once."""
+        if text not in self.texts:
+            self.texts.append(text)
 
 
 def _precision_of_runs(folder: Path) -> Precision | None:
     """Return the precision of the first readable run below a folder; None without one."""
     for path in folder.rglob("run.json"):
-        with suppress(NotARunError, OSError):
+        with suppress(RunError, OSError):
             precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]
             return precision
     return None

@@ -21,7 +21,7 @@ from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.session import Session, open_session
-from virnucpro.pipeline.run.status_file import StatusFile
+from virnucpro.pipeline.run.status_file import write_status
 from virnucpro.pipeline.run.token_budgets import read_budgets
 from virnucpro.pipeline.scheduling.preflight import refuse_small_disk
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
@@ -93,7 +93,6 @@ class _Launch:
     ) -> None:
         self._session, self._devices, self._execution = session, devices, execution
         self._reporter, self._log = reporter, log
-        self._status_file = StatusFile(session.run, reporter)
         self._task = _rank_task(session, job, devices, execution)
 
     def run(self, coverage: Coverage, rank: "InProcessRank | None") -> None:
@@ -126,10 +125,15 @@ class _Launch:
             finally:  # the ranks' error comes before one of writing run.json
                 _refuse_total_failure(self._session, ranks.statuses)
 
-    def _show(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        self._status_file.write(statuses, running=True)
-        self._reporter.ranks(statuses)
-        self._log.check_output()
+    def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
+        run = self._session.run
+        try:
+            write_status(run, statuses, running=running)
+        except OSError as error:
+            self._reporter.warn(f"{run.status_json} cannot be written: {error.strerror}")
+        if running:
+            self._reporter.ranks(statuses)
+            self._log.check_output()
 
     def _close(
         self,
@@ -140,7 +144,7 @@ class _Launch:
     ) -> None:
         """Stop the ranks and record their results."""
         ranks.terminate_all()
-        self._status_file.write(ranks.statuses, running=False)
+        self._show(ranks.statuses, running=False)
         scheduler.finish()
         seconds = round(time.perf_counter() - started, 3)
         self._log.over(record.number, seconds, len(scheduler.faults))
