@@ -174,8 +174,9 @@ class _Warnings(SilentReporter):
         self.texts: list[str] = []
 
     def warn(self, text: str) -> None:
-        """Keep a warning."""
-        self.texts.append(text)
+        """Keep a warning; each text once."""
+        if text not in self.texts:
+            self.texts.append(text)
 
 
 def _precision_of_runs(folder: Path) -> Precision | None:

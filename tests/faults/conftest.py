@@ -1,4 +1,4 @@
-"""What the tests of the fault matrix share: one small input, one undisturbed run, small disks."""
+"""Fixtures of the fault matrix: a small input, an undisturbed run, small disks."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def few_fasta(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, few_fasta):
-    """The run that nothing happened to. Not to be written to: `copy_of_run` gives copies."""
+    """An undisturbed run. Do not write to it; `copy_of_run` makes copies."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     done = subprocess.run(
         [*PREDICT, few_fasta, "-o", folder, "-q", "--devices", "cpu:1"],
@@ -45,13 +45,13 @@ def undisturbed(tmp_path_factory, few_fasta):
 
 @pytest.fixture
 def copy_of_run(undisturbed, tmp_path):
-    """A finished run of this test's own."""
+    """A copy of the undisturbed run."""
     return shutil.copytree(undisturbed, tmp_path / "finished")
 
 
 @pytest.fixture
 def bundle_with(tmp_path):
-    """Make a copy of mini with one file changed, and a manifest that agrees to the change."""
+    """Return a function that copies mini, changes one file and updates the manifest."""
 
     def make(name, change):
         folder = shutil.copytree(MINI, tmp_path / "changed-mini")
@@ -70,7 +70,7 @@ def bundle_with(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """Mount small disks; they are gone after the test."""
+    """Return a function that mounts a small disk; it is unmounted after the test."""
     mounted = []
 
     def mount(size):
@@ -94,7 +94,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def interrupted():
-    """Run the program with a signal at the moment when it opens or renames a file."""
+    """Return a function that runs the program with a signal when it opens or renames a file."""
 
     def run(signal_name, event, part, occurrence, *arguments):
         command = [sys.executable, INTERRUPTED, signal_name, event, part, str(occurrence)]

@@ -1,4 +1,4 @@
-"""Row 6: every rank fails at start, on weights that cannot be used."""
+"""Row 6: every rank fails at its start, because of unusable weights."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Rows 16 and 17: what a resume is given is not what the run was made from."""
+"""Rows 16 and 17: resumes with other inputs or parameters."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Row 20: clocks that jump. Durations and deadlines come from clocks that cannot be set."""
+"""Row 20: clocks that jump. Durations and deadlines come from monotonic clocks."""
 
 import ast
 from pathlib import Path
@@ -11,7 +11,7 @@ from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exi
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
 LABELS = {"pipeline/scheduling/runner.py", "pipeline/run/session.py", "runtime/events.py"}
-"""Where `datetime.now` writes down when something happened, for people."""
+"""Functions that write the time of an event for people."""
 
 
 def calls(path):

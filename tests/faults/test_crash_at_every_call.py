@@ -1,4 +1,4 @@
-"""A commit killed at every system call, an aggregation at many: absent or whole, former or new."""
+"""Rows 26 and 27: a kill at each system call of a commit, and at many of an aggregation."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ STEPPED = Path(__file__).parents[1] / "data" / "stepped.py"
 
 @pytest.fixture
 def stepped():
-    """Run the kills in a process of their own; what was seen after each."""
+    """Return a function that runs the kills in another process; it returns the state after each."""
 
     def run(*arguments):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Row 11: the disk fills at one moment after another."""
+"""Row 11: a full disk in each stage of a run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A flipped byte or a lost end, in any file of a run: found, or without any effect."""
+"""Row 13: a flipped byte or a truncated file of a run is detected, or has no effect."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 
 PASSING = {"run.lock", "status.json", "launches", "logs"}
-"""What no number depends on once a run has ended."""
+"""Files that no result depends on after a run has ended."""
 
 
 def files_of(run):
@@ -35,7 +35,7 @@ def tables_of(folder):
 
 
 def rederived(run, folder):
-    """The tables that `aggregate` makes of the run as it is now."""
+    """Return the tables that `aggregate` writes for the present segments."""
     folder.mkdir()
     with reopen_session(run) as session:
         coverage = survey(run, session.bounds, session.manifest.fingerprint)
@@ -45,7 +45,7 @@ def rederived(run, folder):
 
 
 def flips(run, n_flips):
-    """Positions over all files, the same number in each as far as their sizes go."""
+    """Return positions in all files, the same number in each file if it is long enough."""
     dice = random.Random(13)
     files = [path for path in files_of(run) if path.stat().st_size]
     for path in islice(cycle(files), n_flips):

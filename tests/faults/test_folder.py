@@ -1,4 +1,4 @@
-"""Row 12: the run's folder is read-only, or vanishes while the run goes on."""
+"""Row 12: a run folder that is read-only, or disappears during the run."""
 
 import shutil
 import subprocess

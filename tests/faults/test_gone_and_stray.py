@@ -1,4 +1,4 @@
-"""Segments that are gone, and files that are none of the run's."""
+"""Rows 14 and 15: lost segments, and files of other origin."""
 
 import json
 import shutil

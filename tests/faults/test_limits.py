@@ -1,4 +1,4 @@
-"""Row 23: few open files, little address space, a small stack, short files: works, or says so."""
+"""Row 23: limits of open files, address space, stack and file size."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ PROGRAM = [sys.executable, "-m", "virnucpro"]
 
 
 def limited(limit, *arguments):
-    """Run the program below a limit of the shell's."""
+    """Run the program with a limit of the shell."""
     return subprocess.run(
         ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *map(str, arguments)],
         capture_output=True,

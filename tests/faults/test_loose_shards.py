@@ -1,4 +1,4 @@
-"""Shards that survived elsewhere, joined with their run, with its index, or with neither."""
+"""`aggregate -o`: shards outside of their run, with the run, its index, or neither."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from virnucpro.store.segment import commit_segment, read_segment
 
 @pytest.fixture
 def surviving(undisturbed, tmp_path):
-    """Copies of all segments but the first, far from their run."""
+    """Copies of all segments except the first, outside of their run."""
     folder = tmp_path / "surviving"
     folder.mkdir()
     _, *kept = RunDirectory(undisturbed).segments()
@@ -127,7 +127,7 @@ def test_the_index_of_another_run_is_refused(surviving, copy_of_run, tmp_path, c
 
 @pytest.fixture
 def other_run(few_fasta, tmp_path):
-    """A run of other records, of the same lengths in the same order: the same rows in number."""
+    """A run of other records with the same lengths and number of rows."""
     path = tmp_path / "other.fa"
     path.write_text(few_fasta.read_text().replace(">r", ">other"))
     folder = tmp_path / "other"

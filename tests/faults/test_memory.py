@@ -1,4 +1,4 @@
-"""Row 8: memory runs out. Batches are split, the budget is remembered, what never fits is told."""
+"""Row 8: out of memory. Batches are split, budgets are stored, too large rows quarantined."""
 
 import os
 from collections import Counter

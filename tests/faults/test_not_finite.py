@@ -1,4 +1,4 @@
-"""Row 10: an encoder gives NaN or infinity. Never stored: tried once more at fp32, then told."""
+"""Row 10: NaN or infinity of an encoder is recomputed at fp32, or quarantined; never stored."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Row 22: a huge record, many tiny ones, long, foreign and repeated names: bounded memory."""
+"""Row 22: a huge record, many tiny ones, unusual names: bounded memory."""
 
 import random
 import subprocess

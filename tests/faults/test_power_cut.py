@@ -1,4 +1,4 @@
-"""The power goes: what was not on the disk is lost, and what was committed is not.
+"""Row 21: a power cut loses unsynced data and no committed segment.
 
 A real ext4 on a loop device is shut down without writing its journal out (the ioctl that file
 systems are tested with), so that everything that no fsync had forced out is gone when it is mounted
@@ -47,7 +47,7 @@ def call(*command):
 
 
 class Disk:
-    """A disk whose power can be cut."""
+    """A disk with a function that simulates a power cut."""
 
     def __init__(self, image, folder):
         self.image, self.folder = image, folder

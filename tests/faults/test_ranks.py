@@ -1,4 +1,4 @@
-"""Rows 1, 2, 3, 7, 9: ranks that raise, are killed, hang, fail for good, or die of one sequence."""
+"""Rows 1, 2, 3, 7, 9: ranks that raise, are killed, hang, always fail, or fail at one sequence."""
 
 import json
 import math
@@ -20,7 +20,7 @@ KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 
 @pytest.fixture
 def faulty(few_fasta, tmp_path):
-    """Run `predict` on two ranks of which some fail as planned; returns the process and its run."""
+    """Return a function that runs `predict` on two ranks with planned failures."""
 
     def run(*options, **plan):
         folder, fired = tmp_path / "run", tmp_path / "fired"
@@ -34,7 +34,7 @@ def faulty(few_fasta, tmp_path):
             timeout=110,
             check=False,
         )
-        assert fired.exists(), f"nothing was planted: {done.stderr}"
+        assert fired.exists(), f"no failure occurred: {done.stderr}"
         return done, folder
 
     return run
@@ -45,13 +45,13 @@ def ranks_in(folder):
 
 
 def computed_units(folder):
-    """The units that ranks encoded, as often as they did."""
+    """Return the computed units of all ranks, with repetitions."""
     logs = (folder / "logs").glob("rank-*.log")
     return [int(unit) for log in logs for unit in re.findall(r": unit (\d+)\n", log.read_text())]
 
 
 def cases():
-    """Every point with every kind of failure, a few of them in the default run."""
+    """All points with all kinds of failure; most are slow."""
     default = {("load", "SIGKILL"), ("unit", "raise"), ("commit", "os._exit")}
     for point in POINTS:
         for how in ("raise", *KILLS):
@@ -66,7 +66,7 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed, difference_
     assert difference_of(undisturbed, folder) == []
 
     rank = ranks_in(folder)["0"]
-    # At exit all is committed: there is nothing to start again for.
+    # At exit all units are committed: no restart.
     fault, attempts = (rank, 1) if point == "exit" else (rank["faults"][0], 2)
     assert rank["attempt"] == attempts
     assert fault["exit"] == {"raise": 1, "os._exit": 3}.get(how, how)
@@ -78,7 +78,7 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed, difference_
     assert f"worker 0 failed: {fault['reason']}" in log
 
     units = computed_units(folder)
-    assert len(units) - len(set(units)) <= 2, "more was done again than what was under way"
+    assert len(units) - len(set(units)) <= 2, "more than the open units was computed again"
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,22 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed, difference_
 def test_a_hung_rank_is_killed_and_restarted(how, point, faulty, undisturbed, difference_of):
     limits = {"load": ("--start-timeout", 6), "unit": ("--progress-timeout", 2)}
     option, seconds = limits.get(point, limits["unit"])
-    # Alone: nobody can do its units before it is ended.
+    # The only rank: no other one can take its units.
     done, folder = faulty(option, seconds, "--devices", "cpu:1", point=point, how=how)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     (fault,) = ranks_in(folder)["0"]["faults"]
     assert fault["kind"] == "Hang"
     assert f"within {seconds:g} s" in fault["reason"]
-    # One that is stopped, or does not let go of the interpreter, still writes its stacks: in C.
+    # faulthandler writes the stacks in C, also if the interpreter's lock is held.
     assert fault["exit"] == ("SIGKILL" if how == "SIGSTOP" else "SIGTERM")
     if how != "SIGSTOP":
         assert "in fire" in (folder / "logs" / "rank-0000.log").read_text()
 
 
-@pytest.mark.slow  # the silence after which units are lent, and the ladder, take their time
+@pytest.mark.slow  # silence until its units are reassigned, then the stop ladder
 def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed, difference_of):
-    done, folder = faulty(point="unit", how="SIGSTOP")  # its deadline is ten minutes away
+    done, folder = faulty(point="unit", how="SIGSTOP")  # its deadline is ten minutes
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     rank = ranks_in(folder)["0"]
@@ -128,7 +128,7 @@ def test_units_of_a_permanently_bad_device_are_reassigned(
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "quarantine.tsv").exists()
     ranks = ranks_in(folder)
-    if point == "load":  # it may be relieved of all its units before it is given up
+    if point == "load":  # all of its units may be reassigned before it fails permanently
         assert ranks["1"]["state"] in {"failed", "stopped"}
         assert ranks["1"]["attempt"] <= 4
         return
@@ -153,7 +153,7 @@ def test_units_of_a_permanently_bad_device_are_reassigned(
 
 @pytest.mark.slow
 def test_an_intermittent_device_quarantines_no_row(faulty, undisturbed, difference_of):
-    """It dies of its third batch, whatever that is: its units are for the other rank."""
+    """Its third batch fails in each attempt; the other rank gets its units."""
     done, folder = faulty(point="flap", how="SIGKILL", rank=0, times=None)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []

@@ -1,4 +1,4 @@
-"""Rows 4 and 5: the coordinator is killed, or asked to stop, at one moment after another."""
+"""Rows 4 and 5: the coordinator gets SIGKILL or a stop signal at many moments."""
 
 import json
 import os
@@ -59,7 +59,7 @@ AFTER_RANKS = [
 
 
 def assert_hit(process, signal_name, no_orphan):
-    """The process ended as the signal demands, and alone."""
+    """Check that the process ended by the signal and left no orphan."""
     signum = signal.Signals[signal_name]
     _, said = process.communicate(timeout=DEADLINE)
     no_orphan(process.pid)
@@ -137,7 +137,7 @@ def test_a_signal_while_tables_are_written(
 def test_a_run_killed_at_random_moments_completes(
     few_fasta, tmp_path, no_orphan, undisturbed, difference_of
 ):
-    """Kill every start sooner or later than the one before, until one gets through."""
+    """Kill each start after another delay, until one completes."""
     dice = random.Random(4)
     for campaign in range(6):
         folder = tmp_path / f"run-{campaign}"
@@ -168,14 +168,14 @@ def wait_until(ready, process):
 
 
 def states(folder):
-    """What status.json says of the ranks; nothing while there is none."""
+    """Return the ranks in status.json; empty without the file."""
     path = RunDirectory(folder).status_json
     content = json.loads(path.read_bytes()) if path.exists() else {"ranks": {}}
     return [rank["state"] for rank in content["ranks"].values()]
 
 
 def stands_still(pid):
-    """Whether SIGSTOP has reached a process: a signal that comes earlier may still end it."""
+    """Return whether a process is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -187,7 +187,7 @@ def has_pending(pid, signum):
 
 @pytest.fixture
 def long_fasta(tmp_path):
-    """Work enough that a rank is still at it when it is seen running."""
+    """Enough work for a rank to be running when the test looks."""
     dice = random.Random(6)
     path = tmp_path / "long.fa"
     with path.open("w") as stream:
@@ -233,7 +233,7 @@ def test_a_run_under_nohup_ignores_sighup(
 
 @pytest.fixture
 def own_handlers():
-    """Handlers such as a program that uses the library may have."""
+    """Signal handlers of a program that uses the library."""
 
     def handler(signum, frame):
         raise AssertionError(signum)

@@ -1,4 +1,4 @@
-"""Row 24: the machine is slower than thought: processes stand still and go on again, in bursts."""
+"""Row 24: a slow machine: processes are stopped and continued in bursts."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def test_a_slow_rank_is_not_killed(few_fasta, tmp_path, ranks_of, undisturbed, d
         start_new_session=True,
     ) as process:
         while process.poll() is None and stops < 15:
-            if stops == 5:  # all of them, and longer than the deadline: nobody is charged with it
+            if stops == 5:  # all processes, for longer than the deadline: the pause does not count
                 os.killpg(process.pid, signal.SIGSTOP)
                 time.sleep(4.0)
                 os.killpg(process.pid, signal.SIGCONT)

@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
-    """Another seed each time: a failure prints it."""
+    """The seed differs in each run; a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)
     done = subprocess.run(
         [

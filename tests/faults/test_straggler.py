@@ -33,7 +33,7 @@ def events(run, name):
 
 
 def committed(run, rank):
-    """Return the units that a rank computed, as often as it did."""
+    """Return the units that a rank computed, with repetitions."""
     steps = events(run, f"rank-{rank:04d}")
     return [step["unit"] for step in steps if step["event"] == "committed"]
 

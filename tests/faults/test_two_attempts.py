@@ -1,4 +1,4 @@
-"""One rank at work twice at once: each unit once, and the same bytes."""
+"""Row 28: two attempts of one rank at the same time."""
 
 import os
 import shutil

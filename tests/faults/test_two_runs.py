@@ -72,7 +72,7 @@ def frames_job(fasta):
 
 
 def at_the_making_of(folder, action):
-    """Do something between a process's look at a path and its making of the folder there."""
+    """Call a function between a process's check of a path and its creation of the folder."""
     armed = True
 
     def hook(event, arguments):
@@ -118,7 +118,7 @@ def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
 
 
 def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
-    """The folder's maker gives up and removes it between another's opening and locking."""
+    """The creator removes the folder after another process opened the lock and before it locks."""
     run = RunDirectory(tmp_path / "run")
     run.root.mkdir()
     armed = True

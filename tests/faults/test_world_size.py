@@ -1,4 +1,4 @@
-"""Row 18: any number of ranks, also another one at each resume, gives the same table."""
+"""Row 18: any number of ranks gives the same table, also if resumes change it."""
 
 import random
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
-    """Some 450 rows in 14 units: each of seven ranks has two."""
+    """450 rows in 14 units: two for each of seven ranks."""
     dice = random.Random(18)
     path = tmp_path_factory.mktemp("input") / "world.fa"
     coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]

@@ -1,1 +1,1 @@
-"""The bridge: science in processes."""
+"""Runs: jobs, run folders, workers, scheduling, validation."""

@@ -1,4 +1,4 @@
-"""How to go about a job. Light to import: the command line reads its options into this."""
+"""Options of a run that change no result. Light to import, for the command line."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,38 +11,38 @@ from virnucpro.runtime.watchdog import Deadlines
 __all__ = ["Execution"]
 
 _DEADLINES = Deadlines(start=600.0, progress=600.0, stop=60.0)
-"""A batch of the largest encoders takes minutes on a slow CPU; weights may come over a network."""
+"""Seconds. A batch of a large encoder takes minutes on a slow CPU; a network delays weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How to go about it. Nothing here changes a number; a resume may differ in all of it.
+    """Options of a run that change no result. A resume may change all of them.
 
     Attributes
     ----------
     outdir
-        Folder of the run; text is taken as a path.
+        Folder of the run, a path or text.
     devices
-        As `virnucpro.runtime.devices.parse_devices` takes them.
+        Text for `virnucpro.runtime.devices.parse_devices`.
     threads
-        CPU threads for all ranks together; None for as many as the process may use.
+        CPU threads of all ranks together; None for all CPUs of the process.
     resume
-        Go on with the run in the folder where there is one.
+        Continue the run in the folder, if there is one.
     force
-        Remove the run in the folder and start anew.
+        Replace the run in the folder.
     restarts
-        How often a rank that fails is started again before it is given up.
+        Limits for restarts of failed ranks.
     redeal
-        Give what a failed rank leaves, or a slow one would keep others waiting for, to idle ranks.
+        Reassign the units of failed and slow ranks to idle ones.
     deadlines
-        A rank that makes no progress for so long hangs: it is ended, and has failed.
+        Longest times without progress. A rank that exceeds one is ended, and counts as failed.
     log_format
-        ``json`` writes the steps of ranks and coordinator to ``logs/*.jsonl``, for programs.
+        ``text``, or ``json`` for events in ``logs/*.jsonl``.
 
     Raises
     ------
     UsageError
-        When the devices are no text, or the threads no whole number from 1.
+        If devices or threads have a wrong type or value.
     """
 
     outdir: Path
@@ -59,10 +59,10 @@ class Execution:
         object.__setattr__(self, "outdir", Path(self.outdir))
         if not isinstance(self.devices, str):
             raise UsageError(
-                f"devices are text such as 'auto', '0,1' or 'cpu:2', not {self.devices!r}"
+                f"devices must be text such as 'auto', '0,1' or 'cpu:2', not {self.devices!r}"
             )
         whole = isinstance(self.threads, int) and not isinstance(self.threads, bool)
         if self.threads is not None and not (whole and self.threads > 0):
             raise UsageError(
-                f"threads are a whole number from 1, not {self.threads!r}; None takes all there are"
+                f"threads must be an integer of at least 1, or None for all, not {self.threads!r}"
             )

@@ -1,4 +1,4 @@
-"""Import path kept for programs: the coordinator is in `virnucpro.runtime.gpu_coordinator`."""
+"""Second import path of `virnucpro.runtime.gpu_coordinator`, kept for existing programs."""
 
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 

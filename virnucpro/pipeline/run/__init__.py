@@ -1,1 +1,1 @@
-"""A run folder: opened, recorded, turned into outputs, verified."""
+"""The run folder: creation, records, outputs, verification."""

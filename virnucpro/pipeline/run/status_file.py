@@ -8,35 +8,27 @@ from dataclasses import asdict
 from typing import Any
 
 from virnucpro.durable import write_file
-from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["StatusFile"]
+__all__ = ["write_status"]
 
 
-class StatusFile:
-    """Write status.json; a failure is one warning, because nothing depends on the file."""
+def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
+    """Write status.json atomically.
 
-    def __init__(self, run: RunDirectory, reporter: Reporter) -> None:
-        self._run = run
-        self._reporter = reporter
-        self._complained = False
-
-    def write(self, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
-        """Write the ranks' states, if possible."""
-        content = {
-            "running": running,
-            "pid": os.getpid(),
-            "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
-        }
-        try:
-            with write_file(self._run.status_json, lasting=False) as stream:
-                stream.write(json.dumps(content, indent=2).encode() + b"\n")
-        except OSError as error:
-            if not self._complained:
-                self._reporter.warn(f"{self._run.status_json} cannot be written: {error.strerror}")
-            self._complained = True
+    Raises
+    ------
+    OSError
+        If it cannot be written. No other file depends on it.
+    """
+    content = {
+        "running": running,
+        "pid": os.getpid(),
+        "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
+    }
+    with write_file(run.status_json, lasting=False) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 def _plain(status: WorkerStatus) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The course of a run: preflight checks, workers, restarts, work stealing."""
+"""Scheduling of a run: checks, ranks, restarts, work stealing."""

@@ -97,13 +97,10 @@ class InProcessRank:
         """Call ``function(0, 1, channel, *arguments, models)``; this rank is the channel."""
         try:
             function(0, 1, self, *arguments, self._models)
-        except Exception as error:
-            self._take(Failure(type(error).__name__, str(error), ""))
-            self._end(WorkerState.FAILED)
-            raise
         except BaseException as error:
             self._take(Failure(type(error).__name__, str(error), ""))
-            self._end(WorkerState.STOPPED)
+            failed = isinstance(error, Exception)  # others, such as SystemExit, ask it to stop
+            self._end(WorkerState.FAILED if failed else WorkerState.STOPPED)
             raise
         self._end(WorkerState.SUCCEEDED)
 

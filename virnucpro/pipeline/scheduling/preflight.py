@@ -19,7 +19,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
 from virnucpro.runtime.gpu_facts import gpu_facts
 from virnucpro.store.coverage import Coverage
-from virnucpro.store.space import SpaceNeeded, space_needed
+from virnucpro.store.space import space_needed
 
 __all__ = ["refuse_small_disk", "refuse_what_does_not_fit", "with_precision"]
 
@@ -27,17 +27,17 @@ _FLOAT_BYTES = {"fp16": 2, "fp32": 4, "none": 0}
 
 
 def with_precision(job: Job, execution: Execution) -> Job:
-    """Resolve the precision of a job that says ``auto``; return any other job unchanged.
+    """Resolve the precision ``auto`` of a job; return a job of another precision unchanged.
 
-    A resumed run keeps its precision, whatever devices it has now. A new run follows
-    `default_precision`. The precision is part of the run's fingerprint.
+    A resumed run keeps its precision on all devices. A new run follows `precision_on`. The
+    precision is part of the run's fingerprint.
 
     Raises
     ------
     UsageError, DeviceError
-        When the devices are malformed or missing.
+        If the devices are malformed or missing.
     NotARunError
-        When the run to resume cannot be read.
+        If the run to resume cannot be read.
     """
     if job.precision != "auto":
         return job
@@ -50,15 +50,15 @@ def with_precision(job: Job, execution: Execution) -> Job:
 
 
 def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
-    """Refuse encoders that take more than the whole memory of a device.
+    """Refuse encoders that need more than the whole memory of a device.
 
-    A rank holds all encoders of its job, and all ranks on a CPU share its memory. What is free of
-    that may change, and is not asked.
+    A rank holds all encoders of its job; all ranks on a CPU share its memory. Free memory may
+    change, and is not compared.
 
     Raises
     ------
     DeviceError
-        With what is wanted, what there is, and what to do.
+        With the needed memory, the memory of the device, and advice.
     """
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
@@ -67,7 +67,7 @@ def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
 
 
 def _memory(device: Device) -> int | None:
-    """Say how many bytes a device has; None for a GPU that the driver does not list."""
+    """Return the bytes of a device; None for a GPU that the driver does not list."""
     if device.kind == "cpu":
         return usable_memory()
     uuid = visible_gpus(os.environ).get(device.mask or "")
@@ -75,47 +75,34 @@ def _memory(device: Device) -> int | None:
 
 
 def refuse_small_disk(session: Session, job: Job, coverage: Coverage) -> None:
-    """Compare what the run has yet to write with what is free.
+    """Compare the bytes that the run will write with the free disk space.
 
     Raises
     ------
     RunError
-        When it does not fit, with both figures. The run stays as it is: a resume goes on with it.
+        If the disk is too small. The run stays as it is; a resume continues it.
     """
-    free = _free_bytes(session)
-    needed = _needed(session, job, coverage)
-    if free is not None and needed.total > free:
-        raise RunError(
-            f"{session.run.root}: the run needs about {_size(needed.total)} of disk (segments "
-            f"{_size(needed.segments)}, embeddings.h5 {_size(needed.embeddings)}, tables "
-            f"{_size(needed.tables)}), {_size(free)} are free there. Free space and repeat with "
-            "--resume, choose an output folder on another disk, or keep no vectors "
-            "(--embeddings none)."
-        )
-
-
-def _needed(session: Session, job: Job, coverage: Coverage) -> SpaceNeeded:
     index, bounds = session.index, coverage.bounds
-    dim = sum(encoder.dim for encoder in job.encoders)
-    return space_needed(
+    needed = space_needed(
         units=len(coverage.missing),
         rows=sum(int(bounds[unit + 1] - bounds[unit]) for unit in coverage.missing),
-        vector_bytes=dim * _FLOAT_BYTES[job.embeddings],
+        vector_bytes=sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings],
         records=index.n_records,
         windows=index.n_windows,
         items=index.n_items,
         name_bytes=index.name_bytes / max(1, index.n_records),
     )
-
-
-def _free_bytes(session: Session) -> int | None:
-    """None where the file system does not tell, as some network mounts do not."""
-    usage = shutil.disk_usage(session.run.root)
-    return usage.free if usage.total else None
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GB", 10**9), ("MB", 10**6)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:,} bytes"
+    disk = shutil.disk_usage(session.run.root)
+    if disk.total and needed.total > disk.free:  # some network mounts have sizes of 0
+        parts = {
+            "segments": needed.segments,
+            "embeddings.h5": needed.embeddings,
+            "tables": needed.tables,
+        }
+        listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
+        raise RunError(
+            f"{session.run.root}: the run needs about {needed.total / 1e6:,.1f} MB of disk "
+            f"({listed}), {disk.free / 1e6:,.1f} MB are free there. Free space and rerun with "
+            "--resume, choose an output folder on another disk, or store no vectors (--embeddings "
+            "none)."
+        )

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.session import Session, open_session
-from virnucpro.pipeline.run.status_file import StatusFile
+from virnucpro.pipeline.run.status_file import write_status
 from virnucpro.pipeline.run.token_budgets import read_budgets
 from virnucpro.pipeline.scheduling.preflight import refuse_small_disk
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
@@ -79,39 +79,33 @@ def run_job(
         return write_outputs(session, reporter, None if n_missing else coverage), n_missing
 
 
+@dataclass(frozen=True, slots=True)
 class _Launch:
     """One start of ranks, from the frozen plan to the record in run.json."""
 
-    def __init__(
-        self,
-        session: Session,
-        job: Job,
-        devices: Sequence[Device],
-        execution: Execution,
-        reporter: Reporter,
-        log: CoordinatorLog,
-    ) -> None:
-        self._session, self._devices, self._execution = session, devices, execution
-        self._reporter, self._log = reporter, log
-        self._status_file = StatusFile(session.run, reporter)
-        self._task = _rank_task(session, job, devices, execution)
+    session: Session
+    job: Job
+    devices: Sequence[Device]
+    execution: Execution
+    reporter: Reporter
+    log: CoordinatorLog
 
     def run(self, coverage: Coverage, rank: "InProcessRank | None") -> None:
         """Compute the missing units."""
-        rejected = [file.path for file in coverage.rejected]
-        open_units = OpenUnits(self._session.run, rejected)
-        record = _freeze_plan(self._session, coverage.missing, self._devices)
-        self._log.began(record.number, record.n_units, record.devices)
+        task = _rank_task(self.session, self.job, self.devices, self.execution)
+        open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
+        record = _freeze_plan(self.session, coverage.missing, self.devices)
+        self.log.began(record.number, record.n_units, record.devices)
         started = time.perf_counter()
         with rank or GPUProcessCoordinator(
-            len(self._devices),
-            self._session.run.root,
-            self._devices,
-            threads=self._task.threads,
-            deadlines=self._execution.deadlines,
+            len(self.devices),
+            self.session.run.root,
+            self.devices,
+            threads=task.threads,
+            deadlines=self.execution.deadlines,
         ) as ranks:
             scheduler = RankScheduler(
-                ranks, self._task, coverage.missing, open_units, self._execution, self._log
+                ranks, task, coverage.missing, open_units, self.execution, self.log
             )
             if rank is not None:
                 rank.step = partial(scheduler.step, self._show)
@@ -124,12 +118,17 @@ class _Launch:
             try:
                 self._close(ranks, scheduler, record, started)
             finally:  # the ranks' error comes before one of writing run.json
-                _refuse_total_failure(self._session, ranks.statuses)
+                _refuse_total_failure(self.session, ranks.statuses)
 
-    def _show(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        self._status_file.write(statuses, running=True)
-        self._reporter.ranks(statuses)
-        self._log.check_output()
+    def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
+        run = self.session.run
+        try:
+            write_status(run, statuses, running=running)
+        except OSError as error:
+            self.reporter.warn(f"{run.status_json} cannot be written: {error.strerror}")
+        if running:
+            self.reporter.ranks(statuses)
+            self.log.check_output()
 
     def _close(
         self,
@@ -140,14 +139,14 @@ class _Launch:
     ) -> None:
         """Stop the ranks and record their results."""
         ranks.terminate_all()
-        self._status_file.write(ranks.statuses, running=False)
+        self._show(ranks.statuses, running=False)
         scheduler.finish()
         seconds = round(time.perf_counter() - started, 3)
-        self._log.over(record.number, seconds, len(scheduler.faults))
-        self._session.run.remove_unfinished()  # temporary files of killed ranks
+        self.log.over(record.number, seconds, len(scheduler.faults))
+        self.session.run.remove_unfinished()  # temporary files of killed ranks
         records = _rank_records(ranks.statuses, scheduler.reports)
         record = replace(record, seconds={"ranks": seconds}, ranks=records)
-        self._session.update(self._session.manifest.with_launch(record))
+        self.session.update(self.session.manifest.with_launch(record))
 
 
 def _freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:

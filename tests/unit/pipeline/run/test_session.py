@@ -1,4 +1,4 @@
-"""How large the units of a run are."""
+"""Size of the units of a run."""
 
 import math
 

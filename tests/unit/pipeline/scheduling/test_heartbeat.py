@@ -1,4 +1,4 @@
-"""Progress of work without pieces: real threads, real processor time."""
+"""Heartbeats by CPU time, with real threads."""
 
 import threading
 import time
@@ -14,36 +14,36 @@ def work(seconds):
 
 
 def test_cpu_time_is_a_heartbeat_and_waiting_is_not():
-    told = threading.Event()
-    with CpuHeartbeat(told.set):
+    beat = threading.Event()
+    with CpuHeartbeat(beat.set):
         time.sleep(3 * BEAT_S)
-        assert not told.is_set()
-        while not told.is_set():
+        assert not beat.is_set()
+        while not beat.is_set():
             work(WORK_S)
 
 
 def test_cpu_time_of_other_threads_does_not_count():
-    told, over = threading.Event(), threading.Event()
+    beat, over = threading.Event(), threading.Event()
 
     def elsewhere():
         while not over.is_set():
             work(WORK_S)
 
     thread = threading.Thread(target=elsewhere)
-    with CpuHeartbeat(told.set):
+    with CpuHeartbeat(beat.set):
         thread.start()
         over.wait(3 * BEAT_S)
         over.set()
         thread.join()
-    assert not told.is_set()
+    assert not beat.is_set()
 
 
 def test_a_paused_heartbeat_is_silent():
-    told = threading.Event()
-    with CpuHeartbeat(told.set) as heartbeat:
+    beat = threading.Event()
+    with CpuHeartbeat(beat.set) as heartbeat:
         heartbeat.paused = True
         work(0.2)
-        assert not told.is_set()
+        assert not beat.is_set()
         heartbeat.paused = False
-        while not told.is_set():
+        while not beat.is_set():
             work(WORK_S)
