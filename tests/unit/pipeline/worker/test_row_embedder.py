@@ -486,7 +486,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: fp32 needs 0\.54 GB and cpu has 0\.54 GB left\. Run this sequence",
+        r"a higher precision: 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
@@ -499,8 +499,8 @@ def out_of_memory(*_arguments):
     ("precision", "patched", "expected"),
     [
         ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into the free memory of cpu"),
-        ("bf16", {"free_bytes": lambda _: 10**8}, "fp32 needs 0.54 GB and cpu has 0.10 GB left"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, "left; bf16 needs 0.54 GB and cpu has 0.10 GB"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB at fp32.*cpu has 0\.1 GB"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB at bf16.*cpu has 0\.1 GB"),
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
@@ -515,7 +515,7 @@ def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
     segment, _, embedder = embedded(half, index)
     assert_same_except(rows_of(index, length), segment, undisturbed)
     assert not embedder.again
-    assert all(expected in reason for reason in segment.reasons.values())
+    assert all(re.search(expected, reason) for reason in segment.reasons.values())
 
 
 def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
