@@ -78,7 +78,7 @@ def turns(run: RunDirectory, scratch: Path) -> dict[str, float]:
             sides = {
                 "bare": lambda: loop.unit(first, last),  # noqa: B023 - called in this turn
                 "rank": lambda: writer.put(
-                    embedder.embed(unit, first, last, progress, Suspicion())  # noqa: B023 - as above
+                    embedder.embed(unit, range(first, last), progress, Suspicion())  # noqa: B023 - as above
                 ),
             }
             for side, seconds in _least_seconds(sides, dice, encoding).items():

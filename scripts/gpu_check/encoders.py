@@ -47,7 +47,7 @@ def check_parity(setting: Setting, recorder: Recorder) -> None:
         parity = measure_parity("mini", device=setting.device, precision=precision, n_sequences=n)
         for agreement in parity.encoders:
             _record(recorder, agreement, f"{precision} against cpu fp32, one by one")
-        recorder.require(parity.agrees, f"mini, {precision}: {'; '.join(parity.problems)}")
+        recorder.require(parity.agrees, f"mini, {precision}: {parity}")
     torch.set_num_threads(_threads(setting))
     names = (setting.sizes.nucleotide, *setting.sizes.proteins)
     specs = [random_encoder(setting.work, name) for name in names]
@@ -79,7 +79,7 @@ def _compare(
     what = f"{found_on[1]} against {reference} fp32"
     agreement = compare_vectors(spec.name, *vectors, found_on[1])
     _record(recorder, agreement, what)
-    recorder.require(agreement.agrees, f"{what}: {agreement.problem}")
+    recorder.require(agreement.agrees, f"{what}: {agreement}")
 
 
 def _record(recorder: Recorder, agreement: VectorAgreement, what: str) -> None:

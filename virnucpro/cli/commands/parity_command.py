@@ -2,7 +2,9 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_name, add_device_options, positive
@@ -13,6 +15,17 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.validation.parity import Parity
 
 __all__ = ["add_options"]
+
+_COLUMNS = {
+    "n": ("n", ","),
+    "not_finite": ("not finite", ","),
+    "least_cosine": ("least cosine", ".7f"),
+    "median_cosine": ("median", ".7f"),
+    "largest_error": ("largest error", ".2e"),
+    "largest_shift": ("shift", ".2e"),
+    "scale": ("scale", ".3g"),
+}
+"""Figure -> title and format of its column."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -88,32 +101,24 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _as_text(parity: "Parity") -> str:
-    head = (
-        "what", "n", "not finite", "least cosine", "median", "largest error", "shift", "scale",
-        "tolerated", "verdict",
-    )  # fmt: skip
     rows = [
-        (
-            one.encoder, f"{one.n:,}", f"{one.not_finite:,}", f"{one.least_cosine:.7f}",
-            f"{one.median_cosine:.7f}", f"{one.largest_error:.2e}", f"{one.largest_shift:.2e}",
-            f"{one.scale:.3g}", one.tolerance, _verdict(agrees=one.agrees),
-        )
-        for one in parity.encoders
-    ]  # fmt: skip
+        _row(one.encoder, asdict(one), one.tolerance, agrees=one.agrees) for one in parity.encoders
+    ]
     if (scores := parity.head) is not None:
-        flips = f"{scores.flips:,} labels flip, {scores.explained:,} by rounding"
-        rows += [
-            (
-                "scores", f"{scores.n:,}", f"{scores.not_finite:,}", "", "",
-                f"{scores.largest_error:.2e}", "", "1",
-                f"error <= {scores.tolerated:g}; {flips}", _verdict(agrees=scores.agrees),
-            )
-        ]  # fmt: skip
+        tolerance = (
+            f"error <= {scores.tolerated:g}; {scores.flips:,} labels flip, "
+            f"{scores.explained:,} by rounding"
+        )
+        rows.append(_row("scores", asdict(scores) | {"scale": 1}, tolerance, agrees=scores.agrees))
+    head = ("what", *(title for title, _ in _COLUMNS.values()), "tolerated", "verdict")
     title = (
         f"{parity.model} on {parity.device} at {parity.precision}, compared with the CPU at fp32"
     )
     return "\n".join([title, *aligned([head, *rows], right=set(range(1, 8)))])
 
 
-def _verdict(*, agrees: bool) -> str:
-    return "agrees" if agrees else "DIFFERS"
+def _row(name: str, figures: Mapping[str, Any], tolerance: str, *, agrees: bool) -> tuple[str, ...]:
+    cells = (
+        format(figures[key], form) if key in figures else "" for key, (_, form) in _COLUMNS.items()
+    )
+    return (name, *cells, tolerance, "agrees" if agrees else "DIFFERS")

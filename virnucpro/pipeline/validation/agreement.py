@@ -68,15 +68,6 @@ class VectorAgreement:
     tolerance: str
     agrees: bool
 
-    @property
-    def problem(self) -> str:
-        """Describe the disagreement."""
-        lost = f"{self.not_finite} of {self.n} vectors not finite, " if self.not_finite else ""
-        return (
-            f"{self.encoder}: {lost}cosine {self.least_cosine:.4g}, shift {self.largest_shift:.3g} "
-            f"(tolerance: {self.tolerance})"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ScoreAgreement:
@@ -109,15 +100,6 @@ class ScoreAgreement:
         """Whether all scores are within the tolerance and rounding explains all flips."""
         near = self.largest_error <= self.tolerated
         return near and self.flips == self.explained and not self.not_finite
-
-    @property
-    def problem(self) -> str:
-        """Describe the disagreement."""
-        lost = f"{self.not_finite} of {self.n} not finite, " if self.not_finite else ""
-        return (
-            f"scores: {lost}error {self.largest_error:.3g} (tolerance: {self.tolerated:g}), "
-            f"labels flipped by more than rounding: {self.flips - self.explained}"
-        )
 
 
 def compare_vectors(

@@ -69,13 +69,8 @@ class Parity:
     @property
     def agrees(self) -> bool:
         """Whether everything is within its tolerance."""
-        return not self.problems
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Descriptions of all disagreements."""
         heads = () if self.head is None else (self.head,)
-        return tuple(one.problem for one in (*self.encoders, *heads) if not one.agrees)
+        return all(one.agrees for one in (*self.encoders, *heads))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -8,10 +8,11 @@ import torch
 
 from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.memory_needed import memory_wanted
+from virnucpro.encoders.memory.memory_needed import require_room
 from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
 from virnucpro.encoders.memory.placement import device_bytes, free_bytes, open_device
 from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.errors import DeviceError
 
 __all__ = ["FallbackPrecision", "Retry", "encode_alone"]
 
@@ -97,28 +98,25 @@ class FallbackPrecision:
             return self._encoder, "fp32", ""
         missing: list[str] = []
         for wider in _LADDER[self._precision]:
-            short = self._missing(wider)
-            if not short:
+            try:
+                self._require_memory(wider)
                 loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
-                if not isinstance(loaded, Shortage):
-                    return loaded, wider, "; ".join(missing)
-                short = f"{wider} does not fit into the free memory of {self._device}"
-            missing.append(short)
+            except DeviceError as error:
+                missing.append(str(error).partition(". ")[0])
+                continue
+            if not isinstance(loaded, Shortage):
+                return loaded, wider, "; ".join(missing)
+            missing.append(f"{wider} does not fit into the free memory of {self._device}")
         return None, self._precision, "; ".join(missing)
 
-    def _missing(self, precision: Precision) -> str:
-        """Describe a lack of memory beside the encoders of the run; "" if there is enough."""
+    def _require_memory(self, precision: Precision) -> None:
+        """Raise DeviceError if the encoder does not fit beside those of the run."""
         device = open_device(self._device)
         if device.type == "cuda":
             torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
-        needed = memory_wanted(shapes_of(self._spec), precision, self._device)
-        rooms = [room for room in (free_bytes(device), device_bytes(device)) if room is not None]
-        if all(needed <= room for room in rooms):
-            return ""
-        return (
-            f"{precision} needs {needed / 1e9:.2f} GB and {self._device} has "
-            f"{min(rooms) / 1e9:.2f} GB left"
-        )
+        name, shapes = self._spec.name, shapes_of(self._spec)
+        for room in (free_bytes(device), device_bytes(device)):
+            require_room(name, shapes, precision, self._device, room, free=True)
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:

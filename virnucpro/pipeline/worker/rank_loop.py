@@ -87,10 +87,10 @@ class RankLoop:
         computed = 0
         with (
             SegmentWriter(ShardWriter(self._task.run, self._rank)) as writer,
-            closing(self._fed()) as units,
+            closing(self._prefetched()) as units,
         ):
-            for unit, fed in units:
-                self._compute(unit, fed, writer)
+            for unit, prefetched in units:
+                self._compute(unit, prefetched, writer)
                 computed += 1
         self._results.progress(self._total, self._total)
         filling = self._embedder.filling
@@ -118,36 +118,32 @@ class RankLoop:
         """Repeat single steps in which a rank died after other work, before all units."""
         for span, _ in self._share.findings.trials:
             if span.task in self._share.units:
-                rows, watch = self._rows(span.task), self._watch(self._units[0])
+                watch = self._watch(self._units[0])
                 suspicion = suspicion_of(self._share.findings, span.task)
-                self._embedder.try_alone(UnitSpan(*span), rows.start, rows.stop, watch, suspicion)
+                self._embedder.try_alone(UnitSpan(*span), self._rows(span.task), watch, suspicion)
 
-    def _fed(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
+    def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
         """Yield the units to compute, with their prefetched tokens if no rank has died."""
-        open_units = (unit for unit in self._units if not self._is_done(unit))
-        if self._share.findings:
-            for unit in open_units:
-                yield unit, None
-        else:
-            yield from prefetch_one(open_units, self._feed)
-
-    def _is_done(self, unit: int) -> bool:
         task = self._task
-        return valid_segment(task.run, unit, self._bounds, task.fingerprint) is not None
-
-    def _feed(self, unit: int) -> list[UnitTokens]:
-        rows = self._rows(unit)
-        return self._embedder.feed(unit, rows.start, rows.stop)
+        open_units = (
+            unit
+            for unit in self._units
+            if valid_segment(task.run, unit, self._bounds, task.fingerprint) is None
+        )
+        if self._share.findings:
+            yield from ((unit, None) for unit in open_units)
+        else:
+            yield from prefetch_one(
+                open_units, lambda unit: self._embedder.tokenise(unit, self._rows(unit))
+            )
 
     def _compute(
-        self, unit: int, fed: Future[list[UnitTokens]] | None, writer: SegmentWriter
+        self, unit: int, prefetched: Future[list[UnitTokens]] | None, writer: SegmentWriter
     ) -> None:
         rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
         again = self._embedder.again.copy()
         try:
-            segment = self._embedder.embed(
-                unit, rows.start, rows.stop, self._watch(unit), suspicion, fed
-            )
+            segment = self._embedder.embed(unit, rows, self._watch(unit), suspicion, prefetched)
         except MemoryError:
             self._send_learnt()  # the restarted rank needs the lengths that have fitted
             raise

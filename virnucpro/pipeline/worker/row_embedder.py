@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
@@ -131,22 +131,19 @@ class RowEmbedder:
         """Learnt token budgets as plain data, for the next embedder on such a device."""
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
-    def feed(self, unit: int, first: int, last: int) -> list[UnitTokens]:
+    def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
         """Turn a unit's rows into the tokens of each encoder, for `embed`; in any thread."""
-        return [
-            UnitTokens(unit, self._tokenised(one, np.arange(first, last))) for one in self._encoders
-        ]
+        return [UnitTokens(unit, self._tokenised(one, rows)) for one in self._encoders]
 
     def embed(
         self,
         unit: int,
-        first: int,
-        last: int,
+        rows: range,
         watch: UnitProgress,
         suspicion: Suspicion,
-        fed: Future[list[UnitTokens]] | None = None,
+        prefetched: Future[list[UnitTokens]] | None = None,
     ) -> Segment:
-        """Compute the segment of `unit`, rows ``first`` to ``last - 1``.
+        """Compute the segment of `unit`, the given rows of the index.
 
         A batch that does not fit into memory is split, and later batches are smaller. A row with a
         NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
@@ -159,21 +156,20 @@ class RowEmbedder:
             Receives the span of each batch before it, and the completed rows after it.
         suspicion
             Findings of earlier attempts at this unit.
-        fed
-            Result of `feed`, only for a unit without suspicion; None to tokenise here.
+        prefetched
+            Result of `tokenise`, only for a unit without suspicion; None to tokenise here.
         """
-        n_rows = last - first
         work = _UnitWork(len(self._encoders), watch)
         ready: list[UnitTokens] | None = None
-        if fed is not None:
-            watch.at(UnitSpan(unit, tokenising(0), 0, n_rows))  # if `feed` fails, it was these rows
+        if prefetched is not None:
+            watch.at(UnitSpan(unit, tokenising(0), 0, len(rows)))  # a death is of these rows
             with self._timed("tokenise"):
-                ready = fed.result()
+                ready = prefetched.result()
         # On a CPU, prefetching takes the cores that encode.
         prefetch = ready is not None and self._task.torch_device != "cpu"
         for encoder in self._encoders:
             if ready is None:
-                tokens = self._tokens(encoder, unit, first, last, suspicion, watch)
+                tokens = self._tokens(encoder, unit, rows, suspicion, watch)
             else:
                 tokens = ready[encoder.number]
             with self._timed("encode"):
@@ -194,25 +190,27 @@ class RowEmbedder:
         numbers = self._numbers(work.vectors)
         if failing := problems(numbers).keys() - work.reasons.keys():
             numbers = self._again(work, sorted(failing))
-        return self._segment(unit, first, numbers, work.reasons)
+        return self._segment(unit, rows, numbers, work.reasons)
 
     def try_alone(
-        self, span: UnitSpan, first: int, last: int, watch: UnitProgress, suspicion: Suspicion
+        self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
         """Repeat a step that killed a rank, alone and before all other work.
 
         Parameters
         ----------
         span
-            One row of a unit with rows ``first`` to ``last - 1``.
+            A single row.
+        rows
+            All rows of its unit.
         """
         number = span.stage if span.stage >= 0 else tokenising(0) - span.stage
         encoder = self._encoders[number]
         if span.stage < 0:
             watch.at(span)
-            self._tokenised(encoder, np.array([first + span.first], np.int64))
+            self._tokenised(encoder, [rows[span.first]])
             return
-        tokens = self._tokens(encoder, span.unit, first, last, suspicion, watch)
+        tokens = self._tokens(encoder, span.unit, rows, suspicion, watch)
         watch.at(span)
         encoder.try_alone(tokens, span.first)
 
@@ -220,23 +218,24 @@ class RowEmbedder:
         self,
         encoder: RankEncoder,
         unit: int,
-        first: int,
-        last: int,
+        rows: range,
         suspicion: Suspicion,
         watch: UnitProgress,
     ) -> UnitTokens:
         """Turn a unit's rows into tokens, except isolated rows."""
         stage = tokenising(encoder.number)
-        ids = [_NO_TOKENS] * (last - first)
+        ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
-            for piece, _ in arranged([range(last - first)], last - first, suspicion, stage):
+            for piece, _ in arranged([range(len(rows))], len(rows), suspicion, stage):
                 watch.at(UnitSpan(unit, stage, int(piece[0]), int(piece[-1]) + 1))
-                for row, tokens in zip(piece, self._tokenised(encoder, first + piece), strict=True):
+                found = self._tokenised(encoder, rows.start + piece)
+                for row, tokens in zip(piece, found, strict=True):
                     ids[row] = tokens
         return UnitTokens(unit, ids)
 
-    def _tokenised(self, encoder: RankEncoder, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        return encoder.encoder.tokenise(self._index.sequences(rows, encoder.encoder.view))
+    def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[NDArray[np.int64]]:
+        positions = np.asarray(rows, np.int64)
+        return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
         """Return the vectors, what is stored of them, and their scores."""
@@ -284,10 +283,9 @@ class RowEmbedder:
         return tried
 
     def _segment(
-        self, unit: int, first: int, numbers: RowNumbers, reasons: Mapping[int, str]
+        self, unit: int, rows: range, numbers: RowNumbers, reasons: Mapping[int, str]
     ) -> Segment:
-        n_rows = len(numbers.vectors[0][1])
-        state = np.full(n_rows, RowState.DONE, np.uint8)
+        state = np.full(len(rows), RowState.DONE, np.uint8)
         state[list(reasons)] = RowState.QUARANTINED
         for values in (numbers.stored, numbers.scores):
             if values is not None:
@@ -295,11 +293,11 @@ class RowEmbedder:
         return Segment(
             unit=unit,
             fingerprint=self._task.fingerprint,
-            rows=np.arange(first, first + n_rows, dtype=np.int64),
+            rows=np.asarray(rows, np.int64),
             state=state,
             embeddings=numbers.stored,
             scores=numbers.scores,
-            reasons={first + row: reason for row, reason in sorted(reasons.items())},
+            reasons={rows[row]: reason for row, reason in sorted(reasons.items())},
         )
 
     def _shortest(self, encoder: RankEncoder) -> int:

@@ -73,8 +73,8 @@ def task_on(tmp_path, index, doubles):
 def embedded(embedder, n_rows):
     """Compute a segment with prefetched tokens; return it and the number of batches."""
     fed, watch = Future(), Watch()
-    fed.set_result(embedder.feed(0, 0, n_rows))
-    segment = embedder.embed(0, 0, n_rows, watch, Suspicion(), fed)
+    fed.set_result(embedder.tokenise(0, range(n_rows)))
+    segment = embedder.embed(0, range(n_rows), watch, Suspicion(), fed)
     assert watch.rows == n_rows
     return segment, sum(place.stage >= 0 for place in watch.places)
 
@@ -104,7 +104,7 @@ def test_a_segment_agrees_with_a_cpu_rank(gpu, index, task_on, by_trial):
 def test_the_host_waits_only_for_vectors(gpu, nothing_waits, index, task_on, precision):
     task = task_on(gpu, precision)
     embedder = RowEmbedder(task, index, small_batches(task))
-    fed = embedder.feed(0, 0, index.n_rows)
+    fed = embedder.tokenise(0, range(index.n_rows))
     for encoder, tokens in zip(embedder._encoders, fed, strict=True):
         spans, rows = [], []
 
@@ -128,7 +128,7 @@ def test_a_row_that_is_not_finite_falls_back_to_fp32_on_the_gpu(gpu, index, task
     task = task_on(gpu, "fp16")
     spec = task.encoders[0]
     encoder = RankEncoder(0, spec, gpu.type, "fp16", SMALL_BATCH, {})
-    fed = RowEmbedder(task, index, small_batches(task)).feed(0, 0, index.n_rows)
+    fed = RowEmbedder(task, index, small_batches(task)).tokenise(0, range(index.n_rows))
     retry, too_large = encoder.alone(fed[0], 3, lambda _place: None)
     wider = load_encoder(spec, gpu.type, "fp32")
     exact = wider.encode(wider.collate([fed[0].ids[3]])).cpu()

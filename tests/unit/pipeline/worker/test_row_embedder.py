@@ -74,7 +74,7 @@ def task(tmp_path_factory, doubles):
 
 @pytest.fixture(scope="module")
 def healthy(task, index):
-    return RowEmbedder(task, index).embed(3, 0, N_ROWS, Watch(), Suspicion())
+    return RowEmbedder(task, index).embed(3, range(N_ROWS), Watch(), Suspicion())
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def memory(monkeypatch):
 
 def embedded(task, index, suspicion=None, learnt=None):
     watch, embedder = Watch(), RowEmbedder(task, index, learnt)
-    segment = embedder.embed(3, 0, N_ROWS, watch, suspicion or Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Suspicion())
     encode_segment(segment)  # refuses a number that is not finite
     return segment, watch, embedder
 
@@ -133,13 +133,13 @@ def test_every_row_is_reported_before_and_after_encoding(task, index, healthy):
 
 def prefetched(embedder):
     future = Future()
-    future.set_result(embedder.feed(3, 0, N_ROWS))
+    future.set_result(embedder.tokenise(3, range(N_ROWS)))
     return future
 
 
 def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
     watch, embedder = Watch(), RowEmbedder(task, index)
-    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion(), prefetched(embedder))
+    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion(), prefetched(embedder))
     assert encode_segment(segment) == encode_segment(healthy)
     assert watch.places[0] == UnitSpan(3, tokenising(0), 0, N_ROWS)
     assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
@@ -149,7 +149,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
     watch, fed = Watch(), Future()
     fed.set_exception(ValueError("planted"))
     with pytest.raises(ValueError, match="planted"):
-        RowEmbedder(task, index).embed(3, 0, N_ROWS, watch, Suspicion(), fed)
+        RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Suspicion(), fed)
     assert watch.places == [UnitSpan(3, tokenising(0), 0, N_ROWS)]
 
 
@@ -243,7 +243,7 @@ def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, inde
     failed = sum(padded > 200 for _, padded in attempts)
     assert failed >= 2
     attempts.clear()
-    segment = embedder.embed(3, 0, N_ROWS, watch, Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion())
     assert_same_except([], segment, healthy)
     assert sum(padded > 200 for _, padded in attempts) < failed / 2
 
@@ -299,7 +299,7 @@ def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy)
 @pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
 def test_one_row_can_be_tried_alone_before_others(stage, task, index):
     watch, place = Watch(), UnitSpan(3, stage, 5, 6)
-    RowEmbedder(task, index).try_alone(place, 0, N_ROWS, watch, Suspicion())
+    RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Suspicion())
     assert [one for one in watch.places if one.stage == stage] == [place]
 
 
@@ -312,7 +312,7 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
         Encoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
     )
     embedder = RowEmbedder(task, index)
-    embedder.try_alone(UnitSpan(3, 1, 5, 6), 0, N_ROWS, Watch(), suspicion)
+    embedder.try_alone(UnitSpan(3, 1, 5, 6), range(N_ROWS), Watch(), suspicion)
     (letters,) = index.sequences(np.array([6]), "protein")
     (expected,) = embedder._encoders[1].encoder.tokenise([letters])
     assert [len(batch) for batch in tried] == [1]
@@ -330,7 +330,7 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     """The first unit has the longest rows; no row has fitted before."""
     shortest = int(index.row_lengths[-1]) + 2
     attempts = memory(shortest, views=("protein",))
-    segment = RowEmbedder(task, index).embed(0, 0, 4, Watch(), Suspicion())
+    segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
     assert (index.row_lengths[:4] + 2 > shortest).all()
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
     assert all(reason.startswith("out_of_memory: its ") for reason in segment.reasons.values())
@@ -342,11 +342,11 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     longest = int(index.row_lengths[0]) + 2
     attempts = memory(512, views=("protein",))
     embedder = RowEmbedder(task, index)
-    embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
+    embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
     with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens have fitted"):
-        embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
+        embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
 
 
 def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healthy):
@@ -470,7 +470,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: fp32 needs 0\.54 GB and cpu has 0\.54 GB left\. Run this sequence",
+        r"a higher precision: 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
@@ -483,8 +483,8 @@ def out_of_memory(*_arguments):
     ("precision", "patched", "expected"),
     [
         ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into the free memory of cpu"),
-        ("bf16", {"free_bytes": lambda _: 10**8}, "fp32 needs 0.54 GB and cpu has 0.10 GB left"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, "left; bf16 needs 0.54 GB and cpu has 0.10 GB"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB at fp32.*cpu has 0\.1 GB"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB at bf16.*cpu has 0\.1 GB"),
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
@@ -499,7 +499,7 @@ def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
     segment, _, embedder = embedded(half, index)
     assert_same_except(rows_of(index, length), segment, undisturbed)
     assert not embedder.again
-    assert all(expected in reason for reason in segment.reasons.values())
+    assert all(re.search(expected, reason) for reason in segment.reasons.values())
 
 
 def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
@@ -514,7 +514,7 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
 
     monkeypatch.setattr(Encoder, "encode", full_at_fp32)
     monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
-    segment = embedder.embed(3, 0, N_ROWS, Watch(), Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
         reason.endswith("(11.00 GiB more needed), tried at bf16 in a batch and at fp32 alone")
