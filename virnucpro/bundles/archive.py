@@ -58,8 +58,8 @@ def _output_file(target: Path) -> Path:
         raise UsageError(f"{target}: exists and is not a regular file. Name another file.")
     if (resolved.parent / MANIFEST).exists():
         raise UsageError(
-            f"{target}: lies in the folder of a bundle, which must keep its files as they are. "
-            "Name a file elsewhere."
+            f"{target}: is inside the folder of a bundle, which must not be changed. Name a file "
+            "in another folder."
         )
     return resolved
 

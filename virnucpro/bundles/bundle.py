@@ -223,7 +223,7 @@ def describe_bundle(bundle: Bundle) -> str:
         *encoders,
     ]
     if bundle.path not in _embedded().values() and not parts_made_here(data_folder(), bundle.path):
-        lines.append("not made by this installation: its statements are those of its author")
+        lines.append("not converted on this machine: its description and accuracy are not verified")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")

@@ -1,7 +1,7 @@
 """One published file over HTTP, resumed after an interruption and verified by its checksum.
 
 An interrupted download stays in ``<name>.part``, and a range request fetches the rest. Checksums
-are pinned, so nothing that the server says about the content needs a check.
+are pinned, so headers of the server about the content need no check.
 """
 
 import http.client
@@ -260,7 +260,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise _TransientError(f"the connection broke ({error!r})") from None
+        raise _TransientError(f"the connection was interrupted ({error!r})") from None
 
 
 def _size(path: Path | None) -> int:

@@ -105,7 +105,7 @@ class _Fetch:
         folder = self.data.bundle(self.recipe.name)
         if not folder.exists():
             return None
-        self.listener.stage(f"verifying {folder}, which is installed")
+        self.listener.stage(f"verifying the installed bundle {folder}")
         try:
             bundle = open_bundle(str(folder))
         except BundleError as error:

@@ -159,7 +159,7 @@ class _Reader:
         self._path = path
         self._location = location
         if not isinstance(content, dict):
-            raise self.error("is not an object with fields")
+            raise self.error("must be a JSON object")
         self._content = content
 
     def error(self, problem: str) -> BundleError:

@@ -94,9 +94,9 @@ def _tensor(layer: _Layer, name: str) -> torch.Tensor:
     group = "_buffers" if name.startswith("running_") else "_parameters"
     tensor = _entry(layer, group, name)
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float32:
-        raise _UnfitError(f"a layer lacks {name!r} in float32")
+        raise _UnfitError(f"a layer has no float32 tensor {name!r}")
     if tensor.layout != torch.strided or tensor.is_meta or not tensor.is_contiguous():
-        raise _UnfitError(f"{name!r} of a layer is not stored row by row")
+        raise _UnfitError(f"the tensor {name!r} of a layer is not contiguous")
     return tensor.detach()
 
 

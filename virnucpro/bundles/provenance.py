@@ -1,4 +1,4 @@
-"""What a bundle was made from: its manifest's statement, and this installation's own record.
+"""Sources of a bundle: the statement in its manifest, and the record of this installation.
 
 The sources in a manifest are a statement of its writer: tensors cannot be compared with the digests
 of the files that they were converted from. So each part that is made here is recorded outside of

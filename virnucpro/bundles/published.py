@@ -84,7 +84,7 @@ class PublishedFile:
 
     @property
     def advice(self) -> str:
-        """What a user can do if the server does not give the file."""
+        """Next steps for the user if the download fails."""
         return (
             f"Set {HOMES[self.home].mirror_variable} to the address of a mirror, set a proxy "
             "(https_proxy), or give the files in a folder (--from DIR)."

@@ -223,7 +223,7 @@ class ResultPrinter:
             self.balancer.print_progress(item)
 
     def print_activity(self, seconds: float) -> None:
-        """Print what the workers do, after silences that double."""
+        """Print the activity of the workers, after waits that double."""
         if seconds < self.next_wait or self.quiet or self.table:
             return
         self.next_wait = 2 * seconds

@@ -224,9 +224,9 @@ class LauncherOrchestrator:
         for path in [one for one in found.unusable if one.is_relative_to(output)]:
             del found.unusable[path]
         if not found.files:
-            reasons = "; ".join(f"{path}: {why}" for path, why in sorted(found.unusable.items()))
+            reasons = "".join(f" {path}: {why}" for path, why in sorted(found.unusable.items()))
             raise InputError(
-                f"{source}: no file matches {pattern!r}. {reasons} Give another folder or another "
+                f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
                 "pattern ('**/' matches folders in between)."
             )
         for file in (*found.files, *found.unusable):
@@ -365,7 +365,7 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
         return
     reasons = "; ".join(balancer.troubles) or str(balancer.error)
     raise WorkerError(
-        f"no file was done: {reasons.rstrip('.')}. Fix this and rerun the command."
+        f"no file was processed: {reasons.rstrip('.')}. Fix this and rerun the command."
     ) from balancer.error
 
 

@@ -136,7 +136,9 @@ def plain_result(data: object) -> dict[str, Any]:
 def _plain(value: object, depth: int) -> object:
     if isinstance(value, Mapping | list | tuple | AbstractSet):
         if depth == 0:
-            raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object contains itself")
+            raise ValueError(
+                f"more than {MAX_DEPTH} nested levels, or an object that contains itself"
+            )
         if isinstance(value, Mapping):
             return _plain_mapping(value, depth - 1)
         return [_plain(one, depth - 1) for one in value]
@@ -153,5 +155,5 @@ def _plain_mapping(mapping: Mapping[Any, object], depth: int) -> dict[str, Any]:
     keys = Counter(map(str, mapping))
     for key in mapping:
         if not isinstance(key, str | numbers.Real) or keys[str(key)] > 1:
-            raise ValueError(f"the key {key!r} is neither text nor a number, or not unique")
+            raise ValueError(f"invalid key {key!r}: keys must be text or numbers, and unique")
     return {str(key): _plain(value, depth) for key, value in mapping.items()}

@@ -225,7 +225,7 @@ def _lay_out(
     """Write the file without its vectors; the same arguments give the same bytes."""
     blocks = list(_blocks(index.n_items))
     items = (np.arange(block.start, block.stop) for block in blocks)
-    # A string of HDF5 cannot contain NUL: its picture stands for it.
+    # A string of HDF5 cannot contain NUL: U+2400 replaces it.
     names = (
         [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
         for some in items
@@ -304,7 +304,7 @@ def _vectors(
     with ThreadPoolExecutor(1, "gatherer") as thread:
         following = thread.submit(next, parts, None)
         while (part := following.result()) is not None:
-            # The generator fills the other buffer: that of the part before is not in use any more.
+            # This fills the buffer of the previous part, which the caller does not use any more.
             following = thread.submit(next, parts, None)
             rows, vectors = part
             places = np.full(n_rows, -1, np.int32)

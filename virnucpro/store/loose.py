@@ -31,7 +31,7 @@ class LooseCoverage:
     Attributes
     ----------
     fingerprint : str
-        That of all segments.
+        The run's fingerprint, equal to that of every segment.
     done : mapping of (int, int) to Path
         First row and last row + 1 of each segment that counts -> its file, ascending.
     row_state : numpy.ndarray
@@ -203,8 +203,8 @@ def _refuse_other_runs(spans: Sequence[_Span]) -> None:
     others = [str(span.path) for span in spans if span.fingerprint != own]
     if others:
         raise StoreError(
-            f"{len(others):,} segments belong to another run than {known.path} (fingerprint "
-            f"{own[:12]}): {', '.join(others[:10])}{' ...' if len(others) > 10 else ''}. "
+            f"segments of another run than {known.path} (fingerprint {own[:12]}): "
+            f"{', '.join(others[:10])}{' ...' if len(others) > 10 else ''}. "
             "Give segments of one run only."
         )
 

@@ -280,7 +280,7 @@ def test_a_bundle_is_not_packed_into_a_bundles_folder(bundle_folder, tmp_path, n
     other = shutil.copytree(bundle_folder, tmp_path / "other")
     (tmp_path / "link").symlink_to(bundle_folder)
     for folder in (bundle_folder, tmp_path / "link", other):
-        with pytest.raises(UsageError, match="lies in the folder of a bundle"):
+        with pytest.raises(UsageError, match="is inside the folder of a bundle"):
             pack_bundle(bundle, folder / name)
     assert open_bundle(str(bundle_folder)) == bundle
     open_bundle(str(other))

@@ -140,21 +140,21 @@ def test_another_module_is_refused(tmp_path, build, message):
         (lambda m: setattr(m, "bn1", nn.Dropout(0.1)), "eps of its batch norm"),
         (lambda m: delattr(m, "output_layer"), "lacks the layer 'output_layer'"),
         (lambda m: setattr(m.bn1, "eps", 1e-3), "eps of its batch norm"),
-        (lambda m: m.double(), "'weight' in float32"),
-        (lambda m: setattr(m.output_layer, "bias", None), "lacks 'bias' in float32"),
+        (lambda m: m.double(), "no float32 tensor 'weight'"),
+        (lambda m: setattr(m.output_layer, "bias", None), "no float32 tensor 'bias'"),
         (lambda m: setattr(m, "output_layer", nn.Linear(16, 3)), "has 3 classes"),
         (lambda m: setattr(m, "bn1", nn.BatchNorm1d(17)), r"'hidden\.0\.norm\.\w+' has shape"),
         (lambda m: setattr(m, "extra", nn.ReLU()), r"torch\.nn\.modules\.activation\.ReLU"),
         (
             lambda m: setattr(m.hidden_layer, "weight", nn.Parameter(torch.zeros(56, 16).T)),
-            "not stored row by row",
+            "is not contiguous",
         ),
-        (lambda m: m.output_layer.to("meta"), "not stored row by row"),
+        (lambda m: m.output_layer.to("meta"), "is not contiguous"),
         (
             lambda m: setattr(
                 m.hidden_layer, "weight", nn.Parameter(torch.zeros(1, 1).expand(9, 9))
             ),
-            "not stored row by row",
+            "is not contiguous",
         ),
     ],
 )

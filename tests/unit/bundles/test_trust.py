@@ -128,7 +128,7 @@ def test_a_description_says_if_a_bundle_was_not_made_here(fetch, alone, data, tm
     copy = shutil.copytree(bundle.path, tmp_path / "copy")
     assert "not made by" not in describe_bundle(open_bundle(str(copy)))
     write_manifest(copy, replace(read_manifest(copy), version="2"))
-    assert "not made by this installation" in describe_bundle(open_bundle(str(copy)))
+    assert "not converted on this machine" in describe_bundle(open_bundle(str(copy)))
 
 
 def test_a_published_name_is_not_given_to_anything_else(
@@ -151,7 +151,7 @@ def test_a_published_name_is_not_given_to_anything_else(
     assert data.installed() == {}
     imported = import_classifier(files / "500_model.pth", data, encoders=own)
     assert fetch(recipe) == imported
-    assert fetch.stages == [*fetch.stages[:-1], f"verifying {imported.path}, which is installed"]
+    assert fetch.stages == [*fetch.stages[:-1], f"verifying the installed bundle {imported.path}"]
 
 
 def test_fetch_refuses_another_bundle_under_the_published_name(

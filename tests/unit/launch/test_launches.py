@@ -147,7 +147,7 @@ def test_an_unusual_result_costs_its_own_file_at_most(unusual):
     rows = rows_of(report)
     failed = {name: row["error"] for name, row in rows.items() if row["status"] == "failed"}
     assert set(failed) == {"tuple_keys", "same_keys", "cycle"}
-    assert "the key (1, 2) is neither text" in failed["tuple_keys"]
+    assert "invalid key (1, 2): keys must be text" in failed["tuple_keys"]
     assert "not unique" in failed["same_keys"]
     assert "contains itself" in failed["cycle"]
     assert (rows["int_keys"]["1"], rows["int_keys"]["x"]) == ("2", "3")
@@ -296,7 +296,7 @@ def test_a_launch_without_any_working_worker_is_an_error(workers, files, tmp_pat
     assert content["exit_code"] == 1
     assert all("the launch ended before" in one["error"] for one in content["files"])
     assert run_multi_gpu(*arguments, fail_on="all") == 1
-    assert "no file was done" in capsys.readouterr().err
+    assert "no file was processed" in capsys.readouterr().err
 
 
 def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
@@ -601,7 +601,7 @@ def test_keywords_are_given_on_the_command_line(workers, files, tmp_path, capsys
     assert (result["options"], result["task_timeout"]) == (1, 5)
     with pytest.raises(SystemExit):
         main([*command, "--set", "gpu_id=3"])
-    assert "gpu_id is set by the launch" in capsys.readouterr().err
+    assert "gpu_id is reserved for the launch" in capsys.readouterr().err
 
 
 def test_a_worker_file_shadows_no_module_and_imports_its_neighbours(files, tmp_path):

@@ -94,8 +94,8 @@ def _add_failure_options(parser: argparse.ArgumentParser) -> None:
     add_timeout_option(group, "start", text, deadlines.start)
     text = (
         "maximum time without progress within a file; a worker that exceeds it is replaced and "
-        "the file retried; default: that of the worker, for virnucpro.predict "
-        f"{deadlines.progress:g} s"
+        "the file retried; default: set by the worker class, for "
+        f"virnucpro.predict {deadlines.progress:g} s"
     )
     add_timeout_option(group, "progress", text)
 
@@ -122,7 +122,7 @@ def _keyword(text: str) -> tuple[str, object]:
     if not (equals and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     if name in _RESERVED_KEYWORDS:
-        raise argparse.ArgumentTypeError(f"{name} is set by the launch")
+        raise argparse.ArgumentTypeError(f"{name} is reserved for the launch itself")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
