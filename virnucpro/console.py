@@ -48,13 +48,18 @@ def output_failure() -> str:
     return f"standard error: {raw.failure}" if isinstance(raw, _Output) and raw.failure else ""
 
 
-def protect_standard_streams() -> None:
+def protect_standard_streams(*, strict: bool = True) -> None:
     """Replace the standard streams of this process by ones whose failures do not stop it.
 
     A failed write to standard error is ignored. A failed write to standard output is ignored if
     the stream has no reader (broken pipe, closed stream); else it is raised once: data are lost.
     Descriptors 0 to 2 that are closed get /dev/null, so that no file opened later has such a
     number.
+
+    Parameters
+    ----------
+    strict
+        Whether data lost on standard output are an error.
     """
     for descriptor in range(3):
         try:
@@ -62,7 +67,7 @@ def protect_standard_streams() -> None:
         except OSError:
             # The lowest free number is this one. Read-only: a write fails, and is reported.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # noqa: FBT003 - its signature
-    sys.stdout = _text_stream(sys.stdout, _Output(1, strict=True))
+    sys.stdout = _text_stream(sys.stdout, _Output(1, strict=strict))
     sys.stderr = _text_stream(sys.stderr, _Output(2, strict=False))
 
 

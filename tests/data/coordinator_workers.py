@@ -247,3 +247,9 @@ def put_from_threads(rank, world_size, results_queue, count, size):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def print_much(rank, world_size, queue):
+    for number in range(1000):
+        print(f"line {number} on standard output")
+        print(f"line {number} on standard error", file=sys.stderr)

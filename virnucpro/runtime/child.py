@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
 
+from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
 from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
@@ -122,6 +123,7 @@ def _run(outbox: WorkerChannel, delivery: Delivery, setup: Setup) -> int:
     try:
         if setup.log is not None:
             _redirect(setup.log)
+        protect_standard_streams(strict=False)
         faulthandler.enable()
         # Sent before a worker that hangs is ended: its log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
@@ -144,8 +146,7 @@ def _tell_failure(outbox: WorkerChannel, error: BaseException) -> int:
     text = "".join(summary.format())
     outbox.flush_progress()
     outbox.send(Failure(type(error).__name__, _message(error), text, _is_permanent(error)))
-    with contextlib.suppress(OSError):  # a log on a full disk: the parent knows all that it says
-        print(text, file=sys.stderr, end="", flush=True)
+    print(text, file=sys.stderr, end="", flush=True)
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 

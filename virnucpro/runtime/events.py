@@ -1,4 +1,4 @@
-"""What happened, a line each, for people or for programs."""
+"""Log of events, one line each, for people or for programs."""
 
 import json
 import os
@@ -15,21 +15,21 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 @dataclass(slots=True)
 class EventLog:
-    """Appends lines to a file, each in one piece, so that several processes may share it.
+    """Appends lines to a file, each in one write, so that several processes may share it.
 
-    It informs and decides nothing: work goes on where a line cannot be written.
+    A line that cannot be written is dropped: logging never stops work.
 
     Attributes
     ----------
     path
-        The file; its folder must be there.
+        The file, in an existing folder.
     format
         ``text``: ``2026-01-31T12:00:00.000+00:00 rank 0: unit 12 committed``; ``json``: an object a
         line with ``time`` (UTC, ISO 8601), ``event``, ``text`` and the facts as they are.
     facts
-        What every line says.
+        Facts of every line.
     error
-        Why the last line could not be written; None when it was.
+        Why the last line could not be written; None if it was.
     """
 
     path: Path
@@ -43,15 +43,16 @@ class EventLog:
         Parameters
         ----------
         event
-            A word that programs look for.
+            One word, for programs.
         text
             One line for people.
         facts
-            Values for programs; JSON types.
+            Values for programs; others than JSON types are written as text.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.format == "json":
-            line = json.dumps({"time": now, "event": event, "text": text, **self.facts, **facts})
+            content = {"time": now, "event": event, "text": text, **self.facts, **facts}
+            line = json.dumps(content, default=str)
         else:
             line = f"{now} {text}"
         try:

@@ -1,7 +1,9 @@
 """The dispatcher that shows what it does."""
 
+import errno
 import io
 import re
+import sys
 import threading
 import time
 
@@ -146,3 +148,24 @@ def test_figures():
     assert Figures(0, 0, 0, 0, 0.0).left is None
     assert clock(3723.9) == "1:02:03"
     assert [duration(one) for one in (None, 2e-6, 0.0152, 2.04)] == ["-", "2 µs", "15 ms", "2.0 s"]
+
+
+class FullDisk(io.StringIO):
+    """A stream that cannot be written."""
+
+    terminal = False
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, _text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_broken_standard_error_does_not_stop_a_run(workers, monkeypatch, terminal):
+    stream = FullDisk()
+    stream.terminal = terminal
+    monkeypatch.setattr(sys, "stderr", stream)
+    stats = RichDispatcher(workers.Worker, [0]).run([1, 2, 3])
+    assert stats["completed"] == 3

@@ -1,10 +1,11 @@
 """A dispatcher with a live table on a terminal, and lines elsewhere."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -134,7 +135,8 @@ class RichDispatcher:
     def _display(self) -> AbstractContextManager[object]:
         if not self._show_ui:
             return nullcontext()
-        console = self._console or Console(stderr=True)
+        stream = None if sys.stderr is None else cast("IO[str]", _SafeStream(sys.stderr))
+        console = self._console or Console(file=stream, stderr=True)
         if not console.is_terminal:
             return self._lines(console)
         return Live(
@@ -187,6 +189,25 @@ class RichDispatcher:
                 for worker_id, one in stats["workers"].items()
             },
         }
+
+
+class _SafeStream:
+    """A text stream that ignores failed writes: printing never stops work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # ValueError: the stream was closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _ignore(_task_id: int, _result: object, _worker_id: int) -> None:
