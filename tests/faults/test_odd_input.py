@@ -104,7 +104,7 @@ def test_control_characters_reach_no_output(tmp_path, capfd):
     assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
     warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
     assert len(warnings) == 1
-    assert "2 sequence names contain control characters" in warnings[0]
+    assert "sequence names with control characters: 2." in warnings[0]
     for table in (*folder.glob("*.tsv"), *folder.glob("*.txt"), *folder.glob("*.csv")):
         text = table.read_text()
         assert text.replace("\n", "").replace("\t", "").isprintable(), table

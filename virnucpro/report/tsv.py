@@ -90,6 +90,6 @@ def names_warning(index: SequenceIndex) -> str:
     if not (count := index.count_encoded_names()):
         return ""
     return (
-        f"{count:,} sequence names contain control characters, which are percent-encoded in all "
-        "outputs (the escape character as %1B)"
+        f"sequence names with control characters: {count:,}. These characters are percent-encoded "
+        "in all outputs, for example %1B for the escape character"
     )

@@ -77,4 +77,4 @@ def test_names_with_control_characters_are_counted_in_one_warning(frames, tmp_pa
     frames("gene.fa")
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1
-    assert "gene.fa: 2 sequence names contain control characters" in warning
+    assert "gene.fa: sequence names with control characters: 2." in warning
