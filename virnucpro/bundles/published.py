@@ -53,7 +53,7 @@ class Home:
 class PublishedFile:
     """One file: its server, its path there, its local name, its checksum, an upper bound in bytes.
 
-    A server that sends more than `max_bytes` sends another file.
+    At most `max_bytes` are downloaded: a longer file is another one.
     """
 
     home: str

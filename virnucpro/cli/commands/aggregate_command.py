@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_quiet_option
 from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "names are row numbers"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
-    add_quiet_option(parser)
+    options.add_quiet(parser)
     parser.set_defaults(run=_run)
 
 
