@@ -76,11 +76,6 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - ArgumentParser's own
         super().__init__(**keywords, allow_abbrev=False)
-        self._commands: argparse._SubParsersAction[Any] | None = None
-
-    def add_subparsers(self, **keywords: Any) -> Any:  # noqa: ANN401 - argparse keeps the type private
-        self._commands = super().add_subparsers(**keywords)
-        return self._commands
 
     def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
         self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
@@ -100,6 +95,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
+        names = next((one.choices for one in self._actions if one.nargs == argparse.PARSER), None)
         for word in words:
             if word == "--":
                 return
@@ -109,8 +105,7 @@ class _Parser(argparse.ArgumentParser):
                 self.error(f"an argument is empty: {shlex.join(words)}")
             if option.startswith("--") and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
-            if self._commands is not None and not word.startswith("-"):
-                names = self._commands.choices
+            if names is not None and not word.startswith("-"):
                 if word not in names:
                     self.error(f"unknown command {word!r}{_nearest(word, names)}")
                 return  # all further words are the command's
