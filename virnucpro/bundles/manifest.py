@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -195,22 +195,26 @@ class _Reader:
 
 def _parse(reader: _Reader) -> Manifest:
     files = _files(reader.inside("files"))
+    head = None if reader.is_null("head") else _listed(reader, reader.take("head", str), files)
+    thresholds = reader.inside("thresholds")
+    names = () if head is None else ("viral", "non_viral")
     manifest = Manifest(
         name=reader.take("name", str),
         version=reader.take("version", str),
         description=reader.take("description", str),
         encoders=tuple(_encoder(entry, files) for entry in reader.each("encoders")),
-        head=None if reader.is_null("head") else _listed(reader, reader.take("head", str), files),
+        head=head,
         window=reader.take("window", int),
         tiling=reader.take("tiling", str),
         genetic_code=reader.take("genetic_code", int),
         labels=reader.strings("labels"),
-        thresholds=_thresholds(reader),
+        thresholds={name: thresholds.take(name, float) for name in names},
         metrics=reader.take("metrics", dict),
         provenance=reader.take("provenance", dict),
         files=files,
     )
-    _check(reader, manifest)
+    for problem in _problems(manifest):
+        raise reader.error(problem)
     return manifest
 
 
@@ -247,34 +251,24 @@ def _listed(reader: _Reader, name: str, files: Mapping[str, FileDigest]) -> str:
     return name
 
 
-def _thresholds(manifest: _Reader) -> dict[str, float]:
-    reader = manifest.inside("thresholds")
-    if manifest.is_null("head"):
-        return {}
-    thresholds = {name: reader.take(name, float) for name in ("viral", "non_viral")}
-    if not 0.0 <= thresholds["non_viral"] <= thresholds["viral"] <= 1.0:
-        raise reader.error(f"needs 0 <= non_viral <= viral <= 1, not {thresholds}")
-    return thresholds
-
-
-def _check(reader: _Reader, manifest: Manifest) -> None:
+def _problems(manifest: Manifest) -> Iterator[str]:
+    """Yield a description of each invalid field; the types of all fields are correct."""
     if not manifest.encoders:
-        raise reader.error("lists no encoder")
+        yield "lists no encoder"
     for what in ("view", "name"):
         values = [getattr(encoder, what) for encoder in manifest.encoders]
         if len(set(values)) != len(values):
-            raise reader.error(f"has two encoders of the {what} {values[0]!r}")
+            yield f"has two encoders of the {what} {values[0]!r}"
     if not is_window(manifest.window):
-        raise reader.error(
-            f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
-        )
+        yield f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
     if manifest.tiling not in TILINGS:
-        raise reader.error(
-            f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
-        )
+        yield f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
     if manifest.head is not None and len(manifest.labels) != 2:
-        raise reader.error(f"needs two labels (others, virus), not {manifest.labels}")
+        yield f"needs two labels (others, virus), not {manifest.labels}"
+    viral, non_viral = (manifest.thresholds.get(name, 1.0) for name in ("viral", "non_viral"))
+    if manifest.thresholds and not 0.0 <= non_viral <= viral <= 1.0:
+        yield f"needs thresholds with 0 <= non_viral <= viral <= 1, not {manifest.thresholds}"
     try:
         genetic_code(manifest.genetic_code)
     except UsageError as error:
-        raise reader.error(f"has an unknown genetic code ({error})") from error
+        yield f"has an unknown genetic code ({error})"

@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse arguments; exit with this parser's usage if one of them is unknown."""
         words = list(args or ())
-        self._refuse_unknown(words)
+        self._check_words(words)
         parsed, rest = super().parse_known_args(words, namespace)
         if rest:
             problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
@@ -94,21 +94,22 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
 
-    def _refuse_unknown(self, words: Sequence[str]) -> None:
+    def _check_words(self, words: Sequence[str]) -> None:
+        # the names of the commands or actions, if this parser has some
         names = next((one.choices for one in self._actions if one.nargs == argparse.PARSER), None)
-        for word in words:
-            if word == "--":
-                return
+        known = self._option_string_actions
+        empty = names is None and "" in words
+        for word in words[: words.index("--")] if "--" in words else words:
             option, equals, value = word.partition("=")
-            known = self._option_string_actions
-            if not option or (option.startswith("-") and equals and not value):
-                self.error(f"an argument is empty: {shlex.join(words)}")
             if option.startswith("--") and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
+            empty = empty or (option.startswith("--") and equals == "=" and not value)
             if names is not None and not word.startswith("-"):
                 if word not in names:
                     self.error(f"unknown command {word!r}{_nearest(word, names)}")
                 return  # all further words are the command's
+        if empty:
+            self.error(f"an argument is empty: {shlex.join(words)}")
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

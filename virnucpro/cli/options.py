@@ -171,7 +171,7 @@ def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
 
 def add_device(parser: _Group) -> None:
     """Add one device, its precision and its CPU threads."""
-    text = "device: cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
+    text = "cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
     text = "floating-point precision; auto: as a new run on this device; default: %(default)s"
     parser.add_argument("--precision", **_PRECISION, help=text)

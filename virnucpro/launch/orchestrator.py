@@ -149,9 +149,25 @@ class LauncherOrchestrator:
             If the output folder cannot be written at the start.
         """
         source, target = Path(input_dir).absolute(), Path(output_dir).absolute()
-        options = options or LaunchOptions()
-        setup_kwargs |= keywords or {}
-        plan = self._plan(source, target, gpus, pattern, load_worker(worker), options, setup_kwargs)
+        options, worker_cls = options or LaunchOptions(), load_worker(worker)
+        found = self._find(source, target, pattern)
+        devices = _devices(gpus)
+        hooks = worker_cls if issubclass(worker_cls, FileWorker) else FileWorker
+        setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
+        n_threads = options.threads or usable_cpus()
+        if gpus == "auto" and devices[0].kind == "cpu":
+            devices *= _cpu_workers(n_threads, hooks.memory_bytes(setup))
+        n_workers = min(len(devices), list(found.values()).count(""))
+        gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
+        threads = max(1, n_threads // n_workers)
+        offered = {
+            "input_dir": source,
+            "output_dir": target,
+            "device": devices[0].kind,
+            "threads": threads,
+        }
+        setup = accepted(worker_cls, offered) | setup
+        plan = _Plan(source, target, pattern, found, worker_cls, gpu_ids, devices, threads, setup)
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
@@ -179,35 +195,6 @@ class LauncherOrchestrator:
             "cuda_available": bool(gpu_ids),
             "details": [self.gpu_detector.get_gpu_info(gpu_id) for gpu_id in gpu_ids],
         }
-
-    def _plan(
-        self,
-        source: Path,
-        target: Path,
-        gpus: str | Sequence[int | Device],
-        pattern: str,
-        worker: type[BaseWorker],
-        options: LaunchOptions,
-        keywords: dict[str, Any],
-    ) -> "_Plan":
-        found = self._find(source, target, pattern)
-        devices = _devices(gpus)
-        hooks = worker if issubclass(worker, FileWorker) else FileWorker
-        keywords = hooks.prepare(devices[0].kind, target, keywords)
-        n_threads = options.threads or usable_cpus()
-        if gpus == "auto" and devices[0].kind == "cpu":
-            devices *= _cpu_workers(n_threads, hooks.memory_bytes(keywords))
-        n_workers = min(len(devices), list(found.values()).count(""))
-        gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
-        threads = max(1, n_threads // n_workers)
-        offered = {
-            "input_dir": source,
-            "output_dir": target,
-            "device": devices[0].kind,
-            "threads": threads,
-        }
-        keywords = accepted(worker, offered) | keywords
-        return _Plan(source, target, pattern, found, worker, gpu_ids, devices, threads, keywords)
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
         """Find the input files; ignore the results of an earlier launch."""

@@ -192,8 +192,9 @@ def test_a_worker_gets_its_device_and_threads(workers, files, tmp_path):
 
 def plan_of(folder, gpus, worker, **options):
     launcher = LauncherOrchestrator()
-    arguments = folder, folder.parent / "out", gpus, "*", worker, LaunchOptions(**options), {}
-    return launcher._plan(*arguments)
+    launcher._execute = lambda plan, _options: plan
+    out, chosen = folder.parent / "out", LaunchOptions(**options)
+    return launcher.launch(folder, out, gpus, "*", worker, options=chosen)
 
 
 @pytest.mark.parametrize(
