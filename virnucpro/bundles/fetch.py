@@ -15,6 +15,7 @@ from virnucpro.bundles.manifest import read_manifest
 from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
 from virnucpro.bundles.published import PublishedFile, Recipe
 from virnucpro.bundles.shared_encoders import InstalledEncoder, find_encoder
+from virnucpro.encoders.base import View
 from virnucpro.errors import BundleError
 
 __all__ = ["Listener", "fetch_bundle"]
@@ -63,13 +64,8 @@ def fetch_bundle(
     with data.lock():
         if (installed := fetch.installed()) is not None:
             return installed
-        shared: dict[str, InstalledEncoder] = {
-            encoder.view: found
-            for encoder in recipe.encoders
-            if (found := find_encoder(data, encoder)) is not None
-        }
-        encoders = [one for one in recipe.encoders if one.view not in shared]
-        files = [file for encoder in encoders for file in encoder.files]
+        shared = {one.view: find_encoder(data, one) for one in recipe.encoders}
+        files = [file for one in recipe.encoders if not shared[one.view] for file in one.files]
         files += [] if recipe.head is None else [recipe.head]
         if source is None:
             paths = fetch.download(files, patience or Patience())
@@ -152,7 +148,10 @@ class _Fetch:
         return paths
 
     def install(
-        self, shared: Mapping[str, InstalledEncoder], paths: Mapping[str, Path], isolate: Isolate
+        self,
+        shared: Mapping[View, InstalledEncoder | None],
+        paths: Mapping[str, Path],
+        isolate: Isolate,
     ) -> None:
         """Convert or link the parts and install the bundle."""
         recipe = self.recipe
@@ -162,7 +161,7 @@ class _Fetch:
         with install(self.data, parts) as folder:
             for encoder in recipe.encoders:
                 self.listener.stage(f"converting {encoder.name}")
-                if (found := shared.get(encoder.view)) is not None:
+                if (found := shared[encoder.view]) is not None:
                     parts.encoders.append(found.link_into(folder))
                 else:
                     own = [paths[file.name] for file in encoder.files]

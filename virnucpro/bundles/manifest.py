@@ -14,13 +14,7 @@ from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, is_window
 
-__all__ = [
-    "MANIFEST",
-    "EncoderEntry",
-    "Manifest",
-    "parse_manifest",
-    "read_manifest",
-]
+__all__ = ["MANIFEST", "EncoderEntry", "Manifest", "parse_manifest", "read_manifest"]
 
 MANIFEST: Final = "bundle.json"
 _SCHEMA_VERSION: Final = 1
@@ -160,21 +154,21 @@ class _Reader:
         self._location = location
         if not isinstance(content, dict):
             raise self.error("must be a JSON object")
-        self._content = content
+        self.content = content
 
     def error(self, problem: str) -> BundleError:
         where = f" at {self._location!r}" if self._location else ""
         return BundleError(f"{self._path}: the manifest{where} {problem}. Get the bundle again.")
 
     def take(self, key: str, kind: type[T]) -> T:
-        value = self._content.get(key)
+        value = self.content.get(key)
         # isinstance(True, int) holds
         if isinstance(value, bool) or not isinstance(value, kind):
             raise self.error(f"needs a field {key!r} of type {kind.__name__}, not {value!r}")
         return value
 
     def inside(self, key: str) -> "_Reader":
-        return _Reader(self._path, self._content.get(key), f"{self._location}/{key}".lstrip("/"))
+        return _Reader(self._path, self.content.get(key), f"{self._location}/{key}".lstrip("/"))
 
     def each(self, key: str) -> list["_Reader"]:
         entries = self.take(key, list)
@@ -186,18 +180,13 @@ class _Reader:
             raise self.error(f"needs strings only in {key!r}, not {values!r}")
         return tuple(values)
 
-    def keys(self) -> list[str]:
-        return list(self._content)
-
-    def is_null(self, key: str) -> bool:
-        return key in self._content and self._content[key] is None
-
 
 def _parse(reader: _Reader) -> Manifest:
     files = _files(reader.inside("files"))
-    head = None if reader.is_null("head") else _listed(reader, reader.take("head", str), files)
+    with_head = reader.content.get("head", "") is not None
+    head = _listed(reader, reader.take("head", str), files) if with_head else None
     thresholds = reader.inside("thresholds")
-    names = () if head is None else ("viral", "non_viral")
+    names = ("viral", "non_viral") if with_head else ()
     manifest = Manifest(
         name=reader.take("name", str),
         version=reader.take("version", str),
@@ -220,7 +209,7 @@ def _parse(reader: _Reader) -> Manifest:
 
 def _files(reader: _Reader) -> dict[str, FileDigest]:
     files = {}
-    for name in reader.keys():  # noqa: SIM118 - a reader is not a mapping
+    for name in reader.content:
         if name != Path(name).name or name in ("", ".", "..", MANIFEST) or "\\" in name:
             raise reader.error(f"lists {name!r}, which is not a plain file name")
         entry = reader.inside(name)
@@ -238,7 +227,7 @@ def _encoder(reader: _Reader, files: Mapping[str, FileDigest]) -> EncoderEntry:
     if view not in _VIEWS:
         raise reader.error(f"has the unknown view {view!r}; known are {', '.join(_VIEWS)}")
     roles = reader.inside("files")
-    names = {role: _listed(roles, roles.take(role, str), files) for role in roles.keys()}  # noqa: SIM118 - as above
+    names = {role: _listed(roles, roles.take(role, str), files) for role in roles.content}
     dim = reader.take("dim", int)
     return EncoderEntry(
         reader.take("name", str), architecture, view, dim, names, reader.take("config", dict)

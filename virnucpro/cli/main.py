@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from virnucpro import __version__
+from virnucpro.cli.advice import advice_for
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
@@ -49,13 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(words).parse_args(words)
+    resumable = hasattr(arguments, "resume")
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
             sys.stdout.flush()  # results that cannot be printed are an error of the command
             return code
     except StopRequested as stop:
-        return ExitCode.signalled(stop.signum)
+        return 128 + stop.signum
     except UsageError as error:
         _complain(error)
         return ExitCode.USAGE
@@ -64,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Advice on system errors is about output folders; a missing input is named already.
         if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
-        _complain(error, _advice(cause, arguments) if isinstance(cause, OSError) else None)
+        _complain(error, cause, resumable=resumable)
         return ExitCode.FAILED
     except (OSError, MemoryError) as error:
-        _complain(error, _advice(error, arguments))
+        _complain(error, error, resumable=resumable)
         return ExitCode.FAILED
 
 
@@ -136,13 +138,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _advice(error: OSError | MemoryError, arguments: argparse.Namespace) -> str | None:
-    from virnucpro.cli.advice import advice_for
-
-    return advice_for(error, resumable=hasattr(arguments, "resume"))
-
-
-def _complain(error: Exception, advice: str | None = None) -> None:
-    texts = [str(error) or "out of memory", *getattr(error, "__notes__", []), advice or ""]
+def _complain(
+    error: Exception, cause: BaseException | None = None, *, resumable: bool = False
+) -> None:
+    """Print an error, its notes, and the next step if the system caused it."""
+    texts = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
+    if isinstance(cause, OSError | MemoryError):
+        texts.append(advice_for(cause, resumable=resumable) or "")
     lines = [printable(line) for text in texts if text for line in text.split("\n")]
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)

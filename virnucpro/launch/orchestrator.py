@@ -348,19 +348,5 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
     ) from balancer.error
 
 
-def run_multi_gpu(
-    input_dir: Path | str,
-    output_dir: Path | str,
-    gpus: str | Sequence[int | Device] = "auto",
-    pattern: str = "*",
-    worker: str | type[BaseWorker] = DEFAULT_WORKER,
-    *,
-    options: LaunchOptions | None = None,
-    keywords: Mapping[str, Any] | None = None,
-    **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
-) -> int:
-    """Do the same as `LauncherOrchestrator.run` in one call; return the exit code."""
-    setup_kwargs |= keywords or {}
-    return LauncherOrchestrator().run(
-        input_dir, output_dir, gpus, pattern, worker, options=options, keywords=setup_kwargs
-    )
+run_multi_gpu = LauncherOrchestrator().run
+"""Run a launch in one call and return the exit code."""
