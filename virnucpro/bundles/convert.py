@@ -1,6 +1,6 @@
 """Published files converted to a bundle's files: safetensors, and the manifest's encoder entries.
 
-The files may come from strangers. `Isolate` lets a caller read them in a process of its own.
+The files may be malicious. `Isolate` lets a caller read them in a separate process with limits.
 """
 
 import shutil

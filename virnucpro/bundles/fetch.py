@@ -155,9 +155,7 @@ class _Fetch:
     ) -> None:
         """Convert or link the parts and install the bundle."""
         recipe = self.recipe
-        parts = Parts(
-            recipe.name, recipe.description, window=recipe.window, sources=dict(recipe.sources)
-        )
+        parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:
             for encoder in recipe.encoders:
                 self.listener.stage(f"converting {encoder.name}")

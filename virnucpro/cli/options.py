@@ -105,12 +105,12 @@ def add_threads(parser: _Group) -> None:
 
 
 def add_quiet(parser: _Group) -> None:
-    """Add the choice of no progress messages."""
+    """Add the option that turns off progress messages."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
 def add_json(parser: _Group) -> None:
-    """Add the choice of JSON on standard output."""
+    """Add the option for JSON on standard output."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -1,4 +1,4 @@
-"""Search for input files and their distribution."""
+"""Search and distribution of input files."""
 
 import logging
 import math
