@@ -156,7 +156,8 @@ class LauncherOrchestrator:
         setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
         n_threads = options.threads or usable_cpus()
         if gpus == "auto" and devices[0].kind == "cpu":
-            devices *= _cpu_workers(n_threads, hooks.memory_bytes(setup))
+            fitting = usable_memory() // 2 // hooks.memory_bytes(setup)  # in half of the memory
+            devices *= max(1, min(n_threads, fitting))
         n_workers = min(len(devices), list(found.values()).count(""))
         gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
         threads = max(1, n_threads // n_workers)
@@ -322,11 +323,6 @@ def _devices(gpus: object) -> list[Device]:
             "numbers, or a list of devices of one kind."
         )
     return parse_devices(",".join(map(str, listed)), os.environ, option="--gpus")
-
-
-def _cpu_workers(threads: int, memory: int) -> int:
-    """Return the number of CPU workers for ``auto``: one per thread, limited by half the memory."""
-    return max(1, min(threads, usable_memory() // 2 // memory))
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:

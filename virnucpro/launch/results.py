@@ -130,30 +130,28 @@ def plain_result(data: object) -> dict[str, Any]:
     Exception
         From an object's own ``__str__`` or iteration.
     """
-    return _plain_mapping(data if isinstance(data, Mapping) else {"result": data}, MAX_DEPTH)
+    mapping = data if isinstance(data, Mapping) else {"result": data}
+    plain: dict[str, Any] = _plain(mapping, MAX_DEPTH + 1)
+    return plain
 
 
-def _plain(value: object, depth: int) -> object:
-    if isinstance(value, Mapping | list | tuple | AbstractSet):
-        if depth == 0:
-            raise ValueError(
-                f"more than {MAX_DEPTH} nested levels, or an object that contains itself"
-            )
-        if isinstance(value, Mapping):
-            return _plain_mapping(value, depth - 1)
-        return [_plain(one, depth - 1) for one in value]
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real) and math.isfinite(value):
-        return float(value)
+def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
+    """Return a value as JSON types; containers may be nested `depth` times."""
+    if depth == 0 and isinstance(value, Mapping | list | tuple | AbstractSet):
+        raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object that contains itself")
+    match value:
+        case None | bool() | str():
+            return value
+        case Mapping():
+            keys = Counter(map(str, value))
+            for key in value:
+                if not isinstance(key, str | numbers.Real) or keys[str(key)] > 1:
+                    raise ValueError(f"invalid key {key!r}: keys must be unique texts or numbers")
+            return {str(key): _plain(one, depth - 1) for key, one in value.items()}
+        case list() | tuple() | AbstractSet():
+            return [_plain(one, depth - 1) for one in value]
+        case numbers.Integral():
+            return int(value)
+        case numbers.Real() if math.isfinite(value):
+            return float(value)
     return str(value)
-
-
-def _plain_mapping(mapping: Mapping[Any, object], depth: int) -> dict[str, Any]:
-    keys = Counter(map(str, mapping))
-    for key in mapping:
-        if not isinstance(key, str | numbers.Real) or keys[str(key)] > 1:
-            raise ValueError(f"invalid key {key!r}: keys must be text or numbers, and unique")
-    return {str(key): _plain(value, depth) for key, value in mapping.items()}

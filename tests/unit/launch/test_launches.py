@@ -147,8 +147,8 @@ def test_an_unusual_result_fails_its_own_file_only(unusual):
     rows = rows_of(report)
     failed = {name: row["error"] for name, row in rows.items() if row["status"] == "failed"}
     assert set(failed) == {"tuple_keys", "same_keys", "cycle"}
-    assert "invalid key (1, 2): keys must be text" in failed["tuple_keys"]
-    assert "and unique" in failed["same_keys"]
+    assert "invalid key (1, 2): keys must be unique texts" in failed["tuple_keys"]
+    assert "must be unique" in failed["same_keys"]
     assert "contains itself" in failed["cycle"]
     assert (rows["int_keys"]["1"], rows["int_keys"]["x"]) == ("2", "3")
     assert rows["tab_key"]["a b c"] == "2"
