@@ -370,7 +370,7 @@ def test_a_disk_that_becomes_full_is_a_clear_error(fetch, server, data, monkeypa
 
 
 def test_a_second_fetch_at_the_same_time_is_refused(fetch, data, server):
-    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) is at work"):
+    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) uses this folder"):
         fetch()
     assert fetch().name == "virnucpro-500"
 

@@ -153,7 +153,7 @@ def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, c
     assert main([*command, str(tmp_path / "none.fa")]) == 1
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "check the name" in printed
+    assert "check its path" in printed
 
 
 def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsys):
