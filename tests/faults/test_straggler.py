@@ -43,7 +43,7 @@ def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, virn
     assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root).returncode == 0
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
-    # Of the units that are left after its first one, the slow rank keeps two and half of the rest.
+    # Of the units after its first one, the slow rank keeps two and half of the others.
     stolen = slow[-((len(slow) - 3) // 2) :]
     plan = {
         "point": "straggler",

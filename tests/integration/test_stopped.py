@@ -1,4 +1,4 @@
-"""A run stopped or killed as a whole: commits are kept and no process is left."""
+"""A whole run is stopped or killed: commits are kept and no process remains."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def long_fasta(tmp_path_factory):
 
 
 def started(fasta, folder):
-    """A run of two ranks with a first commit."""
+    """Start a run of two ranks and wait for its first commit."""
     command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", folder]
     process = subprocess.Popen(
         [*command, "--devices", "cpu:2", "--resume"],
