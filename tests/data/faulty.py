@@ -64,7 +64,7 @@ def arm():
     """Change what the plan names; in the rank's process alone."""
     from virnucpro.encoders.encoder import Encoder
     from virnucpro.pipeline.worker import rank_encoder, row_embedder
-    from virnucpro.store.shard import ShardWriter
+    from virnucpro.store.writer import ShardWriter
 
     batches = iter(range(1 << 30))
     point = PLAN["point"]
