@@ -57,7 +57,7 @@ def test_the_table_shows_tasks_workers_and_troubles(workers, screen):
     assert "40 done   2 failed   1 timed out" in last
     assert last.count("finished") == 2
     assert "task 20: ValueError: [bold]no" in last
-    assert "task 21: took longer than 0.3 s" in last
+    assert "task 21: exceeded its limit of 0.3 s" in last
     assert "was killed by SIGKILL" in last
 
 
@@ -89,7 +89,7 @@ def test_a_failing_gpu_is_shown_while_the_other_works(workers, screen):
     assert stats["gpu_status"][1]["status"] == "error"
     shown = screen.export_text()
     assert "processing" in shown
-    assert "worker 1, set-up: OSError: no such device" in shown
+    assert "worker 1, setup: OSError: no such device" in shown
 
 
 def test_lines_where_there_is_no_terminal(workers, monkeypatch):
