@@ -4,7 +4,7 @@ All of it runs in the thread that iterates over `Engine.events`: a slow consumer
 generator of tasks (backpressure), and no lock is needed.
 """
 
-import select
+import selectors
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import cast
@@ -234,7 +234,7 @@ class Engine:
         refused = worker.give(tasks)
         if worker.feed.waiting:
             self._children.watch(
-                worker.feed.descriptor, select.EPOLLOUT, lambda: self._flush(worker)
+                worker.feed.descriptor, selectors.EVENT_WRITE, lambda: self._flush(worker)
             )
         yield from refused
 
