@@ -78,7 +78,6 @@ def test_vectors_of_a_checkpoint_equal_those_of_fair_esm(proteins, tmp_path, vir
     ("encoder", "code", "message"),
     [
         ("protein", 64, "BUNDLE/VIEW"),
-        ("", 64, "BUNDLE/VIEW"),
         ("mini/sound", 64, "mini/protein"),
         ("none/protein", 64, "no such bundle"),
     ],

@@ -10,25 +10,25 @@ from virnucpro.pipeline.execution import Execution
 
 __all__ = [
     "DEFAULTS",
-    "Options",
-    "add_bundle_option",
-    "add_device_options",
-    "add_devices_option",
-    "add_encoder_option",
-    "add_failure_group",
-    "add_input_argument",
-    "add_json_option",
-    "add_numeric_options",
-    "add_outdir_option",
-    "add_quiet_option",
-    "add_threads_option",
-    "add_tiling_options",
+    "add_bundle",
+    "add_device",
+    "add_devices",
+    "add_encoder",
+    "add_failures",
+    "add_inputs",
+    "add_json",
+    "add_numbers",
+    "add_outdir",
+    "add_quiet",
+    "add_threads",
+    "add_tiling",
     "integer_from",
     "job_options",
+    "positive",
     "seconds",
 ]
 
-Options = argparse._ActionsContainer  # noqa: SLF001 - common base of parsers and groups
+_Group = argparse._ActionsContainer  # noqa: SLF001 - common base of parsers and groups
 DEFAULTS: Final = Execution(Path())
 """Default values of an execution."""
 
@@ -53,6 +53,9 @@ def integer_from(least: int) -> Callable[[str], int]:
     return parse
 
 
+positive = integer_from(1)
+
+
 def seconds(text: str) -> float:
     """Parse a duration above zero."""
     try:
@@ -66,24 +69,24 @@ def seconds(text: str) -> float:
 
 def _cpu_threads(text: str) -> int:
     """Parse a number of threads; refuse more than CPUs, since torch may abort the process."""
-    number, cpus = integer_from(1)(text), usable_cpus()
+    number, cpus = positive(text), usable_cpus()
     if number > cpus:
         raise argparse.ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
     return number
 
 
-def add_input_argument(parser: Options) -> None:
+def add_inputs(parser: _Group) -> None:
     """Add the input files."""
     text = "FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst); - for standard input"
     parser.add_argument("inputs", nargs="+", metavar="FASTA", help=text)
 
 
-def add_outdir_option(parser: Options, metavar: str, text: str) -> None:
+def add_outdir(parser: _Group, metavar: str, text: str) -> None:
     """Add the output folder."""
     parser.add_argument("-o", "--outdir", type=Path, required=True, metavar=metavar, help=text)
 
 
-def add_devices_option(parser: Options, name: str) -> None:
+def add_devices(parser: _Group, name: str) -> None:
     """Add the devices of the workers under the option `name`."""
     parser.add_argument(
         name,
@@ -95,29 +98,29 @@ def add_devices_option(parser: Options, name: str) -> None:
     )
 
 
-def add_threads_option(parser: Options) -> None:
+def add_threads(parser: _Group) -> None:
     """Add the CPU threads of all workers."""
     text = "CPU threads of all workers together; default: all CPUs of this process"
     parser.add_argument("-t", "--threads", type=_cpu_threads, metavar="N", help=text)
 
 
-def add_quiet_option(parser: Options) -> None:
-    """Add the choice of no progress messages."""
+def add_quiet(parser: _Group) -> None:
+    """Add the option that turns off progress messages."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
-def add_json_option(parser: Options) -> None:
-    """Add the choice of JSON on standard output."""
+def add_json(parser: _Group) -> None:
+    """Add the option for JSON on standard output."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_bundle_option(parser: Options) -> None:
+def add_bundle(parser: _Group) -> None:
     """Add the model."""
     text = "encoders and classifier: name (see virnucpro bundle list) or folder; default: mini"
     parser.add_argument("-b", "--bundle", default="mini", metavar="NAME", help=text)
 
 
-def add_encoder_option(parser: Options, *, required: bool) -> None:
+def add_encoder(parser: _Group, *, required: bool) -> None:
     """Add a single encoder."""
     parser.add_argument(
         "-e",
@@ -129,9 +132,9 @@ def add_encoder_option(parser: Options, *, required: bool) -> None:
     )
 
 
-def add_failure_group(
+def add_failures(
     parser: argparse.ArgumentParser, title: str, timeouts: dict[str, tuple[float | None, str]]
-) -> Options:
+) -> _Group:
     """Add a group of options with the options ``--NAME-timeout``, and return it.
 
     Parameters
@@ -152,7 +155,7 @@ def add_failure_group(
     return group
 
 
-def add_numeric_options(parser: Options, *, embeddings: tuple[str, ...]) -> None:
+def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
     """Add the precision of the encoders and of the stored embeddings."""
     parser.add_argument(
         "--precision",
@@ -166,9 +169,9 @@ def add_numeric_options(parser: Options, *, embeddings: tuple[str, ...]) -> None
     parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
 
 
-def add_device_options(parser: Options) -> None:
+def add_device(parser: _Group) -> None:
     """Add one device, its precision and its CPU threads."""
-    text = "device: cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
+    text = "cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
     text = "floating-point precision; auto: as a new run on this device; default: %(default)s"
     parser.add_argument("--precision", **_PRECISION, help=text)
@@ -176,9 +179,9 @@ def add_device_options(parser: Options) -> None:
     parser.add_argument("-t", "--threads", type=_cpu_threads, default=1, metavar="N", help=text)
 
 
-def add_tiling_options(parser: Options, default: str = "that of the bundle") -> None:
+def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
     """Add the options of windows and translation; `default` is shown in their help."""
-    positive, default = integer_from(1), f"default: {default}"
+    default = f"default: {default}"
     text = f"window length in bases; {default}"
     parser.add_argument("--window", type=positive, metavar="BASES", help=text)
     text = "placement of windows: published (as in the published tool) or even (evenly spread)"

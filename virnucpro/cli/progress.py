@@ -141,21 +141,15 @@ class _RichBars:
     """Show a bar for each worker."""
 
     def __init__(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        self._progress = Progress(
-            TextColumn("worker {task.fields[rank]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+        self._progress = progress.Progress(
+            progress.TextColumn("worker {task.fields[rank]}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[state]}"),
+            progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )

@@ -8,16 +8,12 @@ of rows of the run is unknown, and the exit code is always 2.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_quiet_option
 from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-
-if TYPE_CHECKING:
-    from virnucpro.pipeline.run.aggregate_segments import LooseOutcome
 
 __all__ = ["add_options"]
 
@@ -33,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "names are row numbers"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
-    add_quiet_option(parser)
+    options.add_quiet(parser)
     parser.set_defaults(run=_run)
 
 
@@ -67,29 +63,25 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.aggregate_segments import aggregate_segments
 
     outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
+    lines = [f"warning: segment not used: {reason}" for reason in outcome.rejected]
     if outcome.gaps:
         print("first_row", "last_row", sep="\t")
-    for first, end in outcome.gaps:
-        print(first, end - 1, sep="\t")
-    _report(arguments.output, outcome, quiet=arguments.quiet)
-    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
-
-
-def _report(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
-    warnings = [f"segment not used: {reason}" for reason in outcome.rejected]
-    if outcome.gaps:
+        for first, end in outcome.gaps:
+            print(first, end - 1, sep="\t")
         rows = sum(end - first for first, end in outcome.gaps)
-        warnings.append(f"partial: {rows:,} rows have no segment. Add their shards to the command.")
-    if not outcome.indexed:
-        warnings.append(
-            "the number of rows of the run is unknown, so the last rows may be missing (exit code "
-            "2). Give the run folder or its index with --index."
+        lines.append(
+            f"warning: partial: {rows:,} rows have no segment. Add their shards to the command."
         )
-    if outcome.rows_quarantined:
-        warnings.append(f"{outcome.rows_quarantined:,} rows are quarantined: their vectors are NaN")
-    lines = [f"warning: {text}" for text in warnings]
-    if not quiet:
+    if not outcome.indexed:
+        lines.append(
+            "warning: the number of rows of the run is unknown, so the last rows may be missing "
+            "(exit code 2). Give the run folder or its index with --index."
+        )
+    if n_rows := outcome.rows_quarantined:
+        lines.append(f"warning: {n_rows:,} rows are quarantined: their vectors are NaN")
+    if not arguments.quiet:
         lines += [f"note: {note}" for note in outcome.notes]
-        lines.append(f"{outcome.n_items:,} vectors written: {output}")
+        lines.append(f"{outcome.n_items:,} vectors written: {arguments.output}")
     for line in lines:
         say(line)
+    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK

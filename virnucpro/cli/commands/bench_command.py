@@ -10,8 +10,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_device_options, add_json_option, seconds
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     text = "encoders of a bundle, such as mini, instead of random weights"
     model.add_argument("-b", "--bundle", metavar="NAME", help=text)
-    add_device_options(parser)
+    options.add_device(parser)
     parser.add_argument(
         "--lengths",
         default="six-frame",
@@ -44,8 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "such as 20-400; default: %(default)s",
     )
     text = "duration of the measurement of each encoder after loading; default: %(default)g s"
-    parser.add_argument("--seconds", type=seconds, default=20.0, metavar="SECONDS", help=text)
-    add_json_option(parser)
+    parser.add_argument(
+        "--seconds", type=options.seconds, default=20.0, metavar="SECONDS", help=text
+    )
+    options.add_json(parser)
     parser.set_defaults(run=_run)
 
 
@@ -55,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.runtime.child import keep_freed_memory
 
     keep_freed_memory()  # as in a worker of a run
-    options = BenchOptions(
+    settings = BenchOptions(
         device=arguments.device,
         precision=arguments.precision,
         threads=arguments.threads,
@@ -63,9 +65,9 @@ def _run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
     )
     if arguments.bundle is None:
-        figures = measure_model(arguments.model, options, say)
+        figures = measure_model(arguments.model, settings, say)
     else:
-        figures = measure_bundle(arguments.bundle, options, say)
+        figures = measure_bundle(arguments.bundle, settings, say)
     if arguments.json:
         print(json.dumps([one.as_dict() for one in figures], indent=2))
     else:

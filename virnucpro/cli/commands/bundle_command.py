@@ -11,14 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import (
-    Options,
-    add_device_options,
-    add_json_option,
-    add_quiet_option,
-    integer_from,
-)
 from virnucpro.cli.transfer_progress import TransferReporter
 from virnucpro.console import say
 from virnucpro.errors import BundleError, UsageError
@@ -35,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the command."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, add, text in (
-        ("list", _list, add_json_option, "list embedded and installed bundles"),
+        ("list", _list, options.add_json, "list embedded and installed bundles"),
         ("show", _show, _add_show_options, "verify a bundle and print its content"),
         ("fetch", _fetch, _add_fetch_options, "download and install a published bundle"),
         ("import", _import, _add_import_options, "install a classifier from a file"),
@@ -48,25 +42,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(run=run)
 
 
-def _add_bundle(parser: Options) -> None:
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="NAME", help="name or folder of a bundle")
 
 
-def _add_show_options(parser: Options) -> None:
+def _add_show_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
     parser.add_argument("--json", action="store_true", help="print bundle.json")
 
 
-def _add_fetch_options(parser: Options) -> None:
+def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
     from virnucpro.bundles.published import published_names
 
     parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
     text = "folder of the published files; default: download them"
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help=text)
-    add_quiet_option(parser)
+    options.add_quiet(parser)
 
 
-def _add_import_options(parser: Options) -> None:
+def _add_import_options(parser: argparse.ArgumentParser) -> None:
     text = "classifier, such as 500_model.pth"
     parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
     text = "name of the bundle; default: the published name, or the name of the file"
@@ -75,7 +69,7 @@ def _add_import_options(parser: Options) -> None:
         "window length of the training data in bases; default: the published one, or the number in "
         "the file name"
     )
-    parser.add_argument("--window", type=integer_from(1), metavar="BASES", help=text)
+    parser.add_argument("--window", type=options.positive, metavar="BASES", help=text)
     text = "installed bundle with the encoders; default: an installed published classifier"
     parser.add_argument("--encoders", metavar="NAME", help=text)
     text = "nucleotide encoder: DNABERT-S folder; requires --protein"
@@ -84,21 +78,21 @@ def _add_import_options(parser: Options) -> None:
     parser.add_argument("--protein", type=Path, metavar="FILE", help=text)
 
 
-def _add_verify_options(parser: Options) -> None:
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
     text = "also compare vectors of reference sequences with recorded ones"
     parser.add_argument("--golden", action="store_true", help=text)
-    add_device_options(parser)
-    add_json_option(parser)
+    options.add_device(parser)
+    options.add_json(parser)
 
 
-def _add_pack_options(parser: Options) -> None:
+def _add_pack_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
     text = "output file"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
 
 
-def _add_unpack_options(parser: Options) -> None:
+def _add_unpack_options(parser: argparse.ArgumentParser) -> None:
     text = "file written by virnucpro bundle pack"
     parser.add_argument("archive", type=Path, metavar="FILE", help=text)
 

@@ -6,8 +6,8 @@ in input order, DIR/sequences.tsv has one row per input sequence.
 
 import argparse
 
+from virnucpro.cli import options
 from virnucpro.cli.commands.run_job import add_run_options, run_job
-from virnucpro.cli.options import add_encoder_option, add_numeric_options
 
 __all__ = ["add_options"]
 
@@ -15,8 +15,8 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_run_options(parser)
-    add_encoder_option(parser, required=True)
-    add_numeric_options(parser, embeddings=("fp16", "fp32"))
+    options.add_encoder(parser, required=True)
+    options.add_numbers(parser, embeddings=("fp16", "fp32"))
     parser.set_defaults(run=_run)
 
 

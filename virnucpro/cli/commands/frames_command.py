@@ -7,17 +7,17 @@ DIR/NAME_identified_protein.faa. No embeddings are computed.
 
 import argparse
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_input_argument, add_outdir_option, add_tiling_options
 
 __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    add_input_argument(parser)
-    add_outdir_option(parser, "DIR", "output folder")
-    add_tiling_options(parser, default="%(default)s")
+    options.add_inputs(parser)
+    options.add_outdir(parser, "DIR", "output folder")
+    options.add_tiling(parser, default="%(default)s")
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
 

@@ -11,20 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import (
-    DEFAULTS,
-    add_bundle_option,
-    add_devices_option,
-    add_failure_group,
-    add_numeric_options,
-    add_outdir_option,
-    add_quiet_option,
-    add_threads_option,
-    add_tiling_options,
-    integer_from,
-    job_options,
-)
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
@@ -40,12 +28,12 @@ _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 _PROGRESS = (
     "maximum time without progress within a file, after which the worker is replaced and the file "
     "retried; default: that of the worker class (virnucpro.predict: "
-    f"{DEFAULTS.deadlines.progress:g} s)"
+    f"{options.DEFAULTS.deadlines.progress:g} s)"
 )
 _TIMEOUTS = {
     "file": (None, "maximum time per file; a file that exceeds it has failed; default: none"),
     "start": (
-        DEFAULTS.deadlines.start,
+        options.DEFAULTS.deadlines.start,
         "maximum set-up time of a worker; a worker that exceeds it is killed",
     ),
     "progress": (None, _PROGRESS),
@@ -58,8 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input-dir", type=Path, required=True, metavar="DIR", help=text)
     text = "pattern of the file names, such as '*.fa.gz' or '**/*.fa'; default: %(default)s"
     parser.add_argument("--pattern", default="*", metavar="GLOB", help=text)
-    add_outdir_option(parser, "OUT", "folder of the results")
-    add_devices_option(parser, "--gpus")
+    options.add_outdir(parser, "OUT", "folder of the results")
+    options.add_devices(parser, "--gpus")
     parser.add_argument(
         "--worker",
         default="virnucpro.predict",
@@ -67,18 +55,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="class that processes a file, a virnucpro.dispatch.BaseWorker: package.module:Class "
         "or path/to/file.py:Class; default: %(default)s",
     )
-    add_threads_option(parser)
+    options.add_threads(parser)
     text = "no effect: a launch always resumes the runs in OUT"
     parser.add_argument("--resume", action="store_true", help=text)
-    add_quiet_option(parser)
-    group = add_failure_group(parser, "failed workers and files", _TIMEOUTS)
+    options.add_quiet(parser)
+    group = options.add_failures(parser, "failed workers and files", _TIMEOUTS)
     text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
-    number = integer_from(1)
-    group.add_argument("--max-attempts", type=number, default=3, metavar="N", help=text)
+    positive = options.positive
+    group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
     job = parser.add_argument_group("options of virnucpro.predict, as for virnucpro predict")
-    add_bundle_option(job)
-    add_tiling_options(job)
-    add_numeric_options(job, embeddings=("fp16", "fp32", "none"))
+    options.add_bundle(job)
+    options.add_tiling(job)
+    options.add_numbers(job, embeddings=("fp16", "fp32", "none"))
     other = parser.add_argument_group("options of other workers")
     other.add_argument(
         "--set",
@@ -111,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.predict_worker import Worker
 
     worker = load_worker(arguments.worker)
-    keywords = job_options(arguments)
+    keywords = options.job_options(arguments)
     predicts = issubclass(worker, Worker)
     if predicts:
         keywords.setdefault("precision", "auto")
@@ -121,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "another worker its keywords with --set NAME=VALUE."
         )
     names = [field.name for field in fields(LaunchOptions)]
-    options = LaunchOptions(**{name: getattr(arguments, name) for name in names})
+    chosen = LaunchOptions(**{name: getattr(arguments, name) for name in names})
     try:
         report = LauncherOrchestrator().launch(
             arguments.input_dir,
@@ -129,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.gpus,
             arguments.pattern,
             worker,
-            options=options,
+            options=chosen,
             keywords=keywords | dict(arguments.keywords),
         )
     except BaseException as error:

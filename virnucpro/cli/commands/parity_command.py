@@ -17,14 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import (
-    add_bundle_option,
-    add_device_options,
-    add_encoder_option,
-    add_json_option,
-    integer_from,
-)
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
@@ -48,15 +42,15 @@ _COLUMNS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     model = parser.add_mutually_exclusive_group()
-    add_bundle_option(model)
-    add_encoder_option(model, required=False)
-    add_device_options(parser)
+    options.add_bundle(model)
+    options.add_encoder(model, required=False)
+    options.add_device(parser)
     text = "file with the sequences to compare; default: synthetic sequences"
     parser.add_argument("--fasta", metavar="FILE", help=text)
     text = "number of sequences to compare, up to 100,000; default: %(default)s"
-    number = integer_from(1)
-    parser.add_argument("-n", "--sequences", type=number, default=64, metavar="N", help=text)
-    add_json_option(parser)
+    positive = options.positive
+    parser.add_argument("-n", "--sequences", type=positive, default=64, metavar="N", help=text)
+    options.add_json(parser)
     parser.set_defaults(run=_run)
 
 

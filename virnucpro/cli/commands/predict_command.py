@@ -6,8 +6,8 @@ codon. DIR/predictions.tsv has one row per input sequence.
 
 import argparse
 
+from virnucpro.cli import options
 from virnucpro.cli.commands.run_job import add_run_options, run_job
-from virnucpro.cli.options import add_bundle_option, add_numeric_options, add_tiling_options
 
 __all__ = ["add_options"]
 
@@ -15,9 +15,9 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_run_options(parser)
-    add_bundle_option(parser)
-    add_tiling_options(parser)
-    add_numeric_options(parser, embeddings=("fp16", "fp32", "none"))
+    options.add_bundle(parser)
+    options.add_tiling(parser)
+    options.add_numbers(parser, embeddings=("fp16", "fp32", "none"))
     parser.set_defaults(run=_run)
 
 

@@ -4,18 +4,8 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import (
-    DEFAULTS,
-    add_devices_option,
-    add_failure_group,
-    add_input_argument,
-    add_outdir_option,
-    add_quiet_option,
-    add_threads_option,
-    integer_from,
-    job_options,
-)
 from virnucpro.cli.progress import open_reporter
 from virnucpro.pipeline.execution import Execution
 
@@ -29,11 +19,11 @@ __all__ = ["add_run_options", "run_job"]
 _SLOW = "a worker that exceeds it is killed and restarted"
 _TIMEOUTS = {
     "start": (
-        DEFAULTS.deadlines.start,
+        options.DEFAULTS.deadlines.start,
         f"maximum time between the start of a worker and its first batch; {_SLOW}",
     ),
     "progress": (
-        DEFAULTS.deadlines.progress,
+        options.DEFAULTS.deadlines.progress,
         f"maximum time between two batches of a worker; {_SLOW}",
     ),
 }
@@ -41,23 +31,23 @@ _TIMEOUTS = {
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the inputs, the output folder, the devices and the treatment of failures."""
-    add_input_argument(parser)
-    add_outdir_option(parser, "DIR", "output folder of the run")
-    add_devices_option(parser, "--devices")
-    add_threads_option(parser)
+    options.add_inputs(parser)
+    options.add_outdir(parser, "DIR", "output folder of the run")
+    options.add_devices(parser, "--devices")
+    options.add_threads(parser)
     existing = parser.add_mutually_exclusive_group()
     text = "resume the run in DIR if there is one; requires the same inputs and parameters"
     existing.add_argument("--resume", action="store_true", help=text)
     text = "delete the run in DIR and start a new one"
     existing.add_argument("--force", action="store_true", help=text)
-    add_quiet_option(parser)
+    options.add_quiet(parser)
     text = "format of the event logs: DIR/logs/*.log (text) or *.jsonl (json); default: %(default)s"
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help=text)
-    group = add_failure_group(parser, "failed workers", _TIMEOUTS)
+    group = options.add_failures(parser, "failed workers", _TIMEOUTS)
     group.add_argument(
         "--max-restarts",
-        type=integer_from(0),
-        default=DEFAULTS.restarts.max_restarts,
+        type=options.integer_from(0),
+        default=options.DEFAULTS.restarts.max_restarts,
         metavar="N",
         help="maximum restarts without progress per worker; default: %(default)s",
     )
@@ -69,7 +59,7 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
     """Run the job that `job_of` returns for the options of a command; return the exit code."""
     from virnucpro.pipeline.predict import predict
 
-    job = job_of(arguments.inputs, **job_options(arguments))
+    job = job_of(arguments.inputs, **options.job_options(arguments))
     deadlines = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
     execution = Execution(
         outdir=arguments.outdir,
@@ -77,9 +67,9 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
         threads=arguments.threads,
         resume=arguments.resume,
         force=arguments.force,
-        restarts=replace(DEFAULTS.restarts, max_restarts=arguments.max_restarts),
+        restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
         redeal=arguments.redeal,
-        deadlines=replace(DEFAULTS.deadlines, **deadlines),
+        deadlines=replace(options.DEFAULTS.deadlines, **deadlines),
         log_format=arguments.log_format,
     )
     with open_reporter(quiet=arguments.quiet) as reporter:

@@ -7,8 +7,8 @@ import argparse
 import json
 from pathlib import Path
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_json_option
 
 __all__ = ["add_options"]
 
@@ -16,7 +16,7 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run or launch")
-    add_json_option(parser)
+    options.add_json(parser)
     parser.set_defaults(run=_run)
 
 

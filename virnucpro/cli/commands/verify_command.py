@@ -9,8 +9,8 @@ import argparse
 import json
 from pathlib import Path
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import add_json_option
 
 __all__ = ["add_options"]
 
@@ -18,7 +18,7 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
-    add_json_option(parser)
+    options.add_json(parser)
     text = "delete damaged segments, and no other files; the run recomputes them with --resume"
     parser.add_argument("--repair", action="store_true", help=text)
     parser.set_defaults(run=_run)
