@@ -18,12 +18,12 @@ PREDICT = ["predict", "--devices", "cpu:2", "--log-format", "json", "-q"]
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
-    """420 records that make 14 units."""
+    """300 records that make 10 units."""
     dice = random.Random(18)
     path = tmp_path_factory.mktemp("input") / "many.fa"
     codons = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
     with path.open("w") as stream:
-        for number in range(420):
+        for number in range(300):
             stream.write(f">s{number}\n{''.join(dice.choices(codons, k=dice.randint(60, 160)))}\n")
     return path
 
