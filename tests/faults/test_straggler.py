@@ -40,7 +40,7 @@ def committed(run, rank):
 
 def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, virnucpro):
     undisturbed, run = RunDirectory(tmp_path / "undisturbed"), RunDirectory(tmp_path / "run")
-    assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root).returncode == 0
+    assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root, "--devices", "cpu:1").returncode == 0
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
     # Of the units after its first one, the slow rank keeps two and half of the others.
