@@ -121,7 +121,7 @@ def reporting(doubles, monkeypatch):
     def call(function, *, quiet=False):
         monkeypatch.setattr(
             "virnucpro.cli.commands.run_job.open_reporter",
-            lambda root, **_: doubles.CallingReporter(root, function, quiet=quiet),
+            lambda **_: doubles.CallingReporter(function, quiet=quiet),
         )
 
     return call

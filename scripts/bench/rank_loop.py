@@ -28,8 +28,7 @@ from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.worker_channel import WorkerChannel
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 REPEATS = 8
 UNITS = 8

@@ -31,8 +31,8 @@ class CallingReporter(CommandReporter):
     The function gets the text of a stage, or "ranks" at each check of the workers.
     """
 
-    def __init__(self, root, function, *, quiet=True):
-        super().__init__(root, None, quiet=quiet)
+    def __init__(self, function, *, quiet=True):
+        super().__init__(None, quiet=quiet)
         self._function = function
 
     def stage(self, text):

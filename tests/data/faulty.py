@@ -63,7 +63,7 @@ def arm():
     """Install the planned failure in the process of a rank."""
     from virnucpro.encoders.encoder import Encoder
     from virnucpro.pipeline.worker import rank_encoder, row_embedder
-    from virnucpro.store.shard import ShardWriter
+    from virnucpro.store.writer import ShardWriter
 
     batches = iter(range(1 << 30))
     point = PLAN["point"]

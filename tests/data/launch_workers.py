@@ -100,6 +100,31 @@ class HangsInSetup(Returns):
             time.sleep(60)
 
 
+class KilledInSetup(Returns):
+    """Is killed in its first `times` setups; `output_dir` counts them."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        marks = keywords["output_dir"]
+        if len(list(marks.glob("killed-*"))) < keywords["times"]:
+            (marks / f"killed-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NotRestartable(Returns):
+    """Is killed in its first file; no later setup succeeds."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        self.mark = keywords["output_dir"] / "killed"
+        if self.mark.exists():
+            raise OSError("no device")
+
+    def process(self, data):  # noqa: ARG002 - the signature of BaseWorker
+        self.mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class FailsInCleanup(Returns):
     """Its cleanup takes some time and fails."""
 

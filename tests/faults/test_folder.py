@@ -7,7 +7,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 pytestmark = pytest.mark.timeout(110)
 

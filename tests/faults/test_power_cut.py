@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import Segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 writer = ShardWriter(RunDirectory(Path(sys.argv[1])), 0)
 for unit in range(10_000):

@@ -250,7 +250,7 @@ def handlers():
 
 def test_the_library_changes_no_signal_handler(own_handlers, copy_of_run, few_fasta, doubles):
     seen = []
-    reporter = doubles.CallingReporter(copy_of_run, lambda _: seen.append(handlers()))
+    reporter = doubles.CallingReporter(lambda _: seen.append(handlers()))
     predict(predict_job([str(few_fasta)]), Execution(copy_of_run, resume=True), reporter)
     assert len(seen) >= 3
     assert all(one == own_handlers for one in seen)

@@ -18,7 +18,7 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
     from virnucpro.sequences.records import Alphabet
     from virnucpro.store.coverage import survey
     from virnucpro.store.segment import Segment
-    from virnucpro.store.shard import ShardWriter
+    from virnucpro.store.writer import ShardWriter
 
     reference = shared / "reference" / "published-tool"
     merged = torch.load(

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -27,7 +28,7 @@ _COMMANDS: Final = {
     "parity": "compare the numbers of a device and precision with CPU and fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }
-"""Command -> its help. The options are added by the module ``commands.NAME_command``."""
+"""Help of each command. Its module ``commands.NAME_command`` adds the description and options."""
 
 _EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
@@ -89,7 +90,8 @@ class _Parser(argparse.ArgumentParser):
         self._refuse_unknown(words)
         parsed, rest = super().parse_known_args(words, namespace)
         if rest:
-            self.error(f"too many arguments: {' '.join(rest)}")
+            problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
+            self.error(f"{problem} {' '.join(rest)}")
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
@@ -101,8 +103,10 @@ class _Parser(argparse.ArgumentParser):
         for word in words:
             if word == "--":
                 return
-            option = word.partition("=")[0]
+            option, equals, value = word.partition("=")
             known = self._option_string_actions
+            if not option or (option.startswith("-") and equals and not value):
+                self.error(f"an argument is empty: {shlex.join(words)}")
             if option.startswith("--") and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
             if self._commands is not None and not word.startswith("-"):
@@ -130,7 +134,9 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in words:
-            import_module(f"virnucpro.cli.commands.{name}_command").add_options(command)
+            module = import_module(f"virnucpro.cli.commands.{name}_command")
+            command.description = module.__doc__
+            module.add_options(command)
     return parser
 
 

@@ -19,10 +19,11 @@ from virnucpro.sequences.columns import (
     Column,
     ColumnFile,
     ColumnWriter,
+    Header,
     column_path,
     write_column,
+    write_header,
 )
-from virnucpro.sequences.header import Header, write_header
 from virnucpro.sequences.items import cut
 from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile

@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.sequences.genetic_codes import GeneticCode, genetic_code
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
-from virnucpro.sequences.translation import OpenFrames, open_frames, peptide, reverse_complement
+from virnucpro.sequences.translation import (
+    GeneticCode,
+    OpenFrames,
+    genetic_code,
+    open_frames,
+    peptide,
+    reverse_complement,
+)
 from virnucpro.sequences.windows import IntArray, Windows, tile_all
 
 __all__ = ["DIGEST_BYTES", "Items", "cut"]

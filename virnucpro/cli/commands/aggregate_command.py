@@ -1,12 +1,18 @@
-"""``virnucpro aggregate``: outputs of a partial run, or of loose segments."""
+"""Write the outputs of a partial run, or join segments.
+
+With a run folder: verify its segments and write its tables from the valid ones. Sequences without a
+result are listed in missing.tsv (exit code 2). With -o: join segments of one run from any folders
+into one embeddings.h5. Rows without a segment are printed (exit code 2). Without --index the number
+of rows of the run is unknown, and the exit code is always 2.
+"""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_path, add_quiet_option
-from virnucpro.cli.progress import Advice, open_reporter
+from virnucpro.cli.options import add_quiet_option
+from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
 
@@ -15,42 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options"]
 
-_ADVICE = Advice(
-    stopped="All segments are kept. Rerun the command.",
-    partial="To compute them, rerun the command of the run with --resume.",
-)
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "With a run folder: verify its segments and write its tables from the valid ones. "
-        "Sequences without a result are listed in missing.tsv (exit code 2). With -o: join "
-        "segments of one run from any folders into one embeddings.h5. Rows without a segment are "
-        "printed (exit code 2). Without --index the number of rows of the run is unknown, and the "
-        "exit code is always 2."
+    """Add the options of the command."""
+    text = "run folder; with -o: segment files, shard folders or run folders"
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=text)
+    text = "embeddings.h5 to write from the segments in PATH; default: write the tables of a run"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = (
+        "with -o: run folder or its index folder, which gives names and input order; default: the "
+        "names are row numbers"
     )
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        type=a_path,
-        metavar="PATH",
-        help="run folder; with -o: segment files, shard folders or run folders",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=a_path,
-        metavar="FILE",
-        help="write FILE (an embeddings.h5) from the segments in PATH",
-    )
-    parser.add_argument(
-        "--index",
-        type=a_path,
-        metavar="DIR",
-        help="with -o: run folder or its index folder, which gives names and input order; default: "
-        "the names are row numbers",
-    )
+    parser.add_argument("--index", type=Path, metavar="DIR", help=text)
     add_quiet_option(parser)
     parser.set_defaults(run=_run)
 
@@ -69,7 +51,11 @@ def _aggregate_run(folder: Path, *, quiet: bool) -> int:
     from virnucpro.run_dir import RunDirectory
 
     with (
-        open_reporter(folder, quiet=quiet, advice=_ADVICE) as reporter,
+        open_reporter(
+            quiet=quiet,
+            if_stopped="All segments are kept. Rerun the command.",
+            if_partial="To compute them, rerun the command of the run with --resume.",
+        ) as reporter,
         reopen_session(RunDirectory(folder)) as session,
     ):
         outcome = write_outputs(session, reporter)

@@ -1,11 +1,17 @@
-"""``virnucpro bench``: throughput of an encoder on this machine."""
+"""Measure the throughput of an encoder on this machine.
+
+Encode synthetic sequences on one device. Print tokens and sequences per second, and the share of
+the ceiling: the throughput of matrix products of the encoder's shapes on the same device. The
+fastest of at least three measurements of each batch counts; a batch of more than a minute is
+measured once. Exit code 1: the model does not fit into memory or cannot be read.
+"""
 
 import argparse
 import json
 from typing import TYPE_CHECKING
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_name, add_device_options, seconds
+from virnucpro.cli.options import add_device_options, add_json_option, seconds
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
@@ -16,14 +22,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "Encode synthetic sequences on one device. Print tokens and sequences per second, and the "
-        "share of the ceiling: the throughput of matrix products of the encoder's shapes on the "
-        "same device. The fastest of at least three measurements of each batch counts; a batch of "
-        "more than a minute is measured once. Exit code 1: the model does not fit into memory or "
-        "cannot be read."
-    )
+    """Add the options of the command."""
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
         "-m",
@@ -34,9 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, esm2_t48_15B_UR50D, "
         "dnabert_s; default: %(default)s",
     )
-    model.add_argument(
-        "-b", "--bundle", type=a_name, metavar="NAME", help="the encoders of a bundle, such as mini"
-    )
+    text = "encoders of a bundle, such as mini, instead of random weights"
+    model.add_argument("-b", "--bundle", metavar="NAME", help=text)
     add_device_options(parser)
     parser.add_argument(
         "--lengths",
@@ -45,14 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sequence lengths: six-frame (frames of 500-base windows), or residues as N or A-B, "
         "such as 20-400; default: %(default)s",
     )
-    parser.add_argument(
-        "--seconds",
-        type=seconds,
-        default=20.0,
-        metavar="S",
-        help="duration of the measurement of each encoder after loading; default: %(default)g",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    text = "duration of the measurement of each encoder after loading; default: %(default)g s"
+    parser.add_argument("--seconds", type=seconds, default=20.0, metavar="SECONDS", help=text)
+    add_json_option(parser)
     parser.set_defaults(run=_run)
 
 

@@ -20,8 +20,7 @@ from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 __all__ = ["RankLoop"]
 

@@ -92,7 +92,7 @@ def test_inputs_that_are_no_paths_are_refused(job_of, inputs):
     [{"devices": ["cpu"]}, {"devices": 0}, *({"threads": n} for n in ("2", 0, -1, 1.0, True))],
 )
 def test_invalid_devices_and_threads_are_refused(wrong):
-    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} are .* not "):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} must be .* not "):
         Execution("run", **wrong)
 
 

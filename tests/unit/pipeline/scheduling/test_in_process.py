@@ -15,7 +15,7 @@ from virnucpro.pipeline.scheduling.in_process import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.store.segment import read_segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
 CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
