@@ -93,7 +93,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
         suspects=tuple(UnitSpan(*span) for span in known.suspects),
         isolated={
             (span.stage, span.first): f"kills_process: alone it ends its worker: {fault.reason}"
-            for span, fault in known.convicted
+            for span, fault in known.isolated
         },
     )
 
