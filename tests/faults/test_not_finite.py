@@ -72,7 +72,7 @@ def overflowing(bundle_with):
 
 
 def predict(virnucpro, fasta, run, *options):
-    return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:2", *options)
+    return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:1", *options)
 
 
 def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(

@@ -15,6 +15,7 @@ from virnucpro.sequences.index import SequenceIndex
 
 FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
 POINTS = ("load", "batch", "unit", "commit", "exit")
+pytestmark = pytest.mark.timeout(220)
 KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 
 
@@ -31,7 +32,7 @@ def faulty(few_fasta, tmp_path):
             [*program, *map(str, options)],
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=200,
             check=False,
         )
         assert fired.exists(), f"no failure occurred: {done.stderr}"

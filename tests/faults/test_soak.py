@@ -23,7 +23,7 @@ def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
-            *("--max-ranks", "2", "--records", "200", "--max-signals", "2", "--folder", tmp_path),
+            *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
         ],
         check=False,
         capture_output=True,
