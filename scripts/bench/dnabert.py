@@ -25,10 +25,10 @@ from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
 from virnucpro.encoders.dnabert_s.alibi import head_slopes
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.kernels.dense import prepack
+from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"

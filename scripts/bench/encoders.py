@@ -24,9 +24,8 @@ from esm.model.esm2 import ESM2
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
-from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.esm2.config import Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2
-from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.encoders.packed import CPU_STEP, pack
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items

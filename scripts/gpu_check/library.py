@@ -17,8 +17,8 @@ from virnucpro.bundles.bundle import find_bundle
 from virnucpro.classify.head_tensors import head_shapes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.device import dtype_of
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.placement import dtype_of
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.validation.agreement import VectorAgreement, compare_vectors

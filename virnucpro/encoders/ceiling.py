@@ -7,8 +7,8 @@ from typing import Final
 
 import torch
 
+from virnucpro.encoders import kernels
 from virnucpro.encoders.config import Product
-from virnucpro.encoders.kernels import dense
 
 __all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling"]
 
@@ -16,7 +16,7 @@ TORCH_MM: Final = "torch.mm"
 """Name of the ceiling of torch's own call."""
 
 LAID_OUT: Final = "weights laid out once"
-"""Name of the ceiling of `dense.Product`, which encoders use if its kernels exist."""
+"""Name of the ceiling of `kernels.Product`, which encoders use if its kernels exist."""
 
 _LEAST_TURNS: Final = 3
 
@@ -26,7 +26,7 @@ Multiply = Callable[[], torch.Tensor]
 class GemmCeiling:
     """Measures matrix products of a layer's shapes; the best time of repeated calls counts.
 
-    Each product runs by ``torch.mm`` and, if `dense.has_kernels`, with a packed weight.
+    Each product runs by ``torch.mm`` and, if `kernels.has_kernels`, with a packed weight.
 
     Parameters
     ----------
@@ -52,14 +52,14 @@ class GemmCeiling:
         self._device = device
         self._operations = sum(2 * rows * one.inputs * one.outputs for one in products)
         self._ways: dict[str, list[Multiply]] = {TORCH_MM: []}
-        if dense.has_kernels(device, dtype):
+        if kernels.has_kernels(device, dtype):
             self._ways[LAID_OUT] = []
         for one in products:
             x = torch.randn(rows, one.inputs, device=device).to(dtype)
             weight = torch.randn(one.outputs, one.inputs, device=device).to(dtype)
             self._ways[TORCH_MM].append(partial(torch.mm, x, weight.T))
             if LAID_OUT in self._ways:
-                self._ways[LAID_OUT].append(partial(dense.Product(weight, None), x))
+                self._ways[LAID_OUT].append(partial(kernels.Product(weight, None), x))
         self._least = {way: [float("inf")] * len(products) for way in self._ways}
 
     def measure(self, seconds: float) -> None:

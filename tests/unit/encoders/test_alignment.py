@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from virnucpro.encoders.kernels.attention import on_cache_lines
+from virnucpro.encoders.kernels import on_cache_lines
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

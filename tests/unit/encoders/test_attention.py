@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.encoders.kernels import attention
-from virnucpro.encoders.kernels.attention import all_at_once, attention_on, by_runs, has_varlen
+from virnucpro.encoders import kernels
+from virnucpro.encoders.kernels import all_at_once, attention_on, by_runs, has_varlen
 from virnucpro.encoders.packed import pack
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
@@ -45,8 +45,8 @@ def test_every_token_attends_to_its_sequence_and_to_no_other(dtype, lengths):
 @pytest.mark.parametrize(("at_once", "most"), [(1, 1 << 24), (10_000, 1 << 24), (1 << 20, 1)])
 def test_bfloat16_is_the_same_rule_however_it_is_cut(monkeypatch, at_once, most):
     heads, packed = joined(LENGTHS, torch.bfloat16)
-    monkeypatch.setattr(attention, "_SCORES_AT_ONCE", at_once)
-    monkeypatch.setattr(attention, "_MOST_SCORES", most)
+    monkeypatch.setattr(kernels, "_SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(kernels, "_MOST_SCORES", most)
     expected = straight_line(heads, packed)
     torch.testing.assert_close(by_runs(heads, packed).double(), expected, rtol=0, atol=2e-2)
 

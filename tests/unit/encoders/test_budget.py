@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.memory.probe import fitting_budget, probe
-from virnucpro.encoders.memory.token_budget import TokenBudget, length_class
+from virnucpro.encoders.batching import TokenBudget, length_class
+from virnucpro.encoders.device import fitting_budget, probe
 
 
 @given(st.integers(1, 100_000))

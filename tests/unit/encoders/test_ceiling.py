@@ -5,7 +5,7 @@ import torch
 
 from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
 from virnucpro.encoders.config import Product
-from virnucpro.encoders.kernels.dense import has_kernels
+from virnucpro.encoders.kernels import has_kernels
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear
 
-from virnucpro.encoders.kernels import dense
-from virnucpro.encoders.kernels.dense import Dense, GatedDense, Product, has_kernels, prepack
+from virnucpro.encoders import kernels
+from virnucpro.encoders.kernels import Dense, GatedDense, Product, has_kernels, prepack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")
@@ -106,8 +106,8 @@ def test_a_torch_without_one_of_the_private_operators_goes_by_its_public_ones(
     (esm2, _), (folder, _) = fair_esm(), dnabert()
     works = [(open_spec(esm2), proteins([40, 3])), (open_spec(folder), bases([40, 3]))]
     before = [_vectors(spec, sequences) for spec, sequences in works]
-    left = {other: getattr(torch.ops.mkldnn, other) for other in dense._USED if other != name}
-    monkeypatch.setattr(dense, "_KERNELS", SimpleNamespace(**left))
+    left = {other: getattr(torch.ops.mkldnn, other) for other in kernels._USED if other != name}
+    monkeypatch.setattr(kernels, "_KERNELS", SimpleNamespace(**left))
     assert not has_kernels(CPU, torch.float32)
     for (spec, sequences), vectors in zip(works, before, strict=True):
         torch.testing.assert_close(_vectors(spec, sequences), vectors)

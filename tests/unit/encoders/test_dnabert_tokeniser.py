@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -98,7 +98,7 @@ def test_ids_decode_to_the_sequence(tokeniser, bases, small_tokenizer):
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 
 BpeTokeniser(Path(sys.argv[1]))([b"ACGT" * 100] * 500)
 print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])

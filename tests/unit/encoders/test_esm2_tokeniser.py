@@ -4,7 +4,7 @@ from esm.data import Alphabet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.esm2.tokeniser import TOKENS, tokenise_residues
+from virnucpro.encoders.esm2.config import TOKENS, tokenise_residues
 
 SPECIAL = ["<cls>", "<pad>", "<eos>", "<mask>"]
 FAIR_ESM = Alphabet.from_architecture("ESM-1b")

@@ -3,16 +3,16 @@ import importlib
 import pytest
 import torch
 
+from virnucpro.encoders.batching import BATCH_TOKENS
+from virnucpro.encoders.device import device_bytes, free_bytes
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.memory.memory_needed import (
+from virnucpro.encoders.memory import (
     GPU_PROCESS_BYTES,
     PROCESS_BYTES,
     bytes_of,
     memory_wanted,
     require_room,
 )
-from virnucpro.encoders.memory.placement import device_bytes, free_bytes
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from virnucpro.encoders.memory.out_of_memory import Shortage, is_out_of_memory, within_memory
+from virnucpro.encoders.device import Shortage, is_out_of_memory, within_memory
 
 
 def raising(error):
@@ -66,7 +66,7 @@ LIMIT = """
 import re, resource, numpy as np, torch
 from pathlib import Path
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.memory.out_of_memory import within_memory
+from virnucpro.encoders.device import within_memory
 from virnucpro.encoders.registry import load_encoder
 
 torch.set_num_threads(1)

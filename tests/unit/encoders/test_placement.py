@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from virnucpro.encoders.memory.placement import dtype_of, open_device
+from virnucpro.encoders.device import dtype_of, open_device
 from virnucpro.errors import DeviceError, UsageError
 
 

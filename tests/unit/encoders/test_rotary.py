@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from esm.rotary_embedding import RotaryEmbedding
 
-from virnucpro.encoders.esm2.rotary import (
+from virnucpro.encoders.esm2.model import (
     Rotation,
     inverse_frequencies,
     rotations,

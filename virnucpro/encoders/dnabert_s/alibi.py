@@ -13,7 +13,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from virnucpro.encoders.kernels.attention import on_cache_lines
+from virnucpro.encoders.kernels import on_cache_lines
 from virnucpro.encoders.packed import Run
 
 __all__ = ["AlignedBias", "BiasedAttention", "MirroredBias", "head_slopes"]

@@ -12,7 +12,7 @@ from torch import nn
 
 from virnucpro.encoders.dnabert_s.alibi import AlignedBias, BiasedAttention, MirroredBias
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.kernels.dense import Dense, GatedDense
+from virnucpro.encoders.kernels import Dense, GatedDense
 from virnucpro.encoders.packed import Packed, Run, mean_of_runs
 
 __all__ = ["DnabertS"]

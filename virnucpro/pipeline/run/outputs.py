@@ -18,13 +18,14 @@ from virnucpro.classify.consensus import (
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
-from virnucpro.report.published import write_consensus, write_results
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
+    write_consensus,
     write_missing,
     write_predictions,
     write_quarantine,
+    write_results,
     write_sequences,
     write_windows,
 )

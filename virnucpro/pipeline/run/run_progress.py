@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.run.run_lock import is_locked
+from virnucpro.pipeline.run.session import is_locked
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds

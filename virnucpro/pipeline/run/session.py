@@ -1,10 +1,10 @@
-"""Creation and resume of a run folder."""
+"""Creation, resume and lock of a run folder."""
 
 import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,16 +15,36 @@ from numpy.typing import NDArray
 
 from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
+from virnucpro.folder_lock import folder_lock, is_held
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
-from virnucpro.pipeline.run.run_lock import run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Session", "open_session", "reopen_session", "unit_caps"]
+__all__ = ["Session", "is_locked", "open_session", "reopen_session", "run_lock", "unit_caps"]
+
+
+def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
+    """Return a context manager that holds the lock of a run.
+
+    Raises
+    ------
+    RunLockedError
+        If another process holds it.
+    OSError
+        If the folder is not writable.
+    """
+    advice = f"Wait for it (virnucpro status {run.root}), or choose another folder."
+    return folder_lock(run.lock, advice)
+
+
+def is_locked(run: RunDirectory) -> bool:
+    """Return whether a process works in the folder now, without taking the lock."""
+    return is_held(run.lock)
+
 
 _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.outputs import write_gaps, write_tables
-from virnucpro.pipeline.run.run_lock import is_locked, run_lock
-from virnucpro.pipeline.run.session import Session
+from virnucpro.pipeline.run.session import Session, is_locked, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds

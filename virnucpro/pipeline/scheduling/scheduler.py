@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
-from virnucpro.pipeline.run.token_budgets import merge_budgets, write_budgets
+from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, merge_budgets, write_budgets
 from virnucpro.pipeline.scheduling.work_stealing import BusyRank, split, steal
-from virnucpro.pipeline.worker.rank_main import run_rank
-from virnucpro.pipeline.worker.rank_task import RankTask, Share
+from virnucpro.pipeline.worker.rank_main import RankTask, Share, run_rank
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.policy import Action, RestartPolicy, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus

@@ -13,12 +13,11 @@ import numpy as np
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.device import dtype_of, free_bytes, open_device
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.memory_needed import require_room
-from virnucpro.encoders.memory.placement import dtype_of, free_bytes, open_device
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.memory import require_room
 from virnucpro.encoders.registry import config_of, load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice

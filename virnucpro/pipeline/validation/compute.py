@@ -7,11 +7,11 @@ from typing import Final, Literal
 import torch
 
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.memory.memory_needed import bytes_of
-from virnucpro.encoders.memory.placement import open_device
+from virnucpro.encoders.device import open_device
+from virnucpro.encoders.memory import bytes_of
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import PrecisionChoice
-from virnucpro.pipeline.jobs.precision import precision_on
+from virnucpro.pipeline.scheduling.preflight import precision_on
 
 __all__ = ["choose_compute"]
 

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
-from virnucpro.pipeline.worker.fallback_precision import Retry
-from virnucpro.pipeline.worker.models import Models
 from virnucpro.pipeline.worker.poison_isolation import (
     FINISHING,
     Suspicion,
@@ -23,8 +21,8 @@ from virnucpro.pipeline.worker.poison_isolation import (
     arranged,
     tokenising,
 )
-from virnucpro.pipeline.worker.rank_encoder import RankEncoder
-from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
+from virnucpro.pipeline.worker.rank_encoder import Models, RankEncoder, Retry
+from virnucpro.pipeline.worker.rank_main import RankTask, UnitProgress
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment, finite_rows

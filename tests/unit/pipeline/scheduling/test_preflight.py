@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.execution import Execution
