@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from bench.ceiling import work_of
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from soaking.checks import table_problems
@@ -161,7 +162,7 @@ def batches_of(ids: Sequence[NDArray[np.int64]], tokens: int) -> Iterator[tuple[
 
 def operations(spec: EncoderSpec, ids: Batch) -> tuple[list[tuple[int, int]], int]:
     """Return a layer's matrix products (inputs, outputs), and all operations for these ids."""
-    work = config_of(spec).work()
+    work = work_of(config_of(spec))
     products = [(one.inputs, one.outputs) for one in work.products]
     return products, work.operations([len(one) for one in ids])
 

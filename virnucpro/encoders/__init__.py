@@ -2,7 +2,7 @@
 
 Add an encoder as a folder with two files and one line in ``registry.py``:
 
-- ``config.py``: settings without torch, an `EncoderConfig`: tensor names and shapes, work
+- ``config.py``: settings without torch, an `EncoderConfig`: tensor names and shapes
 - ``encoder.py``: ``load(spec, device, precision)`` and ``recognise(path)``
 
 Both existing folders also have ``model.py`` (forward pass). Shared parts: ``batching.py`` and

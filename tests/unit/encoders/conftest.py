@@ -1,5 +1,6 @@
 """Small encoders with random weights, in the very formats of the published ones."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -124,3 +125,10 @@ def spec_of(fair_esm, dnabert):
         return open_spec(Path(path))
 
     return make
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Import scripts/bench/ceiling.py."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "scripts/bench")
+    return importlib.import_module("ceiling")

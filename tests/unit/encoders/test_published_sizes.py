@@ -34,8 +34,8 @@ def test_settings_are_good_ones_and_stand_for_themselves_in_a_spec(name):
     assert shapes_of(spec_of_size(size)) == list(size.tensor_shapes().values())
 
 
-def test_esm2_3b_needs_the_operations_that_are_known_of_it():
-    work = PUBLISHED["esm2_t36_3B_UR50D"].work()
+def test_esm2_3b_needs_the_operations_that_are_known_of_it(scripts):
+    work = scripts.work_of(PUBLISHED["esm2_t36_3B_UR50D"])
     assert work.operations([168]) / 168 / 1e9 == pytest.approx(5.72, abs=0.01)
 
 
@@ -44,17 +44,17 @@ def spec_of_size(size, name="x"):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_token_is_multiplied_with_every_matrix_of_every_layer(name):
+def test_a_token_is_multiplied_with_every_matrix_of_every_layer(scripts, name):
     size = PUBLISHED[name]
     matrices = [
         math.prod(shape)
         for tensor, shape in size.tensor_shapes().items()
         if "layer" in tensor and len(shape) == 2
     ]
-    assert size.work().linear == 2 * sum(matrices)
+    assert scripts.work_of(size).linear == 2 * sum(matrices)
 
 
-def test_torch_counts_the_same_operations_in_fair_esms_forward():
+def test_torch_counts_the_same_operations_in_fair_esms_forward(scripts):
     layers, width, heads, n, length = 2, 24, 3, 3, 60
     module = ESM2(layers, width, heads)
     tokens = torch.full((n, length), 5)
@@ -62,7 +62,7 @@ def test_torch_counts_the_same_operations_in_fair_esms_forward():
         module(tokens)
     counted = counter.get_flop_counts()["Global"]
     lm_head = 2 * n * length * (width * width + width * 33)
-    work = Esm2Config(layers, width, heads).work()
+    work = scripts.work_of(Esm2Config(layers, width, heads))
     assert counted[torch.ops.aten.bmm] == work.attention([length] * n)
     assert counter.get_total_flops() - lm_head == work.operations([length] * n)
 

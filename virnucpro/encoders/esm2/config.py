@@ -1,4 +1,4 @@
-"""ESM-2's settings, tensors, work, and token ids of residues."""
+"""ESM-2's settings, tensors, and token ids of residues."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from virnucpro.encoders.base import IntArray, View
-from virnucpro.encoders.config import Product, Work, read_fields
+from virnucpro.encoders.config import read_fields
 from virnucpro.encoders.weights.shapes import (
     Shapes,
     affine,
@@ -96,17 +96,6 @@ class Esm2Config:
         frequencies = self.frequency_shapes()
         wanted = self.tensor_shapes() | frequencies
         require_shapes(wanted, without(found, UNUSED), source, optional=frequencies)
-
-    def work(self) -> Work:
-        """Return the amount of work."""
-        dim = self.embed_dim
-        products = (
-            Product(dim, 3 * dim),
-            Product(dim, dim),
-            Product(dim, _WIDENING * dim),
-            Product(_WIDENING * dim, dim),
-        )
-        return Work(self.num_layers, dim, products)
 
     def _layers(self) -> list[str]:
         return [f"layers.{number}" for number in range(self.num_layers)]

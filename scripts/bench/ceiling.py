@@ -1,16 +1,21 @@
-"""Throughput of matrix products of an encoder's shapes: the upper bound of the encoder's."""
+"""Work of an encoder, and the throughput of matrix products of its shapes: its upper bound."""
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from virnucpro.encoders import kernels
-from virnucpro.encoders.config import Product
+from virnucpro.encoders.config import EncoderConfig
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.esm2.config import Esm2Config
 
-__all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling"]
+__all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling", "Product", "Work", "work_of"]
 
 TORCH_MM: Final = "torch.mm"
 """Name of the ceiling of torch's own call."""
@@ -21,6 +26,67 @@ LAID_OUT: Final = "weights laid out once"
 _LEAST_TURNS: Final = 3
 
 Multiply = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product of a layer: `inputs` numbers per token become `outputs` numbers."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Arithmetic operations of an encoder; a multiplication with its addition counts as two.
+
+    Attributes
+    ----------
+    n_layers
+        Number of identical layers.
+    width
+        Numbers per token between layers; the sum over all attention heads.
+    products
+        Matrix products of a layer as they run: query, key and value in one; gate and value of a
+        gated unit in two.
+    """
+
+    n_layers: int
+    width: int
+    products: tuple[Product, ...]
+
+    @property
+    def linear(self) -> int:
+        """Operations of the matrix products for one token."""
+        return 2 * self.n_layers * sum(one.inputs * one.outputs for one in self.products)
+
+    def attention(self, lengths: npt.ArrayLike) -> int:
+        """Count the operations of attention: queries by keys, and weights by values.
+
+        Parameters
+        ----------
+        lengths
+            (n,) tokens of each sequence.
+        """
+        squares = int((np.asarray(lengths, np.int64) ** 2).sum())
+        return 4 * self.n_layers * self.width * squares
+
+    def operations(self, lengths: npt.ArrayLike) -> int:
+        """Count all operations for sequences of these lengths in tokens."""
+        return self.linear * int(np.asarray(lengths, np.int64).sum()) + self.attention(lengths)
+
+
+def work_of(config: EncoderConfig) -> Work:
+    """Return the amount of work of an encoder by its settings."""
+    if isinstance(config, DnabertSConfig):
+        width, inner = config.hidden_size, config.intermediate_size
+        sizes = [(width, 3 * width), (width, width), (width, inner), (width, inner), (inner, width)]
+        layers = config.num_hidden_layers
+    else:
+        assert isinstance(config, Esm2Config)
+        width, layers = config.embed_dim, config.num_layers
+        sizes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    return Work(layers, width, tuple(Product(*size) for size in sizes))
 
 
 class GemmCeiling:
