@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.options import a_path
@@ -33,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     check = repair_run if arguments.repair else verify_run
     found = check(RunDirectory(arguments.run_folder))
-    print(json.dumps(found.as_dict(), indent=2) if arguments.json else found.as_text())
+    print(json.dumps(asdict(found), indent=2, default=str) if arguments.json else found.as_text())
     if found.problems:
         return ExitCode.FAILED
     return ExitCode.PARTIAL if found.units_missing else ExitCode.OK

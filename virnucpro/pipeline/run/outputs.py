@@ -190,11 +190,8 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
 
 
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
-    again: Counter[str] = Counter()
-    for launch in launches:
-        for record in launch.ranks.values():
-            again.update(record.get("again", {}))
-    return dict(again)
+    records = (record for launch in launches for record in launch.ranks.values())
+    return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 
 
 def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:

@@ -2,10 +2,9 @@
 
 import filecmp
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
@@ -23,7 +22,8 @@ _MOVE_OUT = "move it out of the run, then rerun the run's command with --resume"
 _RESTORE = "restore the file from a copy, or replace the run with --force"
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """A file that differs from what was written; `repair_run` removes it if `damaged_segment`."""
 
     path: Path
@@ -55,18 +55,6 @@ class Verification:
     units: int | None = None
     units_missing: tuple[int, ...] = ()
     removed: tuple[Path, ...] = ()
-
-    def as_dict(self) -> Mapping[str, object]:
-        """Return plain data for JSON."""
-        return {
-            **asdict(self),
-            "root": str(self.root),
-            "problems": [
-                {"path": str(one.path), "reason": one.reason, "remedy": one.remedy}
-                for one in self.problems
-            ],
-            "removed": [str(path) for path in self.removed],
-        }
 
     def as_text(self) -> str:
         """Return lines for people."""
