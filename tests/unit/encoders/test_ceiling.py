@@ -21,7 +21,7 @@ def test_the_best_of_all_measurements_counts(scripts):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_laid_out_weights_are_measured_where_encoders_have_them(scripts, dtype):
+def test_prepacked_weights_are_measured_if_encoders_use_them(scripts, dtype):
     ceiling = scripts.GemmCeiling([scripts.Product(64, 64)], 64, CPU, dtype)
     ceiling.measure(0.0)
     expected = (
@@ -31,7 +31,7 @@ def test_laid_out_weights_are_measured_where_encoders_have_them(scripts, dtype):
     assert min(ceiling.rates.values()) > 0
 
 
-def test_time_is_taken_by_the_clock_that_is_given(scripts):
+def test_the_given_clock_is_used(scripts):
     ticks = itertools.count(step=2.0)
     ceiling = scripts.GemmCeiling(
         [scripts.Product(8, 4), scripts.Product(8, 4)], 16, CPU, torch.float16, lambda: next(ticks)
