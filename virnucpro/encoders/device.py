@@ -21,10 +21,10 @@ __all__ = [
     "dtype_of",
     "fitting_budget",
     "free_bytes",
-    "holds",
     "is_out_of_memory",
     "open_device",
     "probe",
+    "try_batch",
     "within_memory",
 ]
 
@@ -176,11 +176,11 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
     """Find a budget with sequences of the length class of `longest`; see `fitting_budget`."""
     length = length_class(longest)
     return fitting_budget(
-        lambda tokens: holds(encoder, length, tokens) is None, first, length, most
+        lambda tokens: try_batch(encoder, length, tokens) is None, first, length, most
     )
 
 
-def holds(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
+def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
     """Encode a batch of `tokens` tokens: synthetic sequences of `length`, at least one.
 
     Returns

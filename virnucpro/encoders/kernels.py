@@ -222,7 +222,7 @@ def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
     """Align every row to a cache line on a CPU, by a copy if the rows' width needs it.
 
     CPU kernels add numbers before the first aligned address in another order: without alignment, a
-    sequence would have other bits behind other sequences. On a GPU, rows are unchanged.
+    sequence would have other bits after other sequences. On a GPU, rows are unchanged.
 
     Parameters
     ----------

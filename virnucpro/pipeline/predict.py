@@ -17,8 +17,8 @@ from virnucpro.pipeline.jobs.job import (
 )
 from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.pipeline.scheduling.preflight import (
+    check_device_memory,
     devices_of,
-    refuse_what_does_not_fit,
     with_precision,
 )
 from virnucpro.pipeline.scheduling.runner import run_job
@@ -111,6 +111,6 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     reporter = reporter or SilentReporter()
     job = with_precision(job, execution)
     devices = devices_of(job, execution)
-    refuse_what_does_not_fit(job, devices)
+    check_device_memory(job, devices)
     outcome, _ = run_job(job, devices, execution, reporter)
     return outcome

@@ -11,7 +11,7 @@ from virnucpro.encoders.memory import (
     PROCESS_BYTES,
     bytes_of,
     memory_wanted,
-    require_room,
+    require_memory,
 )
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError
@@ -49,13 +49,13 @@ def test_memory_wanted_is_weights_times_packing_plus_a_constant(precision, devic
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 def test_total_memory_is_compared_with_weights_only_free_memory_with_all(device):
     weights = memory_wanted([(5, 5)], "fp16", device) - memory_wanted([], "fp16", device)
-    require_room("x", [(5, 5)], "fp16", device, weights)
+    require_memory("x", [(5, 5)], "fp16", device, weights)
     with pytest.raises(DeviceError):
-        require_room("x", [(5, 5)], "fp16", device, weights - 1)
+        require_memory("x", [(5, 5)], "fp16", device, weights - 1)
     wanted = memory_wanted([(5, 5)], "fp16", device)
-    require_room("x", [(5, 5)], "fp16", device, wanted, free=True)
+    require_memory("x", [(5, 5)], "fp16", device, wanted, free=True)
     with pytest.raises(DeviceError, match="GB free"):
-        require_room("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
+        require_memory("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
 
 
 def test_the_gpu_constant_covers_a_first_batch():
@@ -73,7 +73,7 @@ def test_the_gpu_constant_covers_a_first_batch():
 def test_encoders_that_do_not_fit_are_refused_with_both_sizes():
     shapes = Esm2Config(48, 5120, 40).tensor_shapes().values()
     with pytest.raises(DeviceError) as caught:
-        require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
+        require_memory("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
         "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) "
         "needed, cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with "
@@ -93,24 +93,24 @@ def test_encoders_that_do_not_fit_are_refused_with_both_sizes():
 )
 def test_half_precision_is_advised_if_it_fits(precision, device, room, hint):
     with pytest.raises(DeviceError, match=rf"devices\. Use {hint} device with more memory"):
-        require_room("x", [(5, 5)], precision, device, room)
+        require_memory("x", [(5, 5)], precision, device, room)
 
 
 @pytest.mark.parametrize(("precision", "room"), [("fp32", 140), ("fp16", 50)])
 def test_encoders_that_just_fit_are_accepted(precision, room):
-    require_room("x", [(5, 5)], precision, "cpu", room)
-    require_room("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
-    require_room("x", [(5, 5)], precision, "cpu", None)
+    require_memory("x", [(5, 5)], precision, "cpu", room)
+    require_memory("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
+    require_memory("x", [(5, 5)], precision, "cpu", None)
     with pytest.raises(DeviceError):
-        require_room("x", [(5, 5)], precision, "cpu", room - 1)
+        require_memory("x", [(5, 5)], precision, "cpu", room - 1)
     with pytest.raises(DeviceError, match="free"):
-        require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
+        require_memory("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
 
 
 def test_too_many_ranks_are_refused_with_the_number_that_fits():
     shapes = Esm2Config(36, 2560, 40).tensor_shapes().values()
     with pytest.raises(DeviceError) as caught:
-        require_room("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
+        require_memory("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
     assert str(caught.value) == (
         "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for "
         "each of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example "

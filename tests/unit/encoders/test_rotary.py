@@ -4,10 +4,10 @@ from esm.rotary_embedding import RotaryEmbedding
 
 from virnucpro.encoders.esm2.model import (
     Rotation,
+    interleave_pairs,
     inverse_frequencies,
+    rotate,
     rotations,
-    side_by_side,
-    turn,
 )
 from virnucpro.encoders.packed import pack
 
@@ -20,9 +20,9 @@ def test_products_of_queries_and_keys_equal_those_of_fair_esm():
     packed = pack([np.zeros(length, np.int64) for length in lengths])
     joined = torch.randn(len(packed.tokens), 2, HEADS, WIDTH, generator=generator)
     arranged = torch.stack(
-        [side_by_side(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
+        [interleave_pairs(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
     )
-    turn(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
+    rotate(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
     for run in packed.runs:
         q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
         expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
@@ -33,9 +33,9 @@ def test_products_of_queries_and_keys_equal_those_of_fair_esm():
 
 def test_the_channels_of_a_pair_are_adjacent_in_each_head():
     rows = torch.arange(12)
-    assert side_by_side(rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert interleave_pairs(rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
     matrix = torch.stack([rows, -rows], 1)
-    assert torch.equal(side_by_side(matrix, 2)[:, 1], -side_by_side(rows, 2))
+    assert torch.equal(interleave_pairs(matrix, 2)[:, 1], -interleave_pairs(rows, 2))
 
 
 def test_half_precision_is_rotated_in_fp32_and_rounded_once():
@@ -43,8 +43,8 @@ def test_half_precision_is_rotated_in_fp32_and_rounded_once():
     factors = Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed)
     exact = torch.randn(3000, HEADS, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
     half, whole = exact.clone(), exact.float()
-    turn(half, factors)
-    turn(whole, factors)
+    rotate(half, factors)
+    rotate(whole, factors)
     assert torch.equal(half, whole.bfloat16())
 
 

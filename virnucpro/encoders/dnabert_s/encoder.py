@@ -23,7 +23,7 @@ from virnucpro.encoders.dnabert_s.config import (
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.kernels import prepack
-from virnucpro.encoders.memory import require_room
+from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.weights.shapes import without
@@ -129,7 +129,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     config = DnabertSConfig.read(spec.config, path)
     torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = config.tensor_shapes().values()
-    require_room(spec.name, shapes, precision, device, device_bytes(torch_device))
+    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
     tokeniser = _tokeniser(spec.file("tokenizer"), config)
     with init_empty_weights():
         model = DnabertS(config)

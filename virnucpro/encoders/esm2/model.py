@@ -15,7 +15,7 @@ from virnucpro.encoders.kernels import Product, attention_on, has_kernels
 from virnucpro.encoders.packed import CPU_STEP, Packed, mean_of_runs
 from virnucpro.encoders.weights.fill import place
 
-__all__ = ["Esm2", "Rotation", "inverse_frequencies", "rotations", "side_by_side", "turn"]
+__all__ = ["Esm2", "Rotation", "interleave_pairs", "inverse_frequencies", "rotate", "rotations"]
 
 _KEPT: Final = 4096
 """Positions with cached angles: 2 MiB for heads of 128 channels."""
@@ -31,8 +31,8 @@ def inverse_frequencies(head_dim: int) -> torch.Tensor:
     return 1.0 / (10000 ** (torch.arange(0, head_dim, 2).float() / head_dim))
 
 
-def side_by_side(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder channels so that the two of each pair are adjacent, as `turn` expects.
+def interleave_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
+    """Reorder channels so that the two of each pair are adjacent, as `rotate` expects.
 
     A pair is channel j and channel j + head_dim / 2 of a head. If the projections of queries and
     keys are both reordered, their products do not change.
@@ -106,14 +106,14 @@ def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list
     return [made[key] for key in keys]
 
 
-def turn(heads: torch.Tensor, factors: torch.Tensor) -> None:
+def rotate(heads: torch.Tensor, factors: torch.Tensor) -> None:
     """Rotate the heads of queries and keys in place, by the position of their token.
 
     Parameters
     ----------
     heads
-        (rows, n_heads, head_dim) of any floating-point type, in the order of `side_by_side`; may be
-        a view.
+        (rows, n_heads, head_dim) of any floating-point type, in the order of `interleave_pairs`; may
+        be a view.
     factors
         (rows, head_dim / 2), from `Rotation.factors`.
     """
@@ -210,7 +210,7 @@ class Esm2:
     ) -> None:
         normed = layer.before_attention(stream).to(self.dtype)
         joined = layer.queries_keys_values(normed).view(len(stream), 3, self._heads, -1)
-        turn(joined[:, :2].flatten(1, 2), factors)
+        rotate(joined[:, :2].flatten(1, 2), factors)
         stream += layer.out(self._mix(joined, packed))
 
     def _widen(self, layer: _Layer, stream: torch.Tensor) -> None:
@@ -247,7 +247,7 @@ class _Source(NamedTuple):
     def _joined(self, name: str, heads: int) -> _Step:
         queries, keys, values = (self._pair(f"{name}.{part}_proj", self.dtype) for part in "qkv")
         weight, bias = (
-            torch.cat([side_by_side(q, heads), side_by_side(k, heads), v])
+            torch.cat([interleave_pairs(q, heads), interleave_pairs(k, heads), v])
             for q, k, v in zip(queries, keys, values, strict=True)
         )
         return _product(weight, bias)

@@ -67,7 +67,7 @@ _EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The computation of a run. Every attribute changes a number and is part of the fingerprint.
+    """Inputs, model and parameters of a run; all that changes its results.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class Outcome:
     precision
         Precision of the run.
     again
-        Precision -> number of rows that were recomputed alone at it, because they were not finite
+        Precision -> number of rows recomputed one by one at it, because they were not finite
         in their batch. Ranks that failed are not included.
     """
 

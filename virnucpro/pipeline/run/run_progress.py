@@ -57,7 +57,7 @@ class RunProgress:
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return lines for people."""
+        """Return the text that the command prints."""
         share = self.rows_done / self.rows_total if self.rows_total else 1.0
         lines = [
             f"{self.root}: {self.command}, {self.state}",

@@ -57,7 +57,7 @@ class Verification:
     removed: tuple[Path, ...] = ()
 
     def as_text(self) -> str:
-        """Return lines for people."""
+        """Return the text that the command prints."""
         lines = [f"{one.path}: {one.reason}\n  {one.remedy}" for one in self.problems]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"removed: {path}" for path in self.removed]

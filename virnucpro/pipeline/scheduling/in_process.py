@@ -113,7 +113,7 @@ def run_in_process(
 
 
 class InProcessRank:
-    """One rank in this process, with the methods of `GPUProcessCoordinator` that a run calls.
+    """One rank in this process, with those methods of `GPUProcessCoordinator` that `run_job` uses.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_room
+from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
 from virnucpro.machine import cpu_flags, usable_cpus, usable_memory
@@ -22,12 +22,12 @@ from virnucpro.runtime.gpu_facts import gpu_facts
 from virnucpro.store.coverage import Coverage
 
 __all__ = [
+    "check_device_memory",
+    "check_disk_space",
     "default_precision",
     "devices_of",
     "precision_on",
     "ranks_that_fit",
-    "refuse_small_disk",
-    "refuse_what_does_not_fit",
     "space_needed",
     "threads_of_rank",
     "weight_bytes",
@@ -106,7 +106,7 @@ def default_precision(
     n_bytes: int,
     verified: Collection[str] = (),
 ) -> Precision:
-    """Choose a precision by device, model size and what the bundle's card says was verified.
+    """Choose a precision by device, model size and the verified precisions of the bundle's card.
 
     =========================== ====================================
     encoders smaller than 100 MB fp32: they are fast at any precision
@@ -176,7 +176,7 @@ def with_precision(job: Job, execution: Execution) -> Job:
     return replace(job, precision=precision_on("auto", kind, n_bytes, job.verified_precisions))
 
 
-def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
+def check_device_memory(job: Job, devices: Sequence[Device]) -> None:
     """Refuse encoders that need more than the whole memory of a device.
 
     A rank holds all encoders of its job; all ranks on a CPU share its memory. Free memory may
@@ -190,7 +190,7 @@ def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
     for device, ranks in Counter(devices).items():
-        require_room(names, shapes, job.settled_precision, str(device), _memory(device), ranks)
+        require_memory(names, shapes, job.settled_precision, str(device), _memory(device), ranks)
 
 
 def _memory(device: Device) -> int | None:
@@ -201,7 +201,7 @@ def _memory(device: Device) -> int | None:
     return None if uuid is None else gpu_facts(uuid).total_memory
 
 
-def refuse_small_disk(session: Session, job: Job, coverage: Coverage) -> None:
+def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     """Compare the bytes that the run will write with the free disk space.
 
     Raises

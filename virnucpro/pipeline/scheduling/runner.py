@@ -19,7 +19,7 @@ from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budget
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.session import Session, open_session
-from virnucpro.pipeline.scheduling.preflight import refuse_small_disk, threads_of_rank
+from virnucpro.pipeline.scheduling.preflight import check_disk_space, threads_of_rank
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
 from virnucpro.pipeline.worker.rank_main import RankTask
 from virnucpro.runtime.devices import Device
@@ -70,7 +70,7 @@ def run_job(
         coverage = survey_segments(session, reporter)
         n_missing = len(coverage.missing)
         if n_missing:
-            refuse_small_disk(session, job, coverage)
+            check_disk_space(session, job, coverage)
             _Launch(session, job, devices[:n_missing], execution, reporter, log).run(coverage, rank)
         return write_outputs(session, reporter, None if n_missing else coverage), n_missing
 

@@ -31,7 +31,7 @@ _NEXT_STEP = {
 
 
 class OpenUnits:
-    """The units without a committed segment, by the files of the shards.
+    """Finds units without a committed segment by listing the shards.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.device import free_bytes, open_device
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory import require_room
+from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice
@@ -144,7 +144,7 @@ def _choose(
         options.device, options.precision, options.threads, every, verified
     )
     for name, shapes in encoders.items():
-        require_room(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
+        require_memory(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
     return device, precision
 
 

@@ -1,4 +1,4 @@
-"""One pass of a unit's rows through an encoder, in batches; halves of batches that do not fit."""
+"""Encodes the rows of a unit in batches; halves a batch that does not fit into memory."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

@@ -15,13 +15,13 @@ from virnucpro.encoders.device import (
     Shortage,
     device_bytes,
     free_bytes,
-    holds,
     open_device,
     probe,
+    try_batch,
     within_memory,
 )
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory import require_room
+from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
@@ -37,7 +37,7 @@ _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
 
 
 class Retry(NamedTuple):
-    """Result of a row encoded again, alone.
+    """Result of a row that was encoded again, in a batch of its own.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class FallbackPrecision:
 
     @cached_property
     def _opened(self) -> tuple[Encoder | None, Precision, str]:
-        """The encoder, its precision, and the memory missing for the precisions before it.
+        """The encoder, its precision, and reasons against the preferred precisions.
 
         The free memory is compared first: the system kills a process that exceeds it.
         """
@@ -129,7 +129,7 @@ class FallbackPrecision:
             torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
         name, shapes = self._spec.name, shapes_of(self._spec)
         for room in (free_bytes(device), device_bytes(device)):
-            require_room(name, shapes, precision, self._device, room, free=True)
+            require_memory(name, shapes, precision, self._device, room, free=True)
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
@@ -264,19 +264,20 @@ class RankEncoder:
         return Encoded(work.vectors, isolated | too_large, work.filling)
 
     def _require_memory(self, n_tokens: int) -> None:
-        """Encode one synthetic sequence, to tell a large row from a device without memory.
+        """Encode one synthetic sequence, to distinguish a large row from a device without memory.
 
         Raises
         ------
         MemoryError
             If it does not fit.
         """
-        shortage = holds(self.encoder, n_tokens, n_tokens)
+        shortage = try_batch(self.encoder, n_tokens, n_tokens)
         if shortage is not None:
             raise MemoryError(
-                f"not even one sequence of {n_tokens:,} tokens, no longer than any of this run, "
-                f"fits into the memory for {self._name}{_wanted(shortage)}. Another process uses "
-                "the memory of this device, or the device is too small for this encoder."
+                f"not even one sequence of {n_tokens:,} tokens fits into the memory for "
+                f"{self._name}{_wanted(shortage)}; no sequence of this run is shorter. Another "
+                "process uses the memory of this device, or the device is too small for this "
+                "encoder."
             )
         self.budget.fitted(n_tokens)
 

@@ -111,7 +111,7 @@ class UnitProgress:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the `UnitSpan` that is next: if the process dies, it died there."""
+        """Report the next `UnitSpan`, which is where a death of the process is located."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""One unit of rows through the encoders and the classifier: the content of a segment."""
+"""Vectors and scores of one unit of rows: the content of a segment."""
 
 import time
 from collections import Counter
@@ -193,7 +193,7 @@ class RowEmbedder:
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Repeat a step that killed a rank, alone and before all other work.
+        """Repeat a step that killed a rank: only this step, before all other work.
 
         Parameters
         ----------
@@ -236,7 +236,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return the vectors, what is stored of them, and their scores."""
+        """Return the vectors, the numbers to store, and the scores."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
