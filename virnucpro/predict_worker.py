@@ -18,12 +18,13 @@ from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError, UsageError, VirnucproError
 from virnucpro.launch.worker_spec import FileWorker
+from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, SilentReporter
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.scheduling import preflight
 from virnucpro.pipeline.scheduling.in_process import run_in_process
-from virnucpro.pipeline.scheduling.preflight import precision_on, weight_bytes
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, Kind, inherited_mask
 
@@ -60,8 +61,8 @@ class Worker(FileWorker):
             raise UsageError(f"virnucpro.predict has no option {', '.join(sorted(unknown))}.")
         job = job or predict_job((), **options)
         if job.precision == "auto":
-            precision = _precision_of_runs(output_dir) or precision_on(
-                "auto", device, weight_bytes(job.encoders), job.verified_precisions
+            precision = _precision_of_runs(output_dir) or preflight.default_precision(
+                device, cpu_flags(), preflight.weight_bytes(job.encoders), job.verified_precisions
             )
             job = replace(job, precision=precision)
         return {"job": job}

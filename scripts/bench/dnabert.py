@@ -23,10 +23,9 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.dnabert_s.alibi import head_slopes
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
-from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.weights.fill import fill

@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from virnucpro.encoders.dnabert_s import alibi
-from virnucpro.encoders.dnabert_s.alibi import AlignedBias, MirroredBias, head_slopes
+from virnucpro.encoders.dnabert_s import model as alibi
+from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias, head_slopes
 from virnucpro.encoders.packed import Run
 
 HEADS, HEAD_DIM = 6, 8

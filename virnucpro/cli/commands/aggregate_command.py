@@ -81,20 +81,21 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.aggregate_segments import aggregate_segments
 
     outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
-    if outcome.gaps:
+    gaps = outcome.coverage.gaps
+    if gaps:
         print("first_row", "last_row", sep="\t")
-    for first, end in outcome.gaps:
+    for first, end in gaps:
         print(first, end - 1, sep="\t")
     _report(arguments.output, outcome, quiet=arguments.quiet)
     return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
 
 
 def _report(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
-    warnings = [f"segment not used: {reason}" for reason in outcome.rejected]
-    if outcome.gaps:
-        rows = sum(end - first for first, end in outcome.gaps)
+    warnings = [f"segment not used: {one.reason}" for one in outcome.coverage.rejected]
+    if outcome.coverage.gaps:
+        rows = sum(end - first for first, end in outcome.coverage.gaps)
         warnings.append(f"partial: {rows:,} rows have no segment. Add their shards to the command.")
-    if not outcome.indexed:
+    if outcome.coverage.n_rows is None:
         warnings.append(
             "the number of rows of the run is unknown, so the last rows may be missing (exit code "
             "2). Give the run folder or its index with --index."
@@ -103,7 +104,7 @@ def _report(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
         warnings.append(f"{outcome.rows_quarantined:,} rows are quarantined: their vectors are NaN")
     lines = [f"warning: {text}" for text in warnings]
     if not quiet:
-        lines += [f"note: {note}" for note in outcome.notes]
+        lines += [f"note: {note}" for note in outcome.coverage.notes]
         lines.append(f"{outcome.n_items:,} vectors written: {output}")
     for line in lines:
         say(line)

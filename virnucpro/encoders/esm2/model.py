@@ -112,8 +112,8 @@ def rotate(heads: torch.Tensor, factors: torch.Tensor) -> None:
     Parameters
     ----------
     heads
-        (rows, n_heads, head_dim) of any floating-point type, in the order of `interleave_pairs`; may
-        be a view.
+        (rows, n_heads, head_dim) of any floating-point type, in the order of `interleave_pairs`;
+        may be a view.
     factors
         (rows, head_dim / 2), from `Rotation.factors`.
     """

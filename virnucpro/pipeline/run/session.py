@@ -24,7 +24,15 @@ from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Session", "is_locked", "open_session", "reopen_session", "run_lock", "unit_caps"]
+__all__ = [
+    "Session",
+    "is_locked",
+    "open_session",
+    "reopen_session",
+    "run_lock",
+    "unit_caps",
+    "verified_index",
+]
 
 
 def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
@@ -221,19 +229,29 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
     """Open and verify the index of a run: a flipped base would change results."""
-    killed_before_the_index_was_in_place = run.next_index.exists() and not run.index.exists()
-    folder = run.next_index if killed_before_the_index_was_in_place else run.index
+    if run.next_index.exists() and not run.index.exists():  # killed before it was in place
+        verified_index(run.next_index, manifest)
+        _put_index_in_place(run)
+    return _session(run, manifest, verified_index(run.index, manifest))
+
+
+def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
+    """Open an index and compare it with its checksums and with the run's manifest.
+
+    Raises
+    ------
+    IndexFormatError
+        If it is damaged, or the index of another run.
+    """
     index = SequenceIndex.open(folder)
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(
-            f"{folder} belongs to another run than {run.run_json}. Restore it from a copy, or "
-            "replace the run with --force."
+            f"{folder} is the index of another run (fingerprint {index.fingerprint[:12]}, run.json "
+            f"has {manifest.index_fingerprint[:12]}). Restore it from a copy, or replace the run "
+            "with --force."
         )
-    if killed_before_the_index_was_in_place:
-        _put_index_in_place(run)
-        index = SequenceIndex.open(run.index)
-    return _session(run, manifest, index)
+    return index
 
 
 def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:

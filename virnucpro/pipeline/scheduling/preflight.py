@@ -13,7 +13,7 @@ from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
 from virnucpro.machine import cpu_flags, usable_cpus, usable_memory
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, PrecisionChoice
+from virnucpro.pipeline.jobs.job import Job
 from virnucpro.pipeline.run.manifest import is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session
 from virnucpro.run_dir import RunDirectory
@@ -26,7 +26,6 @@ __all__ = [
     "check_disk_space",
     "default_precision",
     "devices_of",
-    "precision_on",
     "ranks_that_fit",
     "space_needed",
     "threads_of_rank",
@@ -138,25 +137,10 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
-def precision_on(
-    choice: PrecisionChoice,
-    kind: Literal["cpu", "cuda"],
-    n_bytes: int,
-    verified: Collection[str] = (),
-) -> Precision:
-    """Resolve ``auto`` on this machine; return any other choice unchanged.
-
-    See `default_precision` for the parameters.
-    """
-    if choice != "auto":
-        return choice
-    return default_precision(kind, cpu_flags(), n_bytes, verified)
-
-
 def with_precision(job: Job, execution: Execution) -> Job:
     """Resolve the precision ``auto`` of a job; return a job of another precision unchanged.
 
-    A resumed run keeps its precision on all devices. A new run follows `precision_on`. The
+    A resumed run keeps its precision on all devices. A new run follows `default_precision`. The
     precision is part of the run's fingerprint.
 
     Raises
@@ -172,8 +156,8 @@ def with_precision(job: Job, execution: Execution) -> Job:
     if execution.resume and run.run_json.is_file() and is_manifest(run.run_json):
         return replace(job, precision=read_manifest(run).parameters["precision"])
     kind = parse_devices(execution.devices, os.environ)[0].kind
-    n_bytes = weight_bytes(job.encoders)
-    return replace(job, precision=precision_on("auto", kind, n_bytes, job.verified_precisions))
+    n_bytes, verified = weight_bytes(job.encoders), job.verified_precisions
+    return replace(job, precision=default_precision(kind, cpu_flags(), n_bytes, verified))
 
 
 def check_device_memory(job: Job, devices: Sequence[Device]) -> None:

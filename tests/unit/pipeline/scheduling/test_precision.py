@@ -15,7 +15,6 @@ from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling import preflight
 from virnucpro.pipeline.scheduling.preflight import (
     default_precision,
-    precision_on,
     weight_bytes,
     with_precision,
 )
@@ -50,11 +49,6 @@ def test_a_job_carries_what_the_card_verified(monkeypatch):
     monkeypatch.setattr("virnucpro.pipeline.predict.open_bundle", lambda _: opened)
     assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
     assert replace(opened, metrics={}).verified_precisions == ()
-
-
-@pytest.mark.parametrize("choice", ["fp32", "fp16", "bf16"])
-def test_an_explicit_precision_is_kept(choice):
-    assert precision_on(choice, "cuda", 10**10) == choice
 
 
 def test_mini_computes_at_fp32_on_every_device():
