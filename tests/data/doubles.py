@@ -2,7 +2,7 @@
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.progress import CommandReporter
-from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.rank_main import RankTask
 from virnucpro.run_dir import RunDirectory
 
 

@@ -156,7 +156,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
 
 
 def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run, capsys):
-    from virnucpro.pipeline.run.run_lock import run_lock
+    from virnucpro.pipeline.run.session import run_lock
 
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[0]

@@ -151,7 +151,7 @@ def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, c
     shutil.copy(undisturbed / "run.json", mixed)
     for folder in (mixed, alone):
         assert main([*command, str(folder)]) == 1
-        assert "is another run's index" in capsys.readouterr().err
+        assert "is the index of another run" in capsys.readouterr().err
     assert not out.exists()
     assert main([*command, str(undisturbed / "index")]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from virnucpro.encoders.esm2.tokeniser import TOKENS
+from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
@@ -154,9 +154,9 @@ NO_FREE_MEMORY = """
 import sys
 
 if "--multiprocessing-fork" in sys.orig_argv:
-    from virnucpro.encoders.memory import placement
+    from virnucpro.encoders import device
 
-    placement.available_memory = lambda: 10**8
+    device.available_memory = lambda: 10**8
 """
 """Makes each rank see a machine with too little memory for a further encoder."""
 

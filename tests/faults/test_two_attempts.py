@@ -17,7 +17,7 @@ from pathlib import Path
 from doubles import mini_task
 from virnucpro.pipeline.worker.rank_main import run_rank
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.worker.rank_task import Share
+from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:

@@ -9,8 +9,7 @@ from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, SilentReporter
-from virnucpro.pipeline.run.run_lock import run_lock
-from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.run.session import open_session, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

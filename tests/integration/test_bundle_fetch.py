@@ -19,7 +19,7 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.packed import pack
 from virnucpro.errors import BundleError
 

@@ -118,7 +118,7 @@ class ColumnWriter:
         self._stream.close()
 
     def append(self, values: npt.ArrayLike | bytes) -> None:
-        """Write values, or bytes unchanged."""
+        """Append values to the array; bytes are written unchanged."""
         data = values if isinstance(values, bytes) else np.asarray(values, self._dtype).tobytes()
         self._stream.write(data)
         self._crc32 = zlib.crc32(data, self._crc32)
