@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
+from virnucpro.dispatch import engine
 from virnucpro.dispatch.worker_file import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
@@ -298,6 +299,33 @@ def test_a_launch_without_any_working_worker_is_an_error(workers, files, tmp_pat
     assert all("the launch ended before" in one["error"] for one in content["files"])
     assert run_multi_gpu(*arguments, fail_on="all") == 1
     assert "no file was processed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("times", "code"), [(2, 0), (99, 1)])
+def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
+    workers, files, tmp_path, capsys, times, code
+):
+    output = tmp_path / "out"
+    arguments = files(a="{}", b="{}"), output, "cpu", "*", workers.KilledInSetup
+    assert run_multi_gpu(*arguments, times=times) == code
+    printed = capsys.readouterr().err
+    deaths = min(times, engine.BARREN)
+    assert len(list(output.glob("killed-*"))) == deaths
+    assert printed.count("It was setting up.") >= deaths
+    if code == 0:
+        assert "2 files: 2 done" in printed
+    else:
+        assert "died 3 times in a row before its first task" in printed
+
+
+def test_a_file_without_a_worker_for_its_retry_is_left(workers, files, tmp_path, capsys):
+    arguments = files(a="{}"), tmp_path / "out", "cpu", "*", workers.NotRestartable
+    with pytest.raises(WorkerError, match="no device"):
+        LauncherOrchestrator().launch(*arguments)
+    [row] = json.loads((tmp_path / "out" / "launch.json").read_text())["files"]
+    assert (row["status"], row["attempts"]) == ("left", 1)
+    assert row["error"] == "OSError: no device"
+    assert "a.txt is retried" in capsys.readouterr().err
 
 
 def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(

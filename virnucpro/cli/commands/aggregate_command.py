@@ -63,16 +63,17 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.aggregate_segments import aggregate_segments
 
     outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
-    lines = [f"warning: segment not used: {reason}" for reason in outcome.rejected]
-    if outcome.gaps:
+    coverage = outcome.coverage
+    lines = [f"warning: segment not used: {one.reason}" for one in coverage.rejected]
+    if coverage.gaps:
         print("first_row", "last_row", sep="\t")
-        for first, end in outcome.gaps:
+        for first, end in coverage.gaps:
             print(first, end - 1, sep="\t")
-        rows = sum(end - first for first, end in outcome.gaps)
+        rows = sum(end - first for first, end in coverage.gaps)
         lines.append(
             f"warning: partial: {rows:,} rows have no segment. Add their shards to the command."
         )
-    if not outcome.indexed:
+    if coverage.n_rows is None:
         lines.append(
             "warning: the number of rows of the run is unknown, so the last rows may be missing "
             "(exit code 2). Give the run folder or its index with --index."
@@ -80,7 +81,7 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
     if n_rows := outcome.rows_quarantined:
         lines.append(f"warning: {n_rows:,} rows are quarantined: their vectors are NaN")
     if not arguments.quiet:
-        lines += [f"note: {note}" for note in outcome.notes]
+        lines += [f"note: {note}" for note in coverage.notes]
         lines.append(f"{outcome.n_items:,} vectors written: {arguments.output}")
     for line in lines:
         say(line)

@@ -1,7 +1,6 @@
 """Measure the throughput of an encoder on this machine.
 
-Encode synthetic sequences on one device. Print tokens and sequences per second, and the share of
-the ceiling: the throughput of matrix products of the encoder's shapes on the same device. The
+Encode synthetic sequences on one device. Print tokens and sequences per second, to size a job. The
 fastest of at least three measurements of each batch counts; a batch of more than a minute is
 measured once. Exit code 1: the model does not fit into memory or cannot be read.
 """
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
 if TYPE_CHECKING:
@@ -90,26 +88,13 @@ def _check_names(arguments: argparse.Namespace) -> None:
 
 def _as_text(figures: "EncoderFigures") -> str:
     derived = figures.as_dict()
-    best, *others = sorted(figures.ceilings.items(), key=lambda pair: -pair[1])
-    rows = [
-        ("tokens/s", f"{derived['tokens_per_second']:,.0f}", ""),
-        ("sequences/s", f"{derived['sequences_per_second']:,.1f}", ""),
-        ("operations per token", f"{figures.operations_per_token / 1e6:,.1f} M", ""),
-        ("encoder rate", f"{derived['rate'] / 1e9:,.1f} GFLOP/s", ""),
-        (
-            "ceiling",
-            f"{best[1] / 1e9:,.1f} GFLOP/s",
-            best[0] + "".join(f" ({name}: {rate / 1e9:,.1f})" for name, rate in others),
-        ),
-        ("share of the ceiling", f"{derived['share_of_ceiling']:.1%}", ""),
-        ("time in the encoder", f"{figures.encoder_seconds / figures.seconds:.1%}", ""),
-    ]
     measured = f"{figures.repeats:,} times or more" if figures.repeats > 1 else "once"
-    title = (
+    return (
         f"{figures.encoder} on {figures.device}, {figures.precision}, "
         f"CPU threads: {figures.threads}\n"
         f"lengths {figures.lengths}, sequences: {figures.sequences:,}, "
         f"tokens: {figures.tokens:,}, batches of up to {figures.batch_tokens:,} tokens: "
-        f"{figures.batches}, each measured {measured}"
+        f"{figures.batches}, each measured {measured}\n"
+        f"tokens/s     {derived['tokens_per_second']:10,.0f}\n"
+        f"sequences/s  {derived['sequences_per_second']:10,.1f}"
     )
-    return "\n".join([title, *aligned(rows, right={1})])

@@ -7,6 +7,7 @@ rows) are not computed yet.
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from virnucpro.cli import options
@@ -30,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     check = repair_run if arguments.repair else verify_run
     found = check(RunDirectory(arguments.folder))
-    print(json.dumps(found.as_dict(), indent=2) if arguments.json else found.as_text())
+    print(json.dumps(asdict(found), indent=2, default=str) if arguments.json else found.as_text())
     if found.problems:
         return ExitCode.FAILED
     return ExitCode.PARTIAL if found.units_missing else ExitCode.OK
