@@ -39,7 +39,7 @@ STAGES = {
     "content digest": ["add in spec.py"],
     "windows": ["tile_all"],
     "six frames": ["open_frames"],
-    "items told apart": ["_frame_digests", "distinct_rows"],
+    "distinct items": ["_frame_digests", "distinct_rows"],
     "columns written": ["append in columns.py", "close in columns.py"],
 }
 ITEMS_FOR_MEMORY = 2_000_000
