@@ -191,7 +191,7 @@ def test_any_name_is_one_cell_with_encoded_control_characters(
 @given(values=st.lists(st.floats(0, 1, width=32) | st.just(float("nan")), max_size=20))
 def test_numbers_are_rounded_to_four_decimals(values):
     for value, text in zip(
-        values, tsv.decimals(np.array(values, np.float32))(slice(None)), strict=True
+        values, tables.decimals(np.array(values, np.float32))(slice(None)), strict=True
     ):
         if np.isnan(value):
             assert text == "NA"
