@@ -1,4 +1,4 @@
-"""A program that dispatches: started by the tests with what is to happen, killed by them."""
+"""A program with a dispatcher; the tests start it with a function's name, and may kill it."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from virnucpro.dispatch import BaseWorker, Dispatcher
 
 
 class OfMain(BaseWorker):
-    """Defined in the program itself."""
+    """A worker class in the main program."""
 
     def setup(self, gpu_id, seed, factor=1):
         self.gpu_id, self.seed, self.factor = gpu_id, seed, factor
@@ -55,18 +55,22 @@ def interrupt(folder):
 
 
 def half_a_map(_folder):
-    """Leave a map half read, in a name that lives to the end of the program."""
+    """Read one result of a map, and keep the map until the program ends."""
     global results  # noqa: PLW0603
     results = Dispatcher(Worker, [0]).map(range(10**9))
     print(next(results), flush=True)
 
 
 def daemon_thread(_folder):
-    """Leave a run in a thread that nobody waits for."""
+    """Exit while a run is active in a daemon thread."""
     import threading
 
     threading.Thread(target=wait, args=("",), daemon=True).start()
     time.sleep(1.5)
+
+
+def one_device_twice(_folder):
+    Dispatcher(Worker, [-1, -1]).run([("whoami",)] * 8, announce)
 
 
 def of_main(_folder):

@@ -9,7 +9,7 @@ from virnucpro.dispatch import BaseWorker
 
 
 class Obedient(BaseWorker):
-    """Calls the method that a file names: the first word; the others are its arguments."""
+    """Calls the method that the first word of a file names; the other words are arguments."""
 
     def setup(self, gpu_id, seed, *, output_dir, device, threads, fail_on=None, note=""):
         if fail_on in (gpu_id, "all"):
@@ -98,6 +98,31 @@ class HangsInSetup(Returns):
         super().setup(gpu_id, seed, **keywords)
         if gpu_id == 1:
             time.sleep(60)
+
+
+class KilledInSetup(Returns):
+    """Is killed in its first `times` setups; `output_dir` counts them."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        marks = keywords["output_dir"]
+        if len(list(marks.glob("killed-*"))) < keywords["times"]:
+            (marks / f"killed-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NotRestartable(Returns):
+    """Is killed in its first file; no later setup succeeds."""
+
+    def setup(self, gpu_id, seed, **keywords):
+        super().setup(gpu_id, seed, **keywords)
+        self.mark = keywords["output_dir"] / "killed"
+        if self.mark.exists():
+            raise OSError("no device")
+
+    def process(self, data):  # noqa: ARG002 - the signature of BaseWorker
+        self.mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FailsInCleanup(Returns):

@@ -26,7 +26,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
     option, few_fasta, tmp_path, undisturbed, difference_of
 ):
     folder = tmp_path / "run"
-    # The first waits in the middle of its input, and holds the lock.
+    # The first run waits for the rest of its input and holds the lock.
     first = subprocess.Popen(
         [*PREDICT, "-", "-o", folder, "-q", "--devices", "cpu:1"],
         stdin=subprocess.PIPE,
@@ -70,7 +70,7 @@ def frames_job(fasta):
     )
 
 
-def at_the_making_of(folder, action):
+def before_creation_of(folder, action):
     """Call a function between a process's check of a path and its creation of the folder."""
     armed = True
 
@@ -92,7 +92,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
         holding.__enter__()
         run.index.mkdir()
 
-    at_the_making_of(run.root, overtake)
+    before_creation_of(run.root, overtake)
     try:
         with (
             pytest.raises(RunLockedError),

@@ -1,4 +1,4 @@
-"""Programs that use a dispatcher and are ended in different ways: no worker is left."""
+"""Programs with a dispatcher end in different ways; no worker may remain."""
 
 import os
 import signal
@@ -79,6 +79,15 @@ def test_an_unfinished_run_does_not_keep_a_program_from_exiting(program, no_orph
     no_orphan(process.pid)
 
 
+def test_a_program_with_negative_gpu_ids_exits_and_leaves_no_worker(program, no_orphan):
+    process = program("one_device_twice")
+    output, errors = process.communicate(timeout=20)
+    assert len(set(output.split())) == 2
+    assert errors == ""
+    assert process.returncode == 0
+    no_orphan(process.pid)
+
+
 def test_a_worker_can_be_defined_in_the_main_program(program):
     output, errors = program("of_main").communicate(timeout=20)
     assert output.split() == ["0", "7", "14"]
@@ -91,8 +100,8 @@ def test_a_script_for_the_public_dispatcher_runs_unchanged():
         [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Two workers write at the same time, so lines may be joined. Those of the table are silent.
-    for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] put away"):
+    # Two workers write at the same time, so lines may be joined. With the table they are silent.
+    for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] cleaned up"):
         assert done.stdout.count(message) == 1
     assert done.stdout.splitlines()[-4:] == [
         "58 completed, 1 failed, 1 late",

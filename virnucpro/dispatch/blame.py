@@ -13,7 +13,7 @@ from virnucpro.dispatch.protocol import (
 )
 from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Stream
-from virnucpro.dispatch.worker_handle import LastTask, WorkerHandle
+from virnucpro.dispatch.worker_handle import WorkerHandle
 
 __all__ = ["Blame"]
 
@@ -41,21 +41,19 @@ class Blame:
             for task_id in task_ids:
                 self._attempts.pop(task_id, None)
 
-    def events(
-        self, worker: WorkerHandle, last: LastTask, code: int | str | None, text: str
-    ) -> Iterator[Event]:
+    def events(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
         """Yield the worker's death and what becomes of the charged task.
 
         Parameters
         ----------
-        worker, last
-            The dead worker, and its last task.
+        worker
+            The dead worker, not yet closed.
         code, text
             Its exit code or signal's name, and its end in words.
         """
-        unanswered, serial = worker.unanswered(), last.serial
+        unanswered, serial = worker.unanswered(), worker.begun
         begun = 0 if serial is None else serial - worker.answered
-        if begun > 1 and not last.running:
+        if begun > 1 and worker.running is None:
             # It died between tasks, of one whose result was not sent: each is retried alone.
             self._stream.suspect(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None

@@ -1,8 +1,7 @@
-"""The functions that a run calls, and which event goes to which."""
+"""The user's functions for the events of a run."""
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from virnucpro.dispatch.protocol import (
@@ -22,11 +21,10 @@ __all__ = ["Callbacks"]
 _log = logging.getLogger("virnucpro.dispatch")
 
 
-@dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a run tells, each as it happens, in the thread of the run.
+    """Calls one function for each event, in the thread of the run.
 
-    Attributes
+    Parameters
     ----------
     on_success
         Called as ``on_success(task_id, result, worker_id)``.
@@ -36,56 +34,55 @@ class Callbacks:
     on_timeout
         ``on_timeout(task_id, timeout, worker_id)``, in seconds.
     on_setup_fail
-        ``on_setup_fail(gpu_id, traceback)``; the other workers do its work.
+        ``on_setup_fail(gpu_id, traceback)``: the other workers do its work. Logged as a warning by
+        default.
     on_task_start
         ``on_task_start(task_id, worker_id)``, for each attempt, before its answer.
     on_retry
         ``on_retry(task_id, attempts so far, error, worker_id)``: its worker died.
     on_fault
-        Called with a `WorkerDied` or `CleanupFailed`; logged as a warning otherwise.
+        Called with a `WorkerDied` or `CleanupFailed`; logged as a warning by default.
     """
 
-    on_success: Callable[[int, Any, int], object]
-    on_error: Callable[[int, str, int | None], object] | None = None
-    on_timeout: Callable[[int, float, int], object] | None = None
-    on_setup_fail: Callable[[int, str], object] | None = None
-    on_task_start: Callable[[int, int], object] | None = None
-    on_retry: Callable[[int, int, str, int], object] | None = None
-    on_fault: Callable[[WorkerDied | CleanupFailed], object] | None = None
+    def __init__(
+        self,
+        on_success: Callable[[int, Any, int], object],
+        on_error: Callable[[int, str, int | None], object] | None = None,
+        on_timeout: Callable[[int, float, int], object] | None = None,
+        on_setup_fail: Callable[[int, str], object] | None = None,
+        on_task_start: Callable[[int, int], object] | None = None,
+        on_retry: Callable[[int, int, str, int], object] | None = None,
+        on_fault: Callable[[WorkerDied | CleanupFailed], object] | None = None,
+    ) -> None:
+        self.on_success = on_success
+        self._on_setup_fail = on_setup_fail or _log_setup_failure
+        self._on_fault = on_fault or _log_fault
+        # The attributes of these events are the arguments of their functions.
+        self._functions: dict[type, Callable[..., object] | None] = {
+            TaskSuccess: on_success,
+            TaskError: on_error,
+            TaskTimeout: on_timeout,
+            TaskStarted: on_task_start,
+            TaskRetried: on_retry,
+        }
 
-    def tell(self, event: Event) -> None:
-        """Call the function for an event, if there is one. Faults of workers are never silent."""
-        match event:
-            case TaskSuccess():
-                self.on_success(event.task_id, event.data, event.worker_id)
-            case TaskError():
-                if self.on_error:
-                    self.on_error(event.task_id, event.error, event.worker_id)
-            case TaskTimeout():
-                if self.on_timeout:
-                    self.on_timeout(event.task_id, event.timeout, event.worker_id)
-            case TaskStarted():
-                if self.on_task_start:
-                    self.on_task_start(event.task_id, event.worker_id)
-            case TaskRetried():
-                if self.on_retry:
-                    self.on_retry(event.task_id, event.attempt, event.error, event.worker_id)
-            case _:
-                self._tell_of_workers(event)
+    def call(self, event: Event) -> None:
+        """Call the function for an event, if there is one."""
+        if isinstance(event, SetupFailed):
+            self._on_setup_fail(event.gpu_id, event.error)
+        elif isinstance(event, WorkerDied | CleanupFailed):
+            self._on_fault(event)
+        elif function := self._functions.get(type(event)):
+            function(*(getattr(event, name) for name in event.__match_args__))
 
-    def _tell_of_workers(self, event: Event) -> None:
-        match event:
-            case SetupFailed():
-                if self.on_setup_fail:
-                    self.on_setup_fail(event.gpu_id, event.error)
-                else:
-                    _log.warning("gpu_id %d: its worker is given up: %s", event.gpu_id, event.error)
-            case WorkerDied() | CleanupFailed() if self.on_fault:
-                self.on_fault(event)
-            case WorkerDied():
-                doing = "idle" if event.task_id is None else f"running task {event.task_id}"
-                _log.warning("worker %d died (%s) %s", event.worker_id, event.exit, doing)
-            case CleanupFailed():
-                _log.warning("gpu_id %d: the clean-up failed: %s", event.gpu_id, event.error)
-            case _:
-                pass
+
+def _log_setup_failure(gpu_id: int, error: str) -> None:
+    _log.warning("the worker of gpu_id %d failed permanently in its setup: %s", gpu_id, error)
+
+
+def _log_fault(fault: WorkerDied | CleanupFailed) -> None:
+    if isinstance(fault, CleanupFailed):
+        _log.warning("the worker of gpu_id %d failed in its cleanup: %s", fault.gpu_id, fault.error)
+    else:
+        doing = "idle" if fault.task_id is None else f"running task {fault.task_id}"
+        _log.warning("worker %d died (%s) while %s", fault.worker_id, fault.exit, doing)

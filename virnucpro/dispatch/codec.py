@@ -1,17 +1,16 @@
-"""How tasks and results travel as bytes.
+"""Tasks and results as bytes.
 
-Plain numbers and short strings travel many in one pickle, which is fast. Anything else is pickled
-one by one: what cannot be pickled or read back then harms no other task. Large arrays and bytes go
-through shared memory, copied once on either side. What is too large for that travels behind the
-frame's own pickle as it is: while gigabytes are copied, a worker can show no progress.
+Numbers and short strings share one pickle, which is fast. Other values are pickled one by one, so
+that an unreadable value affects no other task. Large arrays and bytes pass shared memory, with one
+copy on each side. Values too large for that follow the frame's pickle without another copy: a
+worker that copies gigabytes shows no progress.
 """
 
 import pickle
 import struct
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, TypeGuard
 
 from virnucpro.runtime.shared import Region, Ring
 
@@ -35,7 +34,7 @@ __all__ = [
 ]
 
 LARGE = 1 << 16
-"""From this many bytes on, a value travels through shared memory."""
+"""Minimum size in bytes of a value that passes shared memory."""
 
 NUMBERS = frozenset({bool, float, int, type(None)})
 """Types that are always short and can always be pickled."""
@@ -48,12 +47,11 @@ _ANSWERS = struct.Struct("=qd")
 _HEAD_BYTES = struct.Struct("=q")
 
 RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
-"""Puts pieces into shared memory, all of them or, with None, not one."""
+"""Copies pieces into shared memory; returns None, without a copy, if they do not all fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """In place of a result: the traceback; None for a task that timed out."""
+class Failed(NamedTuple):
+    """Replaces a result by its traceback; None for a task that timed out."""
 
     traceback: str | None
 
@@ -61,41 +59,39 @@ class Failed:
 TIMED_OUT = Failed(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A value in shared memory.
 
     Attributes
     ----------
     head
-        The pickle without its large buffers, which are the pieces; empty where the pickle itself is
-        the piece; None where the piece is no pickle but the value, of type bytes.
+        The pickle without its large buffers, which are the pieces. Empty if the pickle itself is
+        the piece; None if the piece is not a pickle but a value of type bytes.
     pieces
-        Where they are.
+        Their places in the ring.
     """
 
     head: bytes | None
-    pieces: tuple[Region, ...]
+    pieces: Sequence[Region]
 
 
 Body = bytes | memoryview | Stored | Failed
-"""A pickle, where one is, or why there is none."""
+"""A pickle, its place, or the reason why there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """In a worker, in place of a result: what travels."""
+class Packed(NamedTuple):
+    """In a worker: the pickled form of a result."""
 
     body: Body
 
 
 def is_short(value: object) -> bool:
-    """Say whether a value is a short string or bytes."""
+    """Return whether a value is a short string or bytes."""
     return isinstance(value, str | bytes) and type(value) in _PLAIN and len(value) < LARGE
 
 
 def pack_plain(values: Sequence[object]) -> bytes | None:
-    """Pickle plain values together; None for others and for large ones."""
+    """Pickle plain values together; return None if one is large or of another type."""
     types = set(map(type, values))
     if not types <= _PLAIN:
         return None
@@ -107,7 +103,7 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Pickle one value, or say why that is impossible."""
+    """Pickle one value; return `Failed` if that raises."""
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -135,73 +131,51 @@ def _as_body(value: object, place: RingWriter) -> Body:
 
 def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter) -> Stored | None:
     regions = place(pieces)
-    return None if regions is None else Stored(head, tuple(regions))
+    return None if regions is None else Stored(head, regions)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Put bodies in one frame; its parts, to be joined or sent one after the other.
+    """Return the parts of a frame, to be joined or sent one after the other.
 
-    The head is a pickle that has in place of a large body its length in bytes; these follow.
+    In the frame's pickle, a large body is replaced by its length in bytes; the bodies follow.
     """
-    head = pickle.dumps([_as_plain(body) for body in bodies], 5)
-    large = [body for body in bodies if isinstance(body, bytes | memoryview) and _is_large(body)]
+    head = pickle.dumps([len(body) if _is_large(body) else body for body in bodies], 5)
+    large = [body for body in bodies if _is_large(body)]
     return [_BODIES_TAG + _HEAD_BYTES.pack(len(head)) + head, *large]
 
 
-def _is_large(body: bytes | memoryview) -> bool:
-    return len(body) >= LARGE
-
-
-def _as_plain(body: Body) -> object:
-    match body:
-        case Failed(text):
-            return (text,)
-        case Stored(head, pieces):
-            return head, [tuple(piece) for piece in pieces]
-        case _:
-            return len(body) if _is_large(body) else body
-
-
-def _from_plain(value: Any, large: memoryview) -> tuple[Body, memoryview]:  # noqa: ANN401 - what `_as_plain` made
-    """Give a body, and what is left of the large ones."""
-    if isinstance(value, int):
-        return large[:value], large[value:]
-    if isinstance(value, bytes):
-        return value, large
-    if len(value) == 1:
-        return Failed(*value), large
-    head, pieces = value
-    return Stored(head, tuple(Region(*piece) for piece in pieces)), large
+def _is_large(body: Body) -> TypeGuard[bytes | memoryview]:
+    return isinstance(body, bytes | memoryview) and len(body) >= LARGE
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
-    """Read a frame back.
+    """Read a frame.
 
     Returns
     -------
-    Whether the values are plain, and these; bodies otherwise, the large ones as views of `frame`.
+    Whether the values are plain, and the plain values or the bodies; large ones as views of
+    `frame`.
     """
     view = memoryview(frame)
     if view[:1] == _PLAIN_TAG:
         return True, pickle.loads(view[1:])  # noqa: S301 - written by this very program
     begin = 1 + _HEAD_BYTES.size
     end = begin + _HEAD_BYTES.unpack_from(view, 1)[0]
-    values = pickle.loads(view[begin:end])  # noqa: S301 - written by this very program
-    large = view[end:]
-    bodies: list[object] = []
-    for value in values:
-        body, large = _from_plain(value, large)
-        bodies.append(body)
+    bodies: list[object] = pickle.loads(view[begin:end])  # noqa: S301 - written by this very program
+    for number, body in enumerate(bodies):
+        if isinstance(body, int):
+            bodies[number] = view[end : end + body]
+            end += body
     return False, bodies
 
 
 def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
-    """Unpickle a body; one in shared memory is given back, whatever happens.
+    """Unpickle a body, and release its place in shared memory.
 
     Raises
     ------
     Exception
-        Whatever reading the user's object back raises.
+        Any error of the unpickling, which runs the user's code.
     """
     if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
@@ -211,7 +185,7 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
         if not body.head:
             with ring.view(body.pieces[0]) as view:
                 return pickle.loads(view)  # noqa: S301 - written by this very program
-        # Copies that can be written to, as the original could: the ring is used again.
+        # Writable copies, as the original: the ring is reused.
         buffers = [ring.copy(piece, bytearray) for piece in body.pieces]
         return pickle.loads(body.head, buffers=buffers)  # noqa: S301 - written by this very program
     finally:
@@ -219,11 +193,11 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
 
 
 def pack_answers(count: int, seconds: float) -> bytes:
-    """Say how many results follow in a frame, and how long they took together."""
+    """Return the header of a frame: number of its results, and their total duration in seconds."""
     return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Read what `pack_answers` wrote, and give the frame that follows."""
+    """Return the count, the seconds and the frame that follows a header of `pack_answers`."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -1,10 +1,10 @@
-"""The run of a dispatcher: hands tasks out, takes answers in, replaces dead workers.
+"""The run of a dispatcher: sends tasks, receives answers, replaces dead workers.
 
 All of it runs in the thread that iterates over `Engine.events`: a slow consumer delays the
 generator of tasks (backpressure), and no lock is needed.
 """
 
-import select
+import selectors
 import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import cast
@@ -68,8 +68,9 @@ class Engine:
         self._stream = stream
         self._rules = rules
         self._most = 0 if rules.one_at_a_time else most
+        limits = rules.setup_timeout, rules.cleanup_timeout, rules.progress_timeout
+        self._children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
         self._workers: dict[int, WorkerHandle] = {}
-        self._children: Supervisor | None = None
         self._barren: dict[int, int] = {}
         self._durations: dict[int, float] = {}
         self._dealer = TaskDealer(stream, self._workers)
@@ -92,16 +93,12 @@ class Engine:
     def drain(self) -> None:
         """Take no more tasks, answer the ones that were taken, then end. From any thread."""
         self._draining = True
-        self._wake()
+        self._children.wake()
 
     def terminate(self) -> None:
         """Raise an error in the thread of the run. From any thread."""
         self._terminated = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._children is not None:
-            self._children.wake()
+        self._children.wake()
 
     def events(self) -> Generator[Event, None, None]:
         """Do the run and yield its events. Close the generator to stop the run.
@@ -113,10 +110,6 @@ class Engine:
         Exception
             The error of the generator of tasks, after all its tasks are answered.
         """
-        rules = self._rules
-        limits = rules.setup_timeout, rules.cleanup_timeout, rules.progress_timeout
-        children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
-        self._children = children
         try:
             for slot in self._slots:
                 self._open(slot)
@@ -125,10 +118,9 @@ class Engine:
             self._raise_what_is_left()
         finally:
             try:
-                self._stop(children)
+                self._stop()
             finally:
-                self._children = None
-                children.close()
+                self._children.close()
                 for worker in self._workers.values():
                     worker.close()
                 self._workers.clear()
@@ -166,7 +158,6 @@ class Engine:
         """Sleep until something happens or is due, then handle it."""
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
-        assert self._children is not None
         for worker_id, event in self._children.step(patience):
             yield from self._handle(self._workers[worker_id], event)
         if self._rules.report_starts:
@@ -185,7 +176,7 @@ class Engine:
                 except Exception as error:  # noqa: BLE001 - bytes of two writers may be anything
                     self._distrust(worker, f"invalid message: {type(error).__name__}: {error}")
             case Failure(kind, text, traceback):
-                worker.last_words = traceback or f"{kind}: {text}"
+                worker.last_error = traceback or f"{kind}: {text}"
             case Finished():
                 worker.finished = True
             case Late(watched):
@@ -196,8 +187,7 @@ class Engine:
                 yield from self._bury(worker, event)
 
     def _distrust(self, worker: WorkerHandle, why: str) -> None:
-        assert self._children is not None
-        worker.last_words = why
+        worker.last_error = why
         self._children.distrust(worker.worker_id)
 
     def _report(self, worker: WorkerHandle, payload: bytes) -> Iterator[Event]:
@@ -241,47 +231,42 @@ class Engine:
             yield from self._give(worker, tasks)
 
     def _give(self, worker: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
-        assert self._children is not None
         refused = worker.give(tasks)
         if worker.feed.waiting:
             self._children.watch(
-                worker.feed.descriptor, select.EPOLLOUT, lambda: self._flush(worker)
+                worker.feed.descriptor, selectors.EVENT_WRITE, lambda: self._flush(worker)
             )
         yield from refused
 
     def _flush(self, worker: WorkerHandle) -> None:
         worker.feed.flush()
         if not worker.feed.waiting:
-            self._leave_feed(worker)
+            self._children.unwatch(worker.feed.descriptor)
             if worker.feed.finishing:
                 worker.feed.close()
-
-    def _leave_feed(self, worker: WorkerHandle) -> None:
-        assert self._children is not None
-        self._children.unwatch(worker.feed.descriptor)
 
     # --- deaths
 
     def _bury(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
-        last = worker.last_task()
         worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
         del self._workers[worker_id]
-        self._leave_feed(worker)
-        worker.close()
-        if worker.state is State.STARTING and worker.ending is not None:
-            yield self._setup_failed(worker.slot, f"{text} It was setting up.")
-        elif worker.state is State.STARTING:
-            yield WorkerDied(worker_id, code, None, f"{text} It was setting up.")
-            yield from self._replace(worker, text, barren=True)
-        elif worker.state is State.ENDING and not worker.outstanding:
-            if not (worker.finished and code in {0, None}):
-                text = f"{text} It was cleaning up."
-                yield CleanupFailed(worker.gpu_id, text, worker_id)
-        elif worker.state is not State.FAILED:
-            yield from self._blame.events(worker, last, code, text)
-            yield from self._replace(
-                worker, text, barren=last.serial is None and not worker.answered
-            )
+        self._children.unwatch(worker.feed.descriptor)
+        try:
+            if worker.state is State.STARTING and worker.ending is not None:
+                yield self._setup_failed(worker.slot, f"{text} It was setting up.")
+            elif worker.state is State.STARTING:
+                yield WorkerDied(worker_id, code, None, f"{text} It was setting up.")
+                yield from self._replace(worker, text, barren=True)
+            elif worker.state is State.ENDING and not worker.outstanding:
+                if not (worker.finished and code in {0, None}):
+                    text = f"{text} It was cleaning up."
+                    yield CleanupFailed(worker.gpu_id, text, worker_id)
+            elif worker.state is not State.FAILED:
+                barren = worker.begun is None and not worker.answered
+                yield from self._blame.events(worker, code, text)
+                yield from self._replace(worker, text, barren=barren)
+        finally:
+            worker.close()
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
         """Restart a dead worker, if there is work for it."""
@@ -307,7 +292,6 @@ class Engine:
     # --- start and end
 
     def _open(self, slot: WorkerSlot) -> None:
-        assert self._children is not None
         worker = WorkerHandle(slot, self._most)
         try:
             worker.start(self._children, len(self._slots))
@@ -352,13 +336,13 @@ class Engine:
     def _all_failures(self) -> str:
         return "\n".join(self._failures)
 
-    def _stop(self, children: Supervisor) -> None:
+    def _stop(self) -> None:
         """End the remaining workers by the stop ladder."""
         for worker in self._workers.values():
-            self._leave_feed(worker)
+            self._children.unwatch(worker.feed.descriptor)
             worker.feed.close()
-        for worker_id in children.ranks:
-            children.end(worker_id)
-        while children.ranks:
-            for _ in children.step():
-                pass  # nobody reads the events any more
+        for worker_id in self._children.ranks:
+            self._children.end(worker_id)
+        while self._children.ranks:
+            for _ in self._children.step():
+                pass  # the events have no reader any more

@@ -1,4 +1,4 @@
-"""In a worker: ends a task from within, for its time limit or because the run stops."""
+"""In a worker: interruption of a task at its time limit or when the run stops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,23 +10,23 @@ __all__ = ["Interrupter", "TaskInterrupted"]
 
 
 class TaskInterrupted(BaseException):
-    """Raised inside a task that must end. Not an Exception: a task's own handlers let it pass."""
+    """Raised in a task to end it. Not an Exception: the task's error handlers must not catch it."""
 
 
 class Interrupter:
-    """Owns the alarm (the time limit) and the request to end (the run stops) while tasks are done.
+    """Handles the alarm (time limit of a task) and SIGTERM (the run stops).
 
     Parameters
     ----------
     limit
-        Seconds that a task may take, or None.
+        Maximum seconds of a task, or None.
 
     Attributes
     ----------
     stopping
         Whether the run stops.
     interruptible
-        Whether a stop may strike now: not in the middle of a message.
+        Whether a stop may interrupt now. Not while a message is sent.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -39,9 +39,9 @@ class Interrupter:
         call_on_stop(self._on_stop)
 
     def limited(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Give `process` the time limit: it then returns `TIMED_OUT` for what takes longer.
+        """Return `process` with the time limit; it returns `TIMED_OUT` for a late task.
 
-        A task that catches the interruption and goes on has still timed out.
+        A task that catches the interruption and continues has timed out, too.
         """
         if self._limit is None:
             return process
@@ -77,7 +77,7 @@ class Interrupter:
             set_alarm(self._limit)
             return process(data)
         finally:
-            # Race: the alarm may strike in this very block; it is spent then.
+            # Race: the alarm may come before the next line; it is ignored then.
             self._inside = False
             set_alarm(0)
 
@@ -85,7 +85,7 @@ class Interrupter:
         if self._inside:
             self._inside = False
             self._timed_out = True
-            raise TaskInterrupted("the task took longer than its time limit")
+            raise TaskInterrupted("the task exceeded its time limit")
 
     def _on_stop(self) -> None:
         first, self.stopping = not self.stopping, True

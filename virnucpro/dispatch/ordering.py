@@ -1,4 +1,4 @@
-"""Answers in the order of their tasks. Pure."""
+"""Sorting of answers by task. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ __all__ = ["in_order"]
 
 
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Hold answers back until it is their turn; all else passes at once."""
+    """Yield answers in the order of their tasks, other events at once."""
     held: dict[int, Event] = {}
     turn = 0
     for event in events:

@@ -1,26 +1,26 @@
-"""How many tasks a worker gets at a time. Pure."""
+"""Size of the batches of a worker. Pure."""
 
 __all__ = ["BATCH_S", "MOST", "SLOW_S", "Pace"]
 
 BATCH_S = 0.01
-"""Seconds of work that a batch should hold."""
+"""Target duration of a batch in seconds."""
 
 MOST = 512
-"""Most tasks in a batch."""
+"""Maximum number of tasks in a batch."""
 
 SLOW_S = 0.05
-"""Tasks that take longer than so many seconds are handed out one by one, when asked for."""
+"""Tasks longer than this, in seconds, are sent one by one, each after the last answer."""
 
 _MEMORY = 0.7
 
 
 class Pace:
-    """How fast one worker's tasks go.
+    """Throughput of one worker, and the batch size that follows from it.
 
     Parameters
     ----------
     most
-        Most tasks in a batch; 0 for no batches: a task only when the last one is answered.
+        Maximum number of tasks in a batch; 0 for single tasks, each after the last answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -29,7 +29,7 @@ class Pace:
         self._seconds: float | None = None
 
     def note(self, count: int, seconds: float) -> None:
-        """Take in that `count` tasks took `seconds` together."""
+        """Record that `count` tasks took `seconds` in total."""
         each = seconds / count
         if self._seconds is None or each > 10 * self._seconds:
             self._seconds = each
@@ -38,15 +38,15 @@ class Pace:
 
     @property
     def batch(self) -> int:
-        """How many tasks make a batch."""
+        """Number of tasks in a batch."""
         if self._seconds is None or self._seconds > SLOW_S:
             return 1
         return max(1, min(self._most, int(BATCH_S / max(self._seconds, 1e-9))))
 
     def wanted(self, outstanding: int) -> int:
-        """Say how many tasks to send to a worker that has `outstanding` ones to do.
+        """Return the number of tasks to send to a worker with `outstanding` tasks.
 
-        One batch is worked on, another waits; slow tasks never wait behind each other.
+        One batch runs and another waits. Slow tasks never wait behind each other.
         """
         batch = self.batch
         if self._alone or self._seconds is None or self._seconds > SLOW_S:

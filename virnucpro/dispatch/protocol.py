@@ -1,4 +1,4 @@
-"""What happens in a run, as plain data."""
+"""The events of a run, as plain data."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A worker has set up, for the first time or in place of one that died."""
+    """A worker has finished its setup, at the start or after a restart."""
 
     worker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
-    """A worker began on a task."""
+    """A worker started a task."""
 
     task_id: int
     worker_id: int
@@ -44,9 +44,9 @@ class TaskSuccess:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """Why a task has no result: a traceback, or how its worker died. Final.
+    """The traceback of a task, or how its worker died. Final.
 
-    `worker_id` is None for a task that no worker was left for.
+    `worker_id` is None if no worker was left for the task.
     """
 
     task_id: int
@@ -56,7 +56,7 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimeout:
-    """A task took longer than `timeout` seconds and was ended. Final."""
+    """A task exceeded `timeout` seconds and was ended. Final."""
 
     task_id: int
     timeout: float
@@ -65,7 +65,7 @@ class TaskTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TaskRetried:
-    """A worker died in a task, which is tried again: `attempt` counts the attempts so far."""
+    """A worker died in a task, which is retried: `attempt` counts the attempts so far."""
 
     task_id: int
     attempt: int
@@ -75,7 +75,7 @@ class TaskRetried:
 
 @dataclass(frozen=True, slots=True)
 class SetupFailed:
-    """A worker could not be set up; it does no tasks."""
+    """The setup of a worker failed permanently; it does no tasks."""
 
     gpu_id: int
     error: str
@@ -84,7 +84,7 @@ class SetupFailed:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """A worker that had done all its tasks did not end well."""
+    """The cleanup of a worker failed, after all its tasks."""
 
     gpu_id: int
     error: str
@@ -98,13 +98,13 @@ class WorkerDied:
     Attributes
     ----------
     worker_id
-        Who.
+        The worker.
     exit
-        Its exit code, or the name of the signal that killed it; None where nobody knows.
+        Its exit code, or the name of the signal that killed it; None if unknown.
     task_id
-        The task that it was running, or None for an idle one.
+        Its running task, or None if it was idle.
     how
-        How it ended, in words, and what it said last.
+        How it ended, in words, with its last error.
     """
 
     worker_id: int
@@ -115,7 +115,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Results of several tasks of one worker: a `TaskSuccess` each, without the objects."""
+    """Results of several tasks of one worker, in place of a `TaskSuccess` each."""
 
     task_ids: range | list[int]
     data: list[object]

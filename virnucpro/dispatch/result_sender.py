@@ -1,4 +1,4 @@
-"""In a worker: the results on their way to the parent."""
+"""In a worker: the sending of results to the parent."""
 
 import os
 import pickle
@@ -24,16 +24,16 @@ from virnucpro.runtime.worker_channel import WorkerChannel
 __all__ = ["FLUSH_S", "WAITING", "ResultSender", "Tag"]
 
 FLUSH_S = 0.002
-"""Seconds that a result may wait for others to travel with."""
+"""Maximum seconds that a result waits for others in its batch."""
 
 WAITING = 1
-"""Which of the shared numbers says that the worker waits for room in the ring."""
+"""Index of the shared number that is 1 while the worker waits for space in the ring."""
 
 _SPACE_TICK_S = 0.01
 
 
 class Tag:
-    """First byte of what a worker tells."""
+    """First byte of a worker's message."""
 
     READY = b"R"
     SETUP_FAILED = b"S"
@@ -44,17 +44,17 @@ class Tag:
 class ResultSender:
     """Collects results and sends them in batches.
 
-    A thread of its own sends what waits while a slow task goes on.
+    A separate thread sends finished results during a slow task.
 
     Parameters
     ----------
     outbox
         The pipe.
     ring, words, space
-        Where large results go, the numbers shared with the parent, and the event counter on which
-        the parent tells of new room.
+        Ring for large results, numbers shared with the parent, and the event counter by which the
+        parent reports new space.
     beat
-        Called whenever a result gets on.
+        Records progress; called for each step of a result.
     """
 
     def __init__(
@@ -79,32 +79,32 @@ class ResultSender:
         threading.Thread(target=self._flush_late, name="virnucpro-post", daemon=True).start()
 
     def disown(self) -> None:
-        """Note that this is a copy of the worker, made by a fork: nothing is its own to send."""
+        """Mark this process as a fork of the worker: it must not send results."""
         self._disowned = True
 
     def leave_if_disowned(self) -> None:
-        """End such a copy, whose task has returned: the worker itself answers."""
+        """End a fork of the worker after its task: the worker itself sends the result."""
         if self._disowned:
             os._exit(0)
 
-    def tell(self, tag: bytes, text: str = "") -> None:
-        """Send a word about the worker itself."""
+    def report(self, tag: bytes, text: str = "") -> None:
+        """Send a message about the worker itself."""
         self._outbox.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
-        """Note that a batch of tasks begins."""
+        """Start a batch of tasks."""
         self.flushed_at = time.monotonic()
         self._busy.set()
 
     def end(self) -> None:
-        """Send the rest of a batch's results."""
+        """Send the remaining results of the batch."""
         self._busy.clear()
         self.flush()
 
     def flush(self) -> None:
-        """Send what there is, in order."""
+        """Send all finished results, in order."""
         with self._lock:
-            # The other thread appends meanwhile: only what was seen here is taken.
+            # The other thread may append meanwhile: only the copied values are removed.
             values = self.values[:]
             if not values:
                 return
@@ -115,15 +115,15 @@ class ResultSender:
             frame = (
                 pack_bodies([self._body(value) for value in values]) if plain is None else [plain]
             )
-            self._beat()  # large results are copied once more before their first byte travels
+            self._beat()  # large results are copied once more before their first byte is sent
             answers = (Tag.ANSWERS, pack_answers(len(values), seconds), *frame)
             self._outbox.send(Report(b"".join(answers)))
 
     def pack(self, result: object) -> object:
-        """Give what stands for a result until it travels.
+        """Return the form in which a result waits for its batch.
 
-        It is pickled, and copied, here and now: what the worker does with it later is its own, and
-        a crash in pickling is that of the task that is running.
+        It is pickled at once: later changes by the worker have no effect, and the running task is
+        charged with a crash in pickling.
         """
         if is_short(result) or isinstance(result, Failed):
             return result
@@ -136,12 +136,12 @@ class ResultSender:
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        """Put pieces into the ring, as soon as there is room."""
+        """Copy pieces into the ring as soon as it has space."""
         if not self._ring.fits(pieces):
             return None
         regions: Sequence[Region] | None = self._ring.put(pieces)
         if regions is None:
-            self.flush()  # room comes only from what the parent has been told of
+            self.flush()  # the parent frees only the space of results that it has received
             regions = self._wait_for_room(pieces)
         return regions
 
@@ -152,7 +152,7 @@ class ResultSender:
             if regions is not None:
                 self._words[WAITING] = 0
                 return regions
-            # Race: the parent may have looked just before the word was set; hence the tick.
+            # Race: the parent may have checked just before the number was set; hence the tick.
             if select.select([self._space], [], [], _SPACE_TICK_S)[0]:
                 os.eventfd_read(self._space)
         return None

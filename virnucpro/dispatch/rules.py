@@ -1,5 +1,6 @@
 """Limits and options of a dispatcher's run."""
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["HARD_GRACE_S", "Rules"]
@@ -16,26 +17,43 @@ class Rules:
     ----------
     max_attempts
         Maximum attempts at a task whose workers die.
-    task_timeout, setup_timeout, cleanup_timeout
+    setup_timeout, cleanup_timeout, task_timeout
         Seconds, or None for no limit. After the last answer, `cleanup_timeout` also limits setups.
     progress_timeout
         Longest time in seconds that a worker with tasks makes no progress; None for no limit.
+    one_at_a_time
+        Whether a worker gets a task only after its answer to the last one.
     fair
         Whether a task is reserved for each worker in its setup.
     report_starts
         Whether the run yields `TaskStarted` events.
-    one_at_a_time
-        Whether a worker gets a task only after its answer to the last one.
+
+    Raises
+    ------
+    ValueError
+        If `max_attempts` is below 1, or a time limit is not a number above 0.
     """
 
     max_attempts: int
-    task_timeout: float | None
     setup_timeout: float | None
     cleanup_timeout: float | None
     progress_timeout: float | None
-    fair: bool
-    report_starts: bool
     one_at_a_time: bool = False
+    fair: bool = True
+    report_starts: bool = False
+    task_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}.")
+        for name in ("setup_timeout", "cleanup_timeout", "progress_timeout", "task_timeout"):
+            seconds = getattr(self, name)
+            # A comparison with NaN is never true.
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ValueError(
+                    f"{name} must be a number of seconds above 0 or None for no limit, "
+                    f"not {seconds!r}."
+                )
 
     @property
     def task_limit(self) -> float | None:

@@ -1,7 +1,8 @@
-"""What has happened in a run so far."""
+"""Counts and states of a run."""
 
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from virnucpro.dispatch.protocol import (
@@ -10,6 +11,7 @@ from virnucpro.dispatch.protocol import (
     SetupFailed,
     TaskError,
     TaskRetried,
+    TaskSuccess,
     TaskTimeout,
     WorkerDied,
     WorkerReady,
@@ -18,17 +20,17 @@ from virnucpro.dispatch.protocol import (
 __all__ = ["RECENT", "DispatchStats", "Share"]
 
 RECENT = 8
-"""How many of the last troubles are kept, a line each."""
+"""Number of the last errors that are kept, one line each."""
 
 
 @dataclass(slots=True)
 class Share:
-    """One worker's part.
+    """One worker's counts.
 
     Attributes
     ----------
     status
-        ``initializing``, ``idle`` (or at work), ``restarting``, ``error`` (its set-up failed) or
+        ``initializing``, ``idle`` (or busy), ``restarting``, ``error`` (its setup failed) or
         ``finished``.
     """
 
@@ -40,73 +42,74 @@ class Share:
     deaths: int = 0
 
 
-@dataclass(slots=True)
 class DispatchStats:
-    """All workers' parts, by worker id; None stands for tasks that no worker was left for."""
+    """The counts of all workers.
 
-    shares: dict[int | None, Share] = field(default_factory=dict)
-    setup_failures: int = 0
-    cleanup_failures: int = 0
-    recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT))
+    Parameters
+    ----------
+    worker_ids
+        The workers.
+    """
+
+    def __init__(self, worker_ids: Iterable[int] = ()) -> None:
+        # None: tasks for which no worker was left.
+        self._shares: dict[int | None, Share] = {one: Share() for one in worker_ids}
+        self._setup_failures = 0
+        self._cleanup_failures = 0
+        self._recent: deque[str] = deque(maxlen=RECENT)
 
     def share(self, worker_id: int | None) -> Share:
-        """Return a worker's part."""
-        return self.shares.setdefault(worker_id, Share())
+        """Return a worker's counts."""
+        return self._shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:
-        """Count an event, of those that are no success."""
+        """Count an event."""
+        share = self.share(event.worker_id)
         match event:
-            case TaskError():
-                self.share(event.worker_id).failed += 1
-                self.recent.append(f"task {event.task_id}: {_gist(event.error)}")
-            case TaskTimeout():
-                self.share(event.worker_id).timeouts += 1
-                self.recent.append(f"task {event.task_id}: took longer than {event.timeout:g} s")
-            case TaskRetried():
-                self.share(event.worker_id).retries += 1
-                self.recent.append(f"task {event.task_id}, again: {_gist(event.error)}")
-            case _:
-                self._note_worker(event)
-
-    def _note_worker(self, event: Event) -> None:
-        match event:
+            case TaskSuccess():
+                share.completed += 1
+            case TaskError(task_id, error):
+                share.failed += 1
+                self._recent.append(f"task {task_id}: {_last_line(error)}")
+            case TaskTimeout(task_id, timeout):
+                share.timeouts += 1
+                self._recent.append(f"task {task_id}: exceeded its limit of {timeout:g} s")
+            case TaskRetried(task_id, _, error):
+                share.retries += 1
+                self._recent.append(f"task {task_id}, retried: {_last_line(error)}")
             case WorkerReady():
-                self.share(event.worker_id).status = "idle"
+                share.status = "idle"
             case WorkerDied():
-                share = self.share(event.worker_id)
                 share.deaths += 1
                 share.status = "restarting"
-            case SetupFailed():
-                self.setup_failures += 1
-                self.share(event.worker_id).status = "error"
-                self.recent.append(f"worker {event.worker_id}, set-up: {_gist(event.error)}")
-            case CleanupFailed():
-                self.cleanup_failures += 1
-                self.recent.append(f"worker {event.worker_id}, clean-up: {_gist(event.error)}")
-            case _:
-                pass
+            case SetupFailed(_, error, worker_id):
+                self._setup_failures += 1
+                share.status = "error"
+                self._recent.append(f"worker {worker_id}, setup: {_last_line(error)}")
+            case CleanupFailed(_, error, worker_id):
+                self._cleanup_failures += 1
+                self._recent.append(f"worker {worker_id}, cleanup: {_last_line(error)}")
 
     def finish(self) -> None:
-        """Note that the run is over."""
-        for share in self.shares.values():
+        """Note the end of the run."""
+        for share in self._shares.values():
             if share.status != "error":
                 share.status = "finished"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give everything as plain data."""
-        shares = self.shares.copy()
+        """Return all counts as plain data."""
+        shares = self._shares.copy()
         names = ("completed", "failed", "timeouts", "retries", "deaths")
         return {
             **{name: sum(getattr(one, name) for one in shares.values()) for name in names},
-            "setup_failures": self.setup_failures,
-            "cleanup_failures": self.cleanup_failures,
-            "recent": list(self.recent),
+            "setup_failures": self._setup_failures,
+            "cleanup_failures": self._cleanup_failures,
+            "recent": list(self._recent),
             "workers": {
                 worker_id: asdict(one) for worker_id, one in shares.items() if worker_id is not None
             },
         }
 
 
-def _gist(text: str) -> str:
-    """Give the line of a traceback that says the most: the last one."""
+def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1]

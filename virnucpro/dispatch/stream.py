@@ -1,4 +1,4 @@
-"""The tasks: those that the generator has still to give, and those that must be done again."""
+"""The tasks: new ones of the generator, and those to be retried or reassigned."""
 
 import time
 from collections import deque
@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 __all__ = ["PULL_S", "Stream", "Tasks"]
 
 PULL_S = 0.002
-"""Seconds after which a slow generator is left alone for a moment, to see to the workers."""
+"""Maximum seconds in the generator before the workers' messages are handled."""
 
 Tasks = tuple[range | list[int], list[object]]
 """Ids and data."""
 
 
 class Stream:
-    """Numbers the tasks from 0 on, and never takes more than `bound` that are not delivered.
+    """Numbers the tasks from 0, with at most `bound` tasks taken and not delivered.
 
     Parameters
     ----------
     source
-        Gives the tasks.
+        Yields the tasks.
     bound
-        Most tasks that were taken and not delivered.
+        Maximum number of tasks taken and not delivered.
     """
 
     def __init__(self, source: Iterable[object], bound: int) -> None:
@@ -37,67 +37,67 @@ class Stream:
 
     @property
     def in_flight(self) -> int:
-        """Tasks that were taken and not delivered."""
+        """Number of tasks taken and not delivered."""
         return self.taken - self.delivered
 
     @property
     def kept(self) -> int:
-        """Tasks that were set aside and not released."""
+        """Number of reserved tasks."""
         return len(self._reserve)
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` would give something now."""
+        """Whether `take` would return a task now."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
 
     @property
     def has_suspects(self) -> bool:
-        """Whether there are tasks to be done alone."""
+        """Whether there are tasks to be run alone."""
         return bool(self._suspects)
 
     @property
     def over(self) -> bool:
-        """Whether every task was delivered and none will come."""
+        """Whether all tasks are delivered and the generator has ended."""
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Give up to `count` tasks: those to be done again first."""
+        """Return up to `count` tasks; reassigned ones first."""
         if self._again:
             pairs = [self._again.popleft() for _ in range(min(count, len(self._again)))]
             return [task_id for task_id, _ in pairs], [data for _, data in pairs]
         return self._pull(count)
 
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
-        """Have tasks done again, before all others, in their order."""
+        """Queue tasks for reassignment, before all others, in their order."""
         self._again.extendleft(reversed(list(tasks)))
 
     def suspect(self, tasks: Iterable[tuple[int, object]]) -> None:
-        """Have each of these tasks done again with no other one near it."""
+        """Queue tasks for a retry, each alone on its worker."""
         self._suspects.extend(tasks)
 
     def take_suspect(self) -> Tasks:
-        """Give one of those."""
+        """Return one task to be run alone."""
         task_id, data = self._suspects.popleft()
         return [task_id], [data]
 
     def set_aside(self, count: int) -> None:
-        """Keep so many tasks for workers that are not ready yet."""
+        """Reserve `count` tasks for workers in their setup."""
         ids, data = self._pull(count)
         self._reserve.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
-        """Give a task that was set aside, if there is one."""
+        """Return a reserved task, if there is one."""
         if not self._reserve:
             return [], []
         task_id, data = self._reserve.popleft()
         return [task_id], [data]
 
     def end(self) -> None:
-        """Take nothing more from the generator."""
+        """Take no more tasks from the generator."""
         self.exhausted = True
 
     def take_all(self) -> Tasks:
-        """Give all tasks that were taken and that no worker has."""
+        """Return all tasks that were taken and not sent to a worker."""
         for waiting in (self._suspects, self._reserve):
             self._again.extend(waiting)
             waiting.clear()
@@ -116,7 +116,7 @@ class Stream:
                     break
             else:
                 self.exhausted = True
-        except Exception as error:  # noqa: BLE001 - raised once all that came before it is answered
+        except Exception as error:  # noqa: BLE001 - raised after all earlier tasks are answered
             self.exhausted = True
             self.error = error
         self.taken += len(data)

@@ -16,7 +16,7 @@ RESERVED_TIMES = 2.0
 
 
 class TaskDealer:
-    """Deals the tasks of a stream to workers.
+    """Assigns the tasks of a stream to workers.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class TaskDealer:
 
     @property
     def has_takers(self) -> bool:
-        """Whether `deal` would yield something now."""
+        """Whether `deal` would yield tasks now."""
         workers, stream = self._workers.values(), self._stream
         if stream.has_suspects:
             return any(worker.idle for worker in workers)
@@ -52,7 +52,7 @@ class TaskDealer:
         return stream.kept > 0 and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield the tasks that each worker gets now, `most` at most; give them at once."""
+        """Yield each worker with its next tasks, at most `most`; send them before the next step."""
         for worker in list(self._workers.values()):
             if self._stream.has_suspects:  # first: busy workers get nothing more meanwhile
                 if worker.idle:

@@ -1,4 +1,4 @@
-"""What a user of the dispatcher writes."""
+"""Base class of the user's workers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,26 +8,26 @@ __all__ = ["BaseWorker", "WorkerUnusable"]
 
 
 class WorkerUnusable(Exception):  # noqa: N818 - a state of the worker, not an error of the task
-    """Raised in ``process`` where the worker's process can do nothing more: its device is lost.
+    """Raised in ``process`` if the worker's process cannot continue, such as after a lost device.
 
-    The process ends and is replaced. The task counts as one whose worker died of it: it is begun
-    again, as often as the dispatcher's `max_attempts` allows.
+    The process ends and is replaced. The task is charged with its death, and retried up to the
+    dispatcher's `max_attempts`.
     """
 
 
 class BaseWorker(ABC):
-    """Does tasks in a process of its own, with what it has set up once.
+    """Processes tasks in its own process, after one setup.
 
-    A subclass stands at the top level of a module that can be imported. Its ``__init__`` takes no
-    arguments and is light; it runs in the worker's process.
+    Define a subclass at the top level of a module that can be imported. Its ``__init__`` takes no
+    arguments, should be fast, and runs in the worker's process.
 
     Attributes
     ----------
     progress_timeout
-        Longest time in seconds that a task of this class goes on without `progressed`, where the
-        dispatcher is given no other. None, as here, for as long as it takes. The worker's own
-        pickling of a result, and unpickling of a task, falls under it, each by itself: longer than
-        that for the largest value. The way between the processes does not, while bytes flow.
+        Maximum seconds in a task between two calls of `progressed`, unless the dispatcher has its
+        own limit; None, the default, for no limit. Pickling a result and unpickling a task each
+        count as one interval: choose a limit above the time of the largest value. The transfer
+        between the processes counts as progress while bytes flow.
     """
 
     progress_timeout: ClassVar[float | None] = None
@@ -36,7 +36,7 @@ class BaseWorker(ABC):
 
     @abstractmethod
     def setup(self, gpu_id: int, seed: int, **kwargs: Any) -> None:  # noqa: ANN401 - whatever run() was given
-        """Prepare once, before the first task: load a model, open files.
+        """Prepare the worker before its first task: load a model, open files.
 
         Parameters
         ----------
@@ -45,31 +45,30 @@ class BaseWorker(ABC):
         seed
             Differs from worker to worker.
         **kwargs
-            The keyword arguments of `Dispatcher.run` that it does not know itself.
+            The further keyword arguments of `Dispatcher.run`.
         """
 
     @abstractmethod
     def process(self, data: Any) -> Any:  # noqa: ANN401 - tasks and results are the user's
-        """Do one task, and return its result: anything that can be pickled.
+        """Process one task and return its result, any object that can be pickled.
 
-        Bring tensors back from a device (``.cpu()``): the parent would start CUDA to read them. The
-        result is copied before the next task begins.
+        Copy tensors to the CPU (``.cpu()``): the parent would start CUDA to read them. The result
+        is copied before the next task starts.
 
         Raises
         ------
         WorkerUnusable
-            To have the worker replaced. Whatever else is raised is the answer to this one task.
+            Replaces the worker. Any other exception is the answer to this task only.
         """
 
     def progressed(self) -> None:
-        """Say that the task gets on: a batch is done, a piece was read. Costs next to nothing.
+        """Report progress within a task, such as a finished batch. Takes less than a microsecond.
 
-        For a worker with a `progress_timeout`, or of a dispatcher that was given one: should so
-        much time pass in a task without this word, the worker hangs. It is ended and replaced; the
-        task counts as one whose worker died of it. From any thread; nobody hears it where there is
-        no dispatcher.
+        With a `progress_timeout`, of the class or the dispatcher, a worker without such a call for
+        that time is hung: it is killed and replaced, and the task is charged with its death. From
+        any thread. Does nothing without a dispatcher.
         """
         self._beat()
 
     def cleanup(self) -> None:  # noqa: B027 - few workers need one
-        """Put away what `setup` prepared, after the last task."""
+        """Release what `setup` prepared, after the last task."""

@@ -1,4 +1,4 @@
-"""A worker class in a file that lies anywhere: imported under a name of its own, in any process."""
+"""Worker classes of files outside the import path, imported under a unique name."""
 
 import importlib.util
 import sys
@@ -16,14 +16,15 @@ _PREFIX = "virnucpro_worker_"
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import a file as a module that shadows no other one, whatever it is called.
+    """Import a file as a module under a unique name.
 
-    Its folder is searched last, so that the modules beside it are found and shadow nothing.
+    Its folder is added at the end of the search path: the file can import its neighbours, and they
+    shadow no other module.
 
     Raises
     ------
     Exception
-        Whatever the file raises.
+        Any error of the file's code.
     """
     path = file.absolute()
     name = f"{_PREFIX}{zlib.crc32(bytes(path)):08x}_{path.stem}"
@@ -44,12 +45,12 @@ def import_file(file: Path) -> ModuleType:
 
 
 def file_of(worker: type[BaseWorker]) -> Path | None:
-    """Say which file a class was imported from by `import_file`, if it was."""
+    """Return the file of a class imported by `import_file`, or None."""
     if not worker.__module__.startswith(_PREFIX):
         return None
     return Path(str(sys.modules[worker.__module__].__file__))
 
 
 def class_of_file(file: Path, name: str) -> type[BaseWorker]:
-    """Give a file's class, in a process that may not have imported the file yet."""
+    """Return a class of a file; import the file if necessary."""
     return cast("type[BaseWorker]", attrgetter(name)(import_file(file)))

@@ -1,4 +1,4 @@
-"""The parent's side of one worker: its process, and the tasks it has been given."""
+"""The parent's side of one worker: its process and its tasks."""
 
 import os
 import time
@@ -13,7 +13,6 @@ from typing import NamedTuple
 from virnucpro.dispatch.codec import (
     Body,
     Failed,
-    Stored,
     as_body,
     from_body,
     pack_bodies,
@@ -35,24 +34,17 @@ from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["LATE_TASK", "Ending", "LastTask", "State", "Work", "WorkerHandle", "WorkerSlot"]
+__all__ = ["LATE_TASK", "Ending", "State", "Work", "WorkerHandle", "WorkerSlot"]
 
 LATE_TASK = "it did not end its task"
 """Fault of a worker that exceeds the time limit of its task."""
 
 
 class Work(NamedTuple):
-    """What a worker is doing: the task, and since when by the monotonic clock, in seconds."""
+    """A worker's current task, and its start in seconds of the monotonic clock."""
 
     task_id: int
     since: float
-
-
-class LastTask(NamedTuple):
-    """The number of the last task that a worker had begun, or None, and whether it still ran."""
-
-    serial: int | None
-    running: bool
 
 
 class Ending(NamedTuple):
@@ -61,11 +53,11 @@ class Ending(NamedTuple):
     Attributes
     ----------
     serial
-        Number of the task that it is killed for, 0 for none.
+        Number of the task that causes it, 0 for none.
     why
-        In words.
+        The reason.
     timed_out
-        Whether that task took longer than its time limit, which is its answer.
+        Whether that task exceeded its time limit, which is its answer.
     """
 
     serial: int
@@ -74,30 +66,30 @@ class Ending(NamedTuple):
 
 
 class State(Enum):
-    """Where a worker stands."""
+    """State of a worker."""
 
     STARTING = auto()
     READY = auto()
     FAILED = auto()
-    """Its set-up failed: it will end by itself."""
+    """Its setup failed: it ends by itself."""
     ENDING = auto()
-    """It was told that there is no more work."""
+    """The end of its tasks was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """What stays the same when a worker is replaced.
+    """The constant part of a worker, kept when its process is replaced.
 
     Attributes
     ----------
     worker_id
-        Differs from place to place, even on one device.
+        Unique, even among workers on one device.
     assignment
-        What the worker is told.
+        Class, device, seed and keywords.
     environment
-        Variables to set in its process: the device mask.
+        Variables to set in its process, such as the device mask.
     log
-        Takes its output, or None to leave it where it is.
+        File for its output; None leaves the output unchanged.
     """
 
     worker_id: int
@@ -133,7 +125,7 @@ class WorkerHandle:
         self.answered = 0
         self._reported = 0
         self.ending: Ending | None = None
-        self.last_words = ""
+        self.last_error = ""
         self.finished = False
         self.alone = False
         self._child: Child | None = None
@@ -165,24 +157,20 @@ class WorkerHandle:
 
     @property
     def outstanding(self) -> int:
-        """Tasks that it has and has not answered."""
+        """Number of its tasks without an answer."""
         return self._outstanding
 
     @property
     def running(self) -> int | None:
-        """The number, from 1 on, of the task that it runs, or None."""
+        """Number of the running task, counted from 1, or None."""
         serial: int = self._memory.words[RUNNING]
         return serial if serial > self.answered else None
 
-    def last_task(self) -> LastTask:
-        """Return the last task, for `Blame`."""
-        return LastTask(self.begun, self.running is not None)
-
     @property
     def begun(self) -> int | None:
-        """The number of the last task that it began, unless that is answered.
+        """Number of the last started task if it has no answer, else None.
 
-        A task may break its worker after it has returned: its result then never comes.
+        A task may break its worker after its return: its result is then never sent.
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self._outstanding else None
@@ -211,7 +199,7 @@ class WorkerHandle:
                 yield Watched(self.worker_id, fault, limit, sign)
 
     def how_it_ended(self, death: Death) -> str:
-        """Return the end of the process in words, with its log and its last words."""
+        """Return how the process ended, its log file and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
             how = f"was ended: {self.ending.why}"
@@ -219,44 +207,37 @@ class WorkerHandle:
             how = f"was {how}"
         log = self.slot.log
         where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
-        return f"worker {self.worker_id} {how}{where}.\n{self.last_words}".rstrip()
-
-    @property
-    def started_at(self) -> float:
-        """When the running task began, by the monotonic clock."""
-        at: float = self._memory.times[STARTED]
-        return at
+        return f"worker {self.worker_id} {how}{where}.\n{self.last_error}".rstrip()
 
     @property
     def wanted(self) -> int:
-        """How many tasks to give it now."""
+        """Number of tasks to send now."""
         if self.state is not State.READY or self.alone:
             return 0
         return self._pace.wanted(self._outstanding)
 
     @property
     def idle(self) -> bool:
-        """Whether it could work and has nothing to do."""
+        """Whether it is ready and has no task."""
         return self.state is State.READY and not self._outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
-        """Send tasks; return those that cannot be sent, which are answered by that."""
+        """Send tasks; return the errors of those that cannot be pickled."""
         ids, data = tasks
         plain = pack_plain(data)
         refused: list[TaskError] = []
-        frame: list[bytes | memoryview] = [] if plain is None else [plain]
-        if plain is None:
+        if plain is not None:
+            frame: list[bytes | memoryview] = [plain]
+        else:
             bodies = [as_body(one, self._place) for one in data]
             refused = [
                 TaskError(task_id, body.traceback or "", self.worker_id)
                 for task_id, body in zip(ids, bodies, strict=True)
                 if isinstance(body, Failed)
             ]
-            if refused:
-                kept = [n for n, body in enumerate(bodies) if not isinstance(body, Failed)]
-                ids, data = [ids[n] for n in kept], [data[n] for n in kept]
-                bodies = [bodies[n] for n in kept]
-            frame = pack_bodies(bodies)
+            kept = [n for n, body in enumerate(bodies) if not isinstance(body, Failed)]
+            ids, data = [ids[n] for n in kept], [data[n] for n in kept]
+            frame = pack_bodies([bodies[n] for n in kept])
         if data:
             self._batches.append(_Batch(ids, data))
             self._outstanding += len(data)
@@ -287,7 +268,7 @@ class WorkerHandle:
                     yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
 
     def ids_between(self, first: int, stop: int) -> list[int]:
-        """Ids of its tasks after the number `first`, up to the number `stop`, none answered."""
+        """Return the ids of its tasks number ``first + 1`` to `stop`; none has an answer."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
 
@@ -300,9 +281,9 @@ class WorkerHandle:
                 yield TaskStarted(task_id, self.worker_id)
 
     def look(self) -> Work | None:
-        """Say what it is doing now. From any thread."""
+        """Return its current task, if any. From any thread."""
         try:
-            serial, since = self.running, self.started_at
+            serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
         # Race: the memory was closed, or tasks were added, while this thread looked.
         except (ValueError, RuntimeError):
@@ -310,7 +291,7 @@ class WorkerHandle:
         return Work(ids[0], since) if ids else None
 
     def unanswered(self) -> list[tuple[int, object]]:
-        """All tasks that it has and has not answered, in order."""
+        """Return ids and data of its tasks without an answer, in order."""
         return [
             pair
             for batch in self._batches
@@ -328,24 +309,18 @@ class WorkerHandle:
         return ring.put(pieces) if ring.fits(pieces) else None
 
     def _answer(self, task_id: int, body: Body, timeout: float | None) -> Answer:
-        if isinstance(body, Failed):
-            if body.traceback is None:
-                return TaskTimeout(task_id, timeout or 0.0, self.worker_id)
-            return TaskError(task_id, body.traceback, self.worker_id)
-        value = _value(body, self._memory)
-        if isinstance(body, Stored) and self._memory.words[WAITING]:
-            self._memory.words[WAITING] = 0
-            os.eventfd_write(self._space, 1)
-        if isinstance(value, Failed):
-            return TaskError(task_id, value.traceback or "", self.worker_id)
-        return Answers([task_id], [value], self.worker_id)
-
-
-def _value(body: bytes | memoryview | Stored, memory: SharedMemory) -> object:
-    try:
-        return from_body(body, memory.upwards)
-    except Exception:  # noqa: BLE001 - reading back runs the user's code, which may raise anything
-        return Failed(
-            f"{traceback.format_exc()}The result cannot be read back in the parent: return plain "
-            "data, or objects of classes that the parent can import."
-        )
+        if not isinstance(body, Failed):
+            try:
+                return Answers([task_id], [from_body(body, self._memory.upwards)], self.worker_id)
+            except Exception:  # noqa: BLE001 - runs the user's code, which may raise anything
+                body = Failed(
+                    f"{traceback.format_exc()}The result cannot be unpickled in the parent: return "
+                    "plain data, or objects of classes that the parent can import."
+                )
+            finally:  # the ring has more room now
+                if self._memory.words[WAITING]:
+                    self._memory.words[WAITING] = 0
+                    os.eventfd_write(self._space, 1)
+        if body.traceback is None:
+            return TaskTimeout(task_id, timeout or 0.0, self.worker_id)
+        return TaskError(task_id, body.traceback, self.worker_id)

@@ -1,4 +1,4 @@
-"""What runs in a worker's process: set up, do tasks until the feed ends, put away."""
+"""Main function of a worker's process: setup, tasks until the feed ends, cleanup."""
 
 import os
 import time
@@ -22,18 +22,18 @@ from virnucpro.runtime.worker_channel import WorkerChannel
 __all__ = ["PROGRESSED", "RUNNING", "STARTED", "Assignment", "serve"]
 
 RUNNING = 0
-"""Which shared number counts the task that runs, from 1 on; negative after it, while idle."""
+"""Index of the shared number of the running task, from 1; negative between tasks."""
 
 STARTED = 0
-"""Which shared time says when it began (monotonic, the same clock for all processes)."""
+"""Index of the shared time of its start (monotonic clock, the same in all processes)."""
 
 PROGRESSED = 1
-"""Which shared time says when the worker said last that it gets on; 0 where it never did."""
+"""Index of the shared time of the last reported progress; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who the worker is."""
+    """Class, device and options of a worker."""
 
     worker_cls: type[BaseWorker]
     gpu_id: int
@@ -62,92 +62,94 @@ def serve(
     shared: int,
     space: int,
 ) -> None:
-    """Be one worker of a dispatcher (see `virnucpro.runtime.child.run_child`)."""
+    """Run one worker of a dispatcher; see `virnucpro.runtime.child.run_child`."""
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
-    post = ResultSender(outbox, memory.upwards, memory.words, space, beat)
+    sender = ResultSender(outbox, memory.upwards, memory.words, space, beat)
     try:
         worker = assignment.worker_cls()
         worker._beat = beat  # noqa: SLF001 - the dispatcher's part of it
         worker.setup(assignment.gpu_id, assignment.seed, **assignment.keywords)
-    except BaseException:  # noqa: BLE001 - SystemExit, too, is a set-up that failed
-        post.tell(Tag.SETUP_FAILED, traceback.format_exc())
+    except BaseException:  # noqa: BLE001 - SystemExit is a failed setup, too
+        sender.report(Tag.SETUP_FAILED, traceback.format_exc())
         return
-    os.register_at_fork(after_in_child=post.disown)
+    os.register_at_fork(after_in_child=sender.disown)
     interrupter = Interrupter(assignment.task_timeout)
-    post.stopping = lambda: interrupter.stopping
-    post.tell(Tag.READY)
-    _Desk(worker, memory, post, interrupter).work(feed)
+    sender.stopping = lambda: interrupter.stopping
+    sender.report(Tag.READY)
+    _TaskLoop(worker, memory, sender, interrupter).work(feed)
     ignore_stops()
     try:
         worker.cleanup()
     except BaseException:  # noqa: BLE001 - SystemExit, too
-        post.tell(Tag.CLEANUP_FAILED, traceback.format_exc())
+        sender.report(Tag.CLEANUP_FAILED, traceback.format_exc())
 
 
 def _beat(times: "memoryview[float]") -> None:
-    # One store, of a number that was not there before: two threads cannot undo each other's.
+    # A single store: calls of two threads cannot undo each other.
     times[PROGRESSED] = time.monotonic()
 
 
-class _Desk:
-    """Does the tasks, one after the other."""
+class _TaskLoop:
+    """Runs the tasks, one after the other."""
 
     def __init__(
-        self, worker: BaseWorker, memory: SharedMemory, post: ResultSender, interrupter: Interrupter
+        self,
+        worker: BaseWorker,
+        memory: SharedMemory,
+        sender: ResultSender,
+        interrupter: Interrupter,
     ) -> None:
         self._memory = memory
-        self._post = post
+        self._sender = sender
         self._interrupter = interrupter
         self._serial = 0
         self._plain = interrupter.limited(worker.process)
         self._sealed = interrupter.limited(lambda body: worker.process(self._open(body)))
 
     def work(self, feed: int) -> None:
-        """Do all that the feed brings; return when it ends or the run stops."""
+        """Run all tasks of the feed; return when it ends or the run stops."""
         for frame in frames(feed):
             plain, values = unpack(frame)
             process = self._plain if plain else self._sealed
-            self._post.begin()
+            self._sender.begin()
             self._interrupter.work(lambda: self._batch(process, values))  # noqa: B023 - called at once
             if self._interrupter.stopping:
                 return
             self._memory.words[RUNNING] = -self._serial
-            self._post.end()
+            self._sender.end()
 
     def _batch(self, process: Callable[[Any], Any], values: list[object]) -> None:
-        words, times, post = self._memory.words, self._memory.times, self._post
-        interrupter, append, clock = self._interrupter, post.values.append, time.monotonic
+        words, times, sender = self._memory.words, self._memory.times, self._sender
+        interrupter, append, clock = self._interrupter, sender.values.append, time.monotonic
         serial = self._serial
         for value in values:
-            # The time first: who reads the number then reads a time that belongs to it.
+            # The time first: a reader of the number then finds the time of the same task.
             times[STARTED] = now = clock()
             serial += 1
             words[RUNNING] = serial
             try:
                 result = process(value)
-                post.leave_if_disowned()
+                sender.leave_if_disowned()
                 if type(result) in NUMBERS:
                     append(result)
                 else:
                     interrupter.interruptible = False
-                    append(post.pack(result))
+                    append(sender.pack(result))
                     interrupter.interruptible = True
             except TaskInterrupted:
                 raise
             except WorkerUnusable:
                 interrupter.interruptible = False
-                post.flush()  # what was done before it need not be done again
+                sender.flush()  # the results of earlier tasks
                 raise
             except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
-                post.leave_if_disowned()
+                sender.leave_if_disowned()
                 append(Failed(traceback.format_exc()))
-            if now - post.flushed_at > FLUSH_S:
+            if now - sender.flushed_at > FLUSH_S:
                 interrupter.interruptible = False
-                words[
-                    RUNNING
-                ] = -serial  # between tasks: if sending kills, it is not this one's doing
-                post.flush()
+                words[RUNNING] = -serial  # a death in sending is not charged to this task
+                sender.flush()
                 interrupter.interruptible = True
                 if interrupter.stopping:
                     return

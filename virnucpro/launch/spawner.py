@@ -218,8 +218,8 @@ class ProcessSpawner:
         status = FileStatus.SKIPPED if skipped else FileStatus.DONE
         self._put(task, worker, status if complete else FileStatus.PARTIAL, result=result)
 
-    def _on_error(self, task: int, text: str, worker: int) -> None:
-        status = FileStatus.LEFT if worker < 0 else FileStatus.FAILED
+    def _on_error(self, task: int, text: str, worker: int | None) -> None:
+        status = FileStatus.LEFT if worker is None else FileStatus.FAILED
         self._put(task, worker, status, error=reason_of(text), details=text)
 
     def _on_timeout(self, task: int, timeout: float, worker: int) -> None:
@@ -240,17 +240,16 @@ class ProcessSpawner:
             self._trouble(fault.gpu_id, f"cleanup failed: {reason_of(fault.error)}")
         elif fault.task_id is None:
             gpu_id = self._gpus.get(fault.worker_id)
-            self._trouble(gpu_id, f"died while idle: {reason_of(fault.how)}")
+            self._trouble(gpu_id, f"died outside a file: {reason_of(fault.how)}")
 
-    def _put(self, task: int, worker: int, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
-        started = status is not FileStatus.LEFT
+    def _put(self, task: int, worker: int | None, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
         self._results.put(
             FileResult(
                 self._files[task],
                 status,
-                gpu_id=self._gpus.get(worker),
-                seconds=self._seconds(worker) if started else None,
-                attempts=started + self._retries.pop(task, 0),
+                gpu_id=None if worker is None else self._gpus[worker],
+                seconds=None if worker is None else self._seconds(worker),
+                attempts=(worker is not None) + self._retries.pop(task, 0),
                 **content,
             )
         )

@@ -1,9 +1,9 @@
-"""What runs in a worker's process around the worker's function.
+"""Main function of a child process: setup, the worker's function, the report of its end.
 
-The order matters: first the environment (the device mask), the signals and the log, then the
-worker's function is unpickled, which imports its module. A CUDA query at import time therefore sees
-this rank's devices alone. One thing comes earlier and cannot be helped: a spawned process imports
-the parent's ``__main__`` before anything else. Keep the main script light.
+The order matters. The environment (with the device mask), the signals and the log come first. Then
+the worker's function is unpickled, which imports its module: a CUDA query at import time sees only
+this rank's device. Only the parent's ``__main__`` is imported earlier, by `multiprocessing`: keep
+imports out of the main script.
 """
 
 import atexit
@@ -33,7 +33,7 @@ __all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run
 WorkerFunction = Callable[..., object]
 
 STACKS_SIGNAL = signal.SIGUSR1
-"""Makes a worker write what all its threads are doing into its log."""
+"""Makes a worker write the stacks of all its threads to its log."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -54,12 +54,12 @@ _PERMANENT = frozenset(
         errno.EROFS,
     }
 )
-"""Errors of the system that a new process meets again: somebody has to see to the machine first."""
+"""Errors that persist in a new process until the machine is repaired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a child's process is told before its function is loaded: plain data.
+    """Parameters of a child process, available before its function is loaded: plain data.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ class Setup:
     parent
         Process id of the parent.
     environment
-        Variables to set: the device mask, numbers of threads.
+        Variables to set, such as the device mask and numbers of threads.
     log
-        File that takes standard output and standard error, or None to leave them where they are.
+        File for standard output and standard error; None leaves them unchanged.
     """
 
     rank: int
@@ -81,7 +81,7 @@ class Setup:
 
 
 def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
-    """Set the process up, call ``function(rank, world_size, outbox, *arguments)``, tell the end.
+    """Set up the process, call ``function(rank, world_size, outbox, *arguments)``, report its end.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     Raises
     ------
     SystemExit
-        With the exit code, when the function did not return: that of its own SystemExit, else 1.
+        If the function did not return: with the exit code of its SystemExit, else 1.
     """
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
@@ -100,21 +100,21 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
     outbox = WorkerChannel(connection.fileno())
     codes: list[int] = []
-    atexit.register(_leave, codes)  # as the first one, so that all others run before it
+    atexit.register(_leave, codes)  # registered first: runs after all others
     codes.append(_run(outbox, delivery, setup))
     if codes[0] != 0:
         sys.exit(codes[0])
 
 
 def _leave(codes: Sequence[int]) -> None:
-    """End the process without taking the interpreter apart: with torch in it that is half a second.
+    """End the process without finalizing the interpreter, which takes 0.5 s with torch.
 
-    By then threads are joined and all other exit handlers have run.
+    Threads are joined and all other exit handlers have run before.
     """
     if codes:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                with contextlib.suppress(OSError, ValueError):  # a full disk; closed already
+                with contextlib.suppress(OSError, ValueError):  # a full disk; a closed stream
                     stream.flush()
         os._exit(codes[0])
 
@@ -125,23 +125,23 @@ def _run(outbox: WorkerChannel, delivery: Delivery, setup: Setup) -> int:
             _redirect(setup.log)
         protect_standard_streams(strict=False)
         faulthandler.enable()
-        # Sent before a worker that hangs is ended: its log then shows where it hung.
+        # Sent to a hung worker before its end: its log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
         function(setup.rank, setup.world_size, outbox, *arguments)
     except SystemExit as error:
         if error.code is not None and error.code != 0:
-            return _tell_failure(outbox, error)
-    except BaseException as error:  # noqa: BLE001 - nothing is above this: the parent is told, and the exit code says it
-        return _tell_failure(outbox, error)
+            return _report_failure(outbox, error)
+    except BaseException as error:  # noqa: BLE001 - reported to the parent, and by the exit code
+        return _report_failure(outbox, error)
     outbox.flush_progress()
     outbox.send(Finished())
     return 0
 
 
-def _tell_failure(outbox: WorkerChannel, error: BaseException) -> int:
-    """Send what happened, print it where the rank's log is, and return the exit code."""
+def _report_failure(outbox: WorkerChannel, error: BaseException) -> int:
+    """Send the error to the parent, print it to the log, and return the exit code."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
     outbox.flush_progress()
@@ -151,25 +151,25 @@ def _tell_failure(outbox: WorkerChannel, error: BaseException) -> int:
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Tell an error that a new process would meet again from one that it might not."""
+    """Return whether the error would occur in a new process, too."""
     if isinstance(error, OSError):
         return error.errno in _PERMANENT
     return isinstance(error, VirnucproError | ImportError)
 
 
 def _message(error: BaseException) -> str:
-    """Give an error's text and the notes that were added to it on its way up."""
+    """Return an error's text with its notes."""
     try:
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
-        return "(its text could not be made)"
+        return "(its text is not available)"
 
 
 def _follow_parent(parent: int) -> None:
-    """Die when the parent dies, however it dies.
+    """End this process with its parent, whatever ends the parent.
 
-    The kernel sends the signal when the thread that started this process ends. A parent that died
-    before the request was made sends none: then this process has another parent by now.
+    The kernel sends SIGKILL at the end of the thread that started this process. A parent that ended
+    before the request sends none; this process has another parent then.
     """
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         threading.Thread(
@@ -180,9 +180,9 @@ def _follow_parent(parent: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory for the next batch: the C library would give it back and ask again."""
+    """Keep freed memory for the next batch; by default the C library returns it to the system."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:  # glibc: others have no such options
+    if set_option is not None:  # only glibc has these options
         for option, n_bytes in _MALLOC_OPTIONS.items():
             set_option(option, n_bytes)
 
@@ -193,17 +193,17 @@ def _die_with_parent() -> None:
 
 
 def _choose_signals() -> None:
-    """Leave Ctrl-C to the parent, which passes it on as it sees fit; end on SIGTERM."""
+    """Ignore Ctrl-C, which the parent handles; end on SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def _redirect(log: Path) -> None:
-    """Append standard output and error to `log`, on the descriptors: C code writes there too."""
+    """Append standard output and error to `log`; by descriptors, so that C code is included."""
     descriptor = os.open(log, _APPEND, 0o666)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # the parent was started with it closed
+        if stream is not None:  # None if the parent started without it
             stream.flush()
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

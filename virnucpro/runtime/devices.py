@@ -1,4 +1,4 @@
-"""Which device a worker sees: masks for CUDA_VISIBLE_DEVICES. CUDA itself is never asked here."""
+"""Devices of workers: masks for CUDA_VISIBLE_DEVICES. CUDA is not initialized here."""
 
 import os
 import re
@@ -25,26 +25,26 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal["cpu", "cuda"]
-"""What a worker computes on, as torch calls it."""
+"""Kind of a device, as in torch."""
 
 MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 DRIVERS_ORDER = "PCI_BUS_ID"
-"""The order of the driver, of nvidia-smi and of schedulers. CUDA's own puts the fastest first."""
+"""Device order of the driver, nvidia-smi and schedulers. CUDA's default is fastest first."""
 
 _MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where a worker computes.
+    """Device of a worker.
 
     Attributes
     ----------
     kind
-        All of its name to torch: a worker sees one device only.
+        Its complete name in torch: a worker sees only one device.
     mask
         The device's entry for CUDA_VISIBLE_DEVICES (``"5"``, ``"GPU-..."``, ``"MIG-..."``); None
         for a CPU.
@@ -58,9 +58,9 @@ class Device:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that make a process see this device alone.
+        """Variables that show a process only this device.
 
-        Its number is the driver's, unless this process's environment has chosen another order.
+        Device numbers are the driver's, unless this process's environment sets another order.
         """
         if self.mask is None:
             return {MASK_VARIABLE: ""}
@@ -70,14 +70,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of this machine, as its driver lists it.
+    """A GPU of this machine, as listed by its driver.
 
     Attributes
     ----------
     uuid
         ``GPU-...``.
     partitions
-        ``MIG-...`` names of its instances; empty where it is not partitioned.
+        ``MIG-...`` names of its instances; empty if it is not partitioned.
     """
 
     uuid: str
@@ -89,9 +89,9 @@ def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 
     Returns
     -------
-    Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``: as for CUDA, the first
-    entry that names no device ends the list, and a device that is named twice makes it empty. None
-    where the variable is not set: all devices are visible.
+    Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``. As in CUDA, the first
+    invalid entry ends the list, and a repeated device makes it empty. None if the variable is not
+    set: all devices are visible.
     """
     text = environ.get(MASK_VARIABLE)
     if text is None:
@@ -109,24 +109,24 @@ def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def devices_of_ranks(
     world_size: int, devices: Sequence[int | str | Device] | None, environ: Mapping[str, str]
 ) -> list[Device]:
-    """Give each rank its device, without asking the driver what there is.
+    """Return the device of each rank, without a query of the driver.
 
     Parameters
     ----------
     world_size
         Number of ranks.
     devices
-        Rank r gets the r-th: a `Device` as it is, a number as the index into the inherited mask (a
-        plain device number where none is inherited), a UUID or MIG name as it is, or ``"cpu"``.
-        None: rank r gets the r-th of the inherited mask, a CPU where the mask is empty, and device
-        number r where there is no mask.
+        Rank r gets the r-th entry: a `Device`, a number (index into the inherited mask, or device
+        number if there is no mask), a UUID or MIG name, or ``"cpu"``. None: rank r gets the r-th
+        entry of the inherited mask, a CPU if the mask is empty, or device number r if there is no
+        mask.
 
     Raises
     ------
     DeviceError
-        When there are fewer devices than ranks, or a number lies beyond the mask.
+        If there are fewer devices than ranks, or a number exceeds the mask.
     UsageError
-        When an entry is none of these.
+        If an entry is invalid.
     """
     mask = inherited_mask(environ)
     if devices is None:
@@ -135,8 +135,8 @@ def devices_of_ranks(
         devices = range(world_size) if mask is None else range(len(mask))
     if len(devices) < world_size:
         raise DeviceError(
-            f"{world_size} workers were asked for, but there are {len(devices)} devices"
-            f"{_of_mask(mask)}: start fewer workers or give them more devices."
+            f"{world_size} workers were requested, but there are {len(devices)} devices"
+            f"{_of_mask(mask)}: start fewer workers or give more devices."
         )
     return [_resolve(device, mask) for device in devices[:world_size]]
 
@@ -148,7 +148,7 @@ def parse_devices(
     *,
     option: str = "--devices",
 ) -> list[Device]:
-    """Read a ``--devices`` option against what this machine has.
+    """Return the devices of a ``--devices`` option on this machine.
 
     Parameters
     ----------
@@ -157,22 +157,22 @@ def parse_devices(
         ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2`` (indices into the visible ones),
         ``GPU-...`` and ``MIG-...`` names.
     environ
-        The process's environment; CUDA_VISIBLE_DEVICES is respected.
+        The process's environment, with CUDA_VISIBLE_DEVICES.
     gpus
-        Lists the machine's GPUs; `list_gpus` by default.
+        Returns the machine's GPUs; `list_gpus` by default.
     option
-        What the user wrote before it, for errors.
+        Name of the option, for error messages.
 
     Returns
     -------
-    One device a rank, at least one.
+    One device per rank, at least one.
 
     Raises
     ------
     UsageError
-        When `spec` makes no sense or names a device twice.
+        If `spec` is invalid or repeats a device.
     DeviceError
-        When a device is not there or not visible.
+        If a device does not exist or is not visible.
     """
     spec = spec.strip()
     kind, _, rest = spec.partition(":")
@@ -193,7 +193,7 @@ def parse_devices(
 def visible_gpus(
     environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None = None
 ) -> dict[str, str]:
-    """Find the GPUs that this process may use, instances of partitioned ones included.
+    """Return the GPUs that this process may use, including MIG instances.
 
     Parameters
     ----------
@@ -202,10 +202,9 @@ def visible_gpus(
 
     Returns
     -------
-    Their mask entries and the UUIDs behind them, in CUDA's order. A mask entry for a partitioned
-    GPU means its first partition. Where the environment asks for
-    another order than the driver's (CUDA_DEVICE_ORDER), and no mask is inherited, the entries are
-    UUIDs: those mean the same in every order.
+    Their mask entries and UUIDs, in CUDA's order. A mask entry of a partitioned GPU means its first
+    instance. If CUDA_DEVICE_ORDER is not the driver's order and there is no mask, the entries are
+    UUIDs, which do not depend on the order.
 
     Raises
     ------
@@ -217,7 +216,7 @@ def visible_gpus(
 
 
 def list_gpus() -> list[Gpu]:
-    """List the machine's NVIDIA GPUs as their driver does; none where there is no driver.
+    """Return the machine's NVIDIA GPUs in the driver's order; none without a driver.
 
     Raises
     ------
@@ -245,18 +244,18 @@ def list_gpus() -> list[Gpu]:
 
 def _no_answer(error: Exception) -> DeviceError:
     return DeviceError(
-        f"the NVIDIA driver does not answer for its GPUs: {error}. Look at nvidia-smi, have the "
-        "driver mended, or use CPUs (cpu, or cpu:N for several)."
+        f"the NVIDIA driver cannot list its GPUs: {error}. Check nvidia-smi, have the driver "
+        "repaired, or use CPUs (cpu, or cpu:N for N workers)."
     )
 
 
 def _partitions(handle: object) -> tuple[str, ...]:
-    """Name the MIG instances of a GPU; without them the GPU is used whole."""
+    """Return the names of a GPU's MIG instances; none if it is not partitioned."""
     import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
 
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
-    except pynvml.NVMLError:  # not supported, or not answered by a virtual GPU or an old driver
+    except pynvml.NVMLError:  # not supported by this GPU or driver
         return ()
     if current != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
@@ -271,7 +270,7 @@ def _partitions(handle: object) -> tuple[str, ...]:
 
 
 def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) -> dict[str, str]:
-    """Map every usable entry of a mask to the UUID behind it, in CUDA's order."""
+    """Return the usable entries of a mask with their UUIDs, in CUDA's order."""
     if mask is None:
         whole = {
             gpu.uuid if by_name else str(index): gpu.uuid
@@ -286,7 +285,7 @@ def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) 
             break
         first = next((gpu.partitions[0] for gpu in gpus if gpu.uuid == uuid and gpu.partitions), "")
         if first:
-            _say_once(f"{entry} is a partitioned GPU (MIG): its first partition {first} is used.")
+            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
         visible[first or entry] = first or uuid
     return visible
 
@@ -309,8 +308,8 @@ def _split(text: str, given: str) -> list[str]:
     for one in wanted:
         if not _MASK_ENTRY.fullmatch(one):
             raise UsageError(
-                f"{given}: {one!r} is no device; write auto, cpu, cpu:N, cuda, cuda:0,2 "
-                "or GPU-... names."
+                f"{given}: {one!r} is not a device; use auto, cpu, cpu:N, cuda, cuda:0,2 or "
+                "GPU-... names."
             )
     return wanted
 
@@ -319,12 +318,12 @@ def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> li
     entries = [_entry(given, one, visible) for one in wanted]
     twice = sorted({entry for entry in entries if entries.count(entry) > 1})
     if twice:
-        raise UsageError(f"{given} names {', '.join(twice)} twice; name each device once.")
+        raise UsageError(f"{given} repeats {', '.join(twice)}; give each device once.")
     return [Device("cuda", entry) for entry in entries]
 
 
 def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
-    """Find the mask entry that a number or a name of the option means."""
+    """Return the mask entry of a number or a name in the option."""
     entries = list(visible)
     if wanted.isdigit():
         if int(wanted) < len(entries):
@@ -334,14 +333,14 @@ def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
             if uuid.startswith(wanted):
                 return entry
     there = ", ".join(f"{index} ({uuid})" for index, uuid in enumerate(visible.values()))
-    raise DeviceError(f"{given}: there is no device {wanted} among the visible ones: {there}.")
+    raise DeviceError(f"{given}: no device {wanted}; visible: {there}.")
 
 
 def _cpu_ranks(spec: str, rest: str, given: str) -> int:
     if ":" not in spec:
         return 1
     if not rest.isdecimal() or int(rest) < 1:
-        raise UsageError(f"{given}: write cpu:N with the number of ranks N, at least 1.")
+        raise UsageError(f"{given}: use cpu:N with the number of workers N, at least 1.")
     return int(rest)
 
 
@@ -353,13 +352,13 @@ def _resolve(device: int | str | Device, mask: Sequence[str] | None) -> Device:
         return Device("cpu")
     if not _MASK_ENTRY.fullmatch(text):
         raise UsageError(
-            f"{device!r} is no device: give a number, a GPU-... or MIG-... name, or 'cpu'."
+            f"{device!r} is not a device: give a number, a GPU-... or MIG-... name, or 'cpu'."
         )
     if mask is None or not text.isdigit():
         return Device("cuda", text)
     if int(text) >= len(mask):
         raise DeviceError(
-            f"there is no device {text}{_of_mask(mask)}: the numbers count its entries, from 0."
+            f"there is no device {text}{_of_mask(mask)}: give the index of an entry, from 0."
         )
     return Device("cuda", mask[int(text)])
 

@@ -1,4 +1,4 @@
-"""The way from the parent to one child: a private pipe that carries whole frames of bytes."""
+"""Private pipe from the parent to one child, for complete frames of bytes."""
 
 import os
 import struct
@@ -14,12 +14,14 @@ _READ_SIZE = 1 << 16
 
 
 class Feed:
-    """The parent's end. Never blocks: what the pipe does not take now waits in memory.
+    """The parent's end. Never blocks: the rest of a full pipe waits in memory.
 
     Attributes
     ----------
     finishing
-        Whether nothing more will be sent.
+        Whether the end of the frames was requested.
+    writes
+        Number of writes, a sign of progress.
     """
 
     def __init__(self) -> None:
@@ -31,26 +33,26 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """Arrives in the child as the descriptor that `frames` reads."""
+        """The descriptor for `frames`, as an argument of the child."""
         return HandedOver(self._reading)
 
     @property
     def descriptor(self) -> int:
-        """What to wait for while there is something `waiting`."""
+        """Becomes writable when `flush` can continue."""
         return self._writing
 
     @property
     def waiting(self) -> bool:
-        """Whether the pipe is full, and more must be written by `flush`."""
+        """Whether the pipe is full and `flush` must write the rest."""
         return bool(self._waiting)
 
     def started(self) -> None:
-        """Close the parent's copy of the child's end: the child's death is a broken pipe then."""
+        """Close the parent's copy of the child's end, so that the child's death breaks the pipe."""
         os.close(self._reading)
         self._reading = -1
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send one frame, in parts that need not be joined."""
+        """Send one frame, given in parts."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)
         if length < _READ_SIZE:
@@ -60,7 +62,7 @@ class Feed:
         self.flush()
 
     def flush(self) -> None:
-        """Write what the pipe takes; a dead child takes all."""
+        """Write until the pipe is full; drop everything if the child is dead."""
         try:
             while self._waiting:
                 part = self._waiting[0]
@@ -72,11 +74,11 @@ class Feed:
                     self._waiting.popleft()
         except BlockingIOError:
             return
-        except BrokenPipeError:  # its death is told by its process's descriptor
+        except BrokenPipeError:  # its death is reported by the process's descriptor
             self._waiting.clear()
 
     def finish(self) -> None:
-        """Close now, or have it closed by whoever writes the last of what is `waiting`."""
+        """Close now, or, if bytes are `waiting`, leave it to the caller of `flush`."""
         self.finishing = True
         if not self._waiting:
             self.close()
@@ -92,7 +94,7 @@ class Feed:
 
 
 def frames(descriptor: int) -> Iterator[bytes]:
-    """Yield what the parent sends, until it closes its end or dies."""
+    """Yield the parent's frames until it closes its end or dies."""
     with os.fdopen(descriptor, "rb", buffering=_READ_SIZE) as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             length = _LENGTH.unpack(head)[0]

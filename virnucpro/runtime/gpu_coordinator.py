@@ -1,4 +1,4 @@
-"""SPMD over devices: one independent process a rank, none of which can take another down."""
+"""SPMD over devices: one independent process per rank."""
 
 import os
 import sys
@@ -23,25 +23,25 @@ __all__ = ["GPUProcessCoordinator"]
 
 
 class GPUProcessCoordinator:
-    """Runs one function on every device at once, in a process each, and follows each to its end.
+    """Runs one function on every device, in one process each, and records how each ends.
 
-    A worker that raises, exits, is killed or hangs leaves the others alone; its end is known at
-    once, with the reason. Use it as a context manager: no worker outlives the block.
+    A worker that raises, exits, is killed or hangs does not affect the others; its status has the
+    reason at once. Use it as a context manager: all workers end with the block.
 
     Parameters
     ----------
     world_size
         Number of workers.
     output_dir
-        Folder of the run; the workers' output goes to ``logs/rank-0000.log`` and so on in it.
+        Folder of the run; the workers' output is in its ``logs/rank-0000.log`` and so on.
     devices
-        What rank r gets the r-th of; see `virnucpro.runtime.devices.devices_of_ranks`.
+        Rank r gets the r-th one; see `virnucpro.runtime.devices.devices_of_ranks`.
     threads
-        Threads that the numeric libraries of a worker may use; None leaves it to them.
+        Threads of a worker's numeric libraries; None for the libraries' default.
     logs
-        Whether the workers' standard output and error go to their logs, or where the parent's go.
+        Whether the workers' standard output and error go to their logs instead of the parent's.
     deadlines
-        Longest times without progress: a worker that exceeds one is ended, and has failed.
+        Maximum times without progress; a worker that exceeds one is ended and has failed.
 
     Attributes
     ----------
@@ -50,19 +50,19 @@ class GPUProcessCoordinator:
     devices
         The device of each rank.
     results_queue
-        What the workers put. Reports stay readable after the workers ended.
+        The workers' reports, which remain available after the workers' end.
 
     Raises
     ------
     UsageError
-        When `world_size` is no positive number, or `devices` holds something else than devices.
+        If `world_size` is not positive, or an entry of `devices` is invalid.
     DeviceError
-        When there are fewer devices than ranks.
+        If there are fewer devices than ranks.
 
     Notes
     -----
     The workers are spawned: a script that uses a coordinator needs the
-    ``if __name__ == "__main__":`` guard, and worker functions stand at the top level of a module.
+    ``if __name__ == "__main__":`` guard, and worker functions must be at the top level of a module.
     """
 
     def __init__(
@@ -91,31 +91,31 @@ class GPUProcessCoordinator:
 
     @property
     def workers(self) -> dict[int, SpawnProcess]:
-        """The process of each rank, the last one where it was started again."""
+        """The current or last process of each rank."""
         return {} if self._supervisor is None else self._supervisor.processes
 
     @property
     def statuses(self) -> dict[int, WorkerStatus]:
-        """What is known of each rank now; empty before `spawn_workers`."""
+        """The current status of each rank; empty before `spawn_workers`."""
         return {} if self._supervisor is None else self._supervisor.statuses
 
     def spawn_workers(self, worker_fn: WorkerFunction, worker_args: tuple[Any, ...] = ()) -> None:
         """Start ``worker_fn(rank, world_size, results_queue, *worker_args)`` on every rank.
 
-        The worker's `results_queue` has ``put(payload)`` for results of any size and
-        ``progress(done, total)``, which shows in `statuses`. The function's module is imported in
+        The worker's `results_queue` has ``put(payload)`` for results of any size, and
+        ``progress(done, total)``, which updates `statuses`. The function's module is imported in
         the worker, after the device mask is set.
 
         Raises
         ------
         UsageError
-            When workers were spawned before, or the function or its arguments cannot be pickled. No
-            worker is left running then.
+            If workers were spawned before, or the function or its arguments cannot be pickled. No
+            worker is running then.
         OSError
-            When a log cannot be made, or the system refuses a process.
+            If a log cannot be created, or the system refuses a process.
         """
         if self._supervisor is not None:
-            raise UsageError("the workers were spawned already; use another coordinator for more.")
+            raise UsageError("the workers were spawned already: use a new coordinator for others.")
         if self._logs:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
         supervisor = RankSupervisor(
@@ -136,36 +136,36 @@ class GPUProcessCoordinator:
     def respawn_worker(
         self, rank: int, worker_args: tuple[Any, ...] = (), delay: float = 0.0
     ) -> None:
-        """Start the worker of a rank that has ended anew, `delay` seconds from now.
+        """Restart the worker of an ended rank, `delay` seconds from now.
 
-        It is the function that `spawn_workers` got, with arguments of its own. Until it starts its
-        state is ``waiting``.
+        It runs the function of `spawn_workers`, with new arguments. Before its start, its state is
+        ``waiting``.
 
         Raises
         ------
         UsageError
-            When that rank's worker lives, or was never spawned.
+            If that rank's worker has not ended, or was never spawned.
         """
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
-            raise UsageError(f"worker {rank} was never spawned: there is nothing to start again.")
+            raise UsageError(f"worker {rank} was never spawned: it cannot be restarted.")
         order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
         self._supervisor.start_again(order, delay)
 
     def stop_worker(self, rank: int, why: str) -> None:
-        """End one rank's worker, at last by force, because it is not needed any more.
+        """End one rank's worker by SIGTERM, then SIGKILL, because it is no longer needed.
 
-        Returns at once; its state becomes ``stopped``. One that has ended is left alone.
+        Returns at once; its state becomes ``stopped``. Does nothing if it has ended.
         """
         if self._supervisor is not None:
             self._supervisor.stop_one(rank, why)
 
     def wait_for_change(self, timeout: float | None = None) -> None:
-        """Wait until a worker has come into another state since the last call, or for `timeout` s.
+        """Wait until a worker has changed its state since the last call, or for `timeout` seconds.
 
         Raises
         ------
         WorkerError
-            When the supervision itself broke down; the workers were killed.
+            If the supervision itself failed; the workers were killed.
         """
         if self._supervisor is not None:
             self._changes = self._supervisor.wait_for_change(self._changes, timeout)
@@ -175,8 +175,7 @@ class GPUProcessCoordinator:
 
         Returns
         -------
-        For each rank whether it succeeded; False for one that is still at work. See `statuses` for
-        reasons.
+        Whether each rank succeeded; False for a running one. See `statuses` for reasons.
         """
         if self._supervisor is None:
             return {}
@@ -184,22 +183,22 @@ class GPUProcessCoordinator:
         return {rank: status.succeeded for rank, status in self.statuses.items()}
 
     def collect_results(self) -> list[Any]:
-        """Take all that the workers have put and nobody has taken, in the order of arrival.
+        """Take all reports that have arrived, in order of arrival.
 
         Raises
         ------
         WorkerError
-            When a report cannot be unpickled here; the next call returns the others.
+            If a report cannot be unpickled; the next call returns the others.
         """
         return self.results_queue.take_all()
 
     def terminate_all(self) -> None:
-        """End every worker that lives, at last by force. Their deaths are known on return.
+        """End all workers by SIGTERM, then SIGKILL; return when their ends are recorded.
 
         Raises
         ------
         WorkerError
-            When a process outlives even SIGKILL, stuck in the kernel.
+            If a process survives SIGKILL: it is stuck in the kernel.
         """
         if self._supervisor is not None:
             error = sys.exception()

@@ -1,4 +1,4 @@
-"""What the driver says of one GPU, or of one instance of a partitioned one. CUDA is not asked."""
+"""Name and memory of a GPU or MIG instance, from the driver. CUDA is not initialized."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ __all__ = ["GpuFacts", "gpu_facts"]
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What the driver says.
+    """Properties of a device.
 
     Attributes
     ----------
     uuid
         ``GPU-...`` or ``MIG-...``.
     total_memory, free_memory
-        Bytes; of an instance its own.
+        Bytes; for a MIG instance, its own.
     mig
-        Whether it is an instance of a partitioned GPU.
+        Whether it is a MIG instance.
     """
 
     name: str
@@ -29,12 +29,12 @@ class GpuFacts:
 
 
 def gpu_facts(uuid: str) -> GpuFacts:
-    """Ask the driver about a device by its name, as `list_gpus` gives it.
+    """Return the properties of a device by its UUID, as from `list_gpus`.
 
     Raises
     ------
     DeviceError
-        When there is no driver, or it does not answer for that device.
+        If the driver is missing or fails for that device.
     """
     import pynvml  # noqa: PLC0415 - not needed for workers on a CPU
 
@@ -48,8 +48,8 @@ def gpu_facts(uuid: str) -> GpuFacts:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise DeviceError(
-            f"the NVIDIA driver does not answer for {uuid}: {error}. Look at nvidia-smi, or name "
-            "devices that work."
+            f"the NVIDIA driver does not answer for {uuid}: {error}. Check nvidia-smi, or choose "
+            "other devices."
         ) from error
     return GpuFacts(
         str(name), uuid, int(memory.total), int(memory.free), mig=uuid.startswith("MIG-")

@@ -1,4 +1,4 @@
-"""One function call in a process of its own: for input that may crash whatever reads it."""
+"""One function call in a separate process, for input that may crash its reader."""
 
 import resource
 import tempfile
@@ -29,16 +29,16 @@ def run_isolated(
     function
         A function of a module; it, its arguments and its result can be pickled.
     n_bytes
-        Bytes that it may allocate beyond what its imports take.
+        Maximum memory in bytes, in addition to its imports.
     seconds
         Longest duration, imports included.
 
     Raises
     ------
     VirnucproError
-        Whatever the function raises of them.
+        Any such error of the function.
     WorkerError
-        When the process raises anything else, dies or exceeds a limit: with the reason.
+        If the process raises another error, dies or exceeds a limit; with the reason.
     """
     with (
         tempfile.TemporaryDirectory(prefix="virnucpro-isolated-") as folder,

@@ -1,7 +1,7 @@
-"""What a worker says to its parent, and how it travels as bytes.
+"""Messages of a worker to its parent, and their form as bytes.
 
-A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The parent never
-unpickles to read a frame: a report's body stays bytes until somebody asks for the report.
+A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The parent unpickles
+nothing to read a frame: a report's body stays bytes until the report is taken.
 """
 
 import json
@@ -30,12 +30,12 @@ _PLACE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker's process is set up; its function is loaded next."""
+    """The worker's process is set up; next, its function is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of `total` rows `done` are done; also a sign of life."""
+    """`done` of `total` rows are done. Also a heartbeat."""
 
     done: int
     total: int
@@ -43,9 +43,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The worker begins on a piece of work: where it is, in numbers that its function chooses.
+    """The worker starts a piece of work; its function chooses the numbers of `place`.
 
-    The last one told is the piece in which a worker died.
+    A worker died in the piece of its last mark.
     """
 
     place: tuple[int, ...]
@@ -60,9 +60,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The worker's function raised, or could not be loaded: what the exception says of itself.
+    """The exception of a worker's function, or of its loading.
 
-    One that is `permanent` would come again: nothing that a restart changes was at fault.
+    A `permanent` one would occur again after a restart.
     """
 
     kind: str
@@ -80,7 +80,7 @@ Message = Started | Progress | Mark | Report | Failure | Finished
 
 
 def encode(message: Message) -> tuple[bytes, bytes]:
-    """Return header and body of a message's frame, apart so that a large body is not copied."""
+    """Return header and body of a message's frame, separate so that a large body is not copied."""
     match message:
         case Report(payload):
             tag, body = b"R", payload
@@ -98,24 +98,23 @@ def encode(message: Message) -> tuple[bytes, bytes]:
 
 
 class Decoder:
-    """Turns bytes, cut anywhere, back into messages."""
+    """Decodes messages from pieces of the byte stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a message whose end has not come yet."""
+        """Number of bytes of an incomplete message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield every message that is whole once `data` is added.
+        """Add `data`; yield every message that is complete now.
 
         Raises
         ------
         WorkerError
-            When the bytes are no frame: something other than the worker's own queue wrote into its
-            pipe.
+            If the bytes are not a frame: other code than the worker's queue wrote into its pipe.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
@@ -144,8 +143,8 @@ def _mark(body: bytes) -> Mark:
 
 def _foreign(what: str) -> WorkerError:
     return WorkerError(
-        f"a worker's pipe carries foreign bytes ({what}): its function must send through "
-        "results_queue alone and close no file descriptor that it did not open."
+        f"a worker's pipe contains foreign bytes ({what}): its function must send only through "
+        "results_queue and must not close file descriptors that it did not open."
     )
 
 

@@ -1,12 +1,13 @@
-"""What to do about a worker that failed: start it again, or give it up. Pure.
+"""Decision about a failed worker: restart it, or let it fail permanently. Pure.
 
-Three things look alike at first: a piece of work that kills whoever takes it, a device that is bad
-for good, and one that fails now and then. A worker is therefore told where processes have died. It
-takes those places last, so that a bad device shows itself elsewhere; a place where processes died
-twice it takes in halves, so that each further death halves what can be at fault; and a single thing
-that it died of although it had got through others, it tries again first of all: only who dies of
-that, too, has found the culprit. A bad device never gets through others; one that fails now and
-then gets through the trial.
+Three causes look alike at first: an item that kills every process, a defective device, and a device
+that fails at times. A restarted worker therefore gets the spans in which processes died.
+
+- Such spans are done last, so that a defective device fails elsewhere first.
+- A span in which processes died twice is done in halves: each further death halves the suspects.
+- A single item that killed a worker after it had finished others is retried first (a trial). If
+  that kills the worker again, the item is the cause. A defective device never finishes other items;
+  a device that fails at times passes the trial.
 """
 
 import math
@@ -21,9 +22,9 @@ __all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decid
 
 
 class TaskSpan(NamedTuple):
-    """A piece of work: the things `first` to ``stop - 1`` of one stage of one task.
+    """A piece of work: the items `first` to ``stop - 1`` of one stage of one task.
 
-    One without things cannot be halved: nothing is found out about it.
+    An empty one cannot be halved and is never a suspect.
     """
 
     task: int
@@ -32,23 +33,23 @@ class TaskSpan(NamedTuple):
     stop: int
 
     def holds(self, other: "TaskSpan") -> bool:
-        """Say whether `other` lies in this place."""
+        """Return whether `other` is within this span."""
         same = self[:2] == other[:2]
         return same and self.first <= other.first and other.stop <= self.stop
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How much patience there is.
+    """Limits of restarts.
 
     Attributes
     ----------
     max_restarts
-        Restarts of a worker in a row that lead nowhere: neither further in the work, nor closer
-        to the thing that kills it. 0: it is never started again. A search that comes closer and
-        closer and never finds anything ends, too.
+        Maximum number of consecutive restarts of a worker without progress, neither in the work nor
+        in the search for the cause of its deaths. 0: no restarts. The number of restarts within
+        one search is limited, too.
     first_delay, longest_delay
-        Seconds before the first of them; each further one waits twice as long, up to the longest.
+        Seconds before the first of them; the delay doubles each time, up to the longest.
     """
 
     max_restarts: int = 3
@@ -57,20 +58,20 @@ class RestartPolicy:
 
 
 class Action(StrEnum):
-    """What to do about a worker that failed."""
+    """Reaction to a failed worker."""
 
     RESTART = "restart"
-    """It may have been bad luck."""
+    """Restart it unchanged: the failure may be temporary."""
     NARROW = "narrow"
-    """Start it again, and take the place in which it died in halves."""
+    """Restart it, and halve the span in which it died."""
     QUARANTINE = "quarantine"
-    """Start it again, without the one thing that it dies of."""
+    """Restart it without the item that kills it."""
     GIVE_UP = "give up"
-    """Its work is for others, where there are any."""
+    """It failed permanently: its work is reassigned."""
 
 
 class Decision(NamedTuple):
-    """What to do, and when: in `delay` seconds."""
+    """The reaction, to be taken in `delay` seconds."""
 
     action: Action
     delay: float
@@ -78,47 +79,47 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the deaths of workers say of the work.
+    """Conclusions about the work from the deaths of workers.
 
     Attributes
     ----------
     seen
-        Places in which a process died once: to be taken after all others.
+        Spans in which a process died once: to be done after all others.
     suspects
-        Places in which processes died again, disjoint: to be taken last, in halves.
+        Disjoint spans in which processes died again: to be done last, in halves.
     trials
-        Suspects of one thing each that a process died of after others: to be tried first, alone;
-        with the worker that is to do it.
-    convicted
-        Places of one thing each that kill processes, with the last death: to be left out.
+        Suspects of one item each that killed a process after it had finished others: to be done
+        first and alone, by the given worker.
+    isolated
+        Spans of one item each that kill processes, with the last failure: to be left out.
     """
 
     seen: tuple[TaskSpan, ...] = ()
     suspects: tuple[TaskSpan, ...] = ()
     trials: tuple[tuple[TaskSpan, int], ...] = ()
-    convicted: tuple[tuple[TaskSpan, Fault], ...] = ()
+    isolated: tuple[tuple[TaskSpan, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
-        """Keep what concerns one task."""
+        """Return the findings of one task."""
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
             tuple(pair for pair in self.trials if pair[0].task == task),
-            tuple(pair for pair in self.convicted if pair[0].task == task),
+            tuple(pair for pair in self.isolated if pair[0].task == task),
         )
 
     def __bool__(self) -> bool:
-        return bool(self.seen or self.suspects or self.convicted)
+        return bool(self.seen or self.suspects or self.isolated)
 
 
 def findings(faults: Sequence[Fault]) -> Findings:
-    """Read what the faults of all workers of one job, in the order of time, say of the work.
+    """Return the findings from the failures of all workers of one job.
 
     Parameters
     ----------
     faults
-        Those without a place say nothing of the work and count for nothing here; nor do those for
-        want of memory, which was asked for by the one and may be held by another.
+        In order of time. Failures without a place are ignored, and failures by lack of memory,
+        which other processes may use.
     """
     found = Findings()
     works: set[int] = set()
@@ -131,13 +132,13 @@ def findings(faults: Sequence[Fault]) -> Findings:
         place = TaskSpan(*fault.place)
         ranks = alone.setdefault(place, set())
         ranks.add(fault.rank)
-        found = _acquit(found, place, fault.rank)
-        found = _learn(found, place, fault, several=len(ranks & works) > 1)
+        found = _drop_passed_trials(found, place, fault.rank)
+        found = _add_death(found, place, fault, several=len(ranks & works) > 1)
     return found
 
 
-def _acquit(found: Findings, place: TaskSpan, rank: int) -> Findings:
-    """Let go of what this worker tried first and did not die of."""
+def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings:
+    """Remove the trials that this worker passed."""
     passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
         found,
@@ -146,17 +147,17 @@ def _acquit(found: Findings, place: TaskSpan, rank: int) -> Findings:
     )
 
 
-def _learn(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
-    """Add one death; `several`: workers that do work died of the very same."""
+def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
+    """Add one death; `several`: more than one otherwise working worker died in this span."""
     size = place.stop - place.first
-    if size == 0 or any(one == place for one, _ in found.convicted):
+    if size == 0 or any(one == place for one, _ in found.isolated):
         return found
     tried = several or any(one == place for one, _ in found.trials)
     if size == 1 and tried and not fault.passed:
-        return _without(found, place, convicted=(*found.convicted, (place, fault)))
+        return _without(found, place, isolated=(*found.isolated, (place, fault)))
     if not any(one.holds(place) for one in (*found.seen, *found.suspects)):
         return replace(found, seen=(*found.seen, place))
-    found = _without(found, place, convicted=found.convicted)
+    found = _without(found, place, isolated=found.isolated)
     trials = found.trials
     if size == 1 and fault.passed:
         trials = (*trials, (place, fault.rank))
@@ -164,28 +165,28 @@ def _learn(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> 
 
 
 def _without(
-    found: Findings, place: TaskSpan, convicted: tuple[tuple[TaskSpan, Fault], ...]
+    found: Findings, place: TaskSpan, isolated: tuple[tuple[TaskSpan, Fault], ...]
 ) -> Findings:
-    """Forget the places that hold this one: it stands for them."""
+    """Replace the spans that contain this one."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),
         tuple(pair for pair in found.trials if pair[0] != place),
-        convicted,
+        isolated,
     )
 
 
 def decide(
     own: Sequence[Fault], before: Findings, after: Findings, policy: RestartPolicy
 ) -> Decision:
-    """Say what to do about a worker that has just failed.
+    """Return the reaction to the failure of a worker.
 
     Parameters
     ----------
     own
-        Its faults, the last one included.
+        Its failures, including the last one.
     before, after
-        The findings of the job without and with that last fault.
+        The findings of the job without and with that last failure.
     """
     if own[-1].permanent or policy.max_restarts == 0:
         return Decision(Action.GIVE_UP, 0.0)
@@ -197,7 +198,7 @@ def decide(
     if recent and not _narrows(recent):
         longer = policy.first_delay * 2.0 ** min(in_vain - 1, 64)
         delay = min(policy.longest_delay, longer)
-    if len(after.convicted) > len(before.convicted):
+    if len(after.isolated) > len(before.isolated):
         return Decision(Action.QUARANTINE, delay)
     if {*after.suspects} - {*before.suspects} or {*after.trials} - {*before.trials}:
         return Decision(Action.NARROW, delay)
@@ -205,21 +206,21 @@ def decide(
 
 
 def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Fault]:
-    """Keep the faults after which nothing was gained: neither rows done nor a culprit found."""
-    culprits = [fault for _, fault in found.convicted]
+    """Return the failures since the last progress: rows done, or an item isolated."""
+    isolated = [fault for _, fault in found.isolated]
     recent: list[Fault] = []
     done = 0
     for fault in own:
-        gained = fault.done > done or fault in culprits
+        gained = fault.done > done or fault in isolated
         recent = [] if gained else [*recent, fault]
         done = max(done, fault.done)
     return recent
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Say whether the last of these faults came closer to its cause than those before.
+    """Return whether the last of these failures narrowed the search for its cause.
 
-    In a smaller place within one where the worker had died, having got through others.
+    That is a failure in a smaller span within an earlier one, after other items were finished.
     """
     *earlier, last = faults
     if not (last.place and last.passed):
@@ -230,6 +231,6 @@ def _narrows(faults: Sequence[Fault]) -> bool:
 
 
 def _search(faults: Sequence[Fault]) -> int:
-    """Give the number of deaths that finding one culprit may take, with some to spare."""
+    """Return the maximum number of deaths in the search for one item, with a margin."""
     sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
     return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

@@ -40,35 +40,35 @@ _REAPED_ELSEWHERE_S = 0.5
 
 
 class Delivery:
-    """In the child: what the parent sealed, still unopened.
+    """In the child: the pickled content of a `Sealed`.
 
     Parameters
     ----------
     descriptor
-        Of the memory file with its bytes.
+        Descriptor of the memory file with the pickle.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def open(self) -> object:
-        """Unpickle the content, importing what it names. Once only."""
+        """Unpickle the content, which imports its modules. Only once."""
         with os.fdopen(self._descriptor, "rb") as stream:
             stream.seek(0)
             return pickle.load(stream)  # noqa: S301 - written by this child's own parent
 
 
 class Sealed:
-    """In the parent: an object that a child unpickles when it chooses, as a `Delivery`.
+    """In the parent: an object that arrives in a child as a `Delivery`, to be unpickled later.
 
-    Unpickling imports the modules that the content names, so a child first sets up its process. The
-    bytes travel in a memory file: the parent never waits for a child to read them. What
-    `multiprocessing` shares only by inheritance (events, queues, locks) may be part of the content.
+    Unpickling imports the content's modules, so a child sets up its process first. The pickle is in
+    a memory file, so the parent does not wait until a child has read it. The content may include
+    objects that `multiprocessing` shares only by inheritance (events, queues, locks).
 
     Parameters
     ----------
     content
-        Any object that can be pickled.
+        An object that can be pickled.
     """
 
     def __init__(self, content: object) -> None:
@@ -79,13 +79,13 @@ class Sealed:
         return _delivered, (reduction.DupFd(self._written()),)
 
     def close(self) -> None:
-        """Free the parent's copy of the bytes."""
+        """Close the parent's descriptor of the memory file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _written(self) -> int:
-        """Give the descriptor of the bytes, which are made when they are first asked for."""
+        """Return the descriptor of the memory file; write it at the first call."""
         if self._descriptor is None:
             self._descriptor = os.memfd_create("virnucpro-sealed")
             try:
@@ -105,12 +105,12 @@ def _delivered(handle: object) -> Delivery:
 
 
 class HandedOver:
-    """A descriptor of the parent that arrives in a child, as part of what is sealed, as an int.
+    """A descriptor of the parent, part of a `Sealed`, that arrives in a child as an int.
 
     Parameters
     ----------
     descriptor
-        The parent keeps it, and may close it once the child is started.
+        Stays open in the parent, which may close it after the start of the child.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -127,27 +127,27 @@ def _taken_over(handle: object) -> int:
 
 
 class Child:
-    """A process, started, with the parent's end of its pipe and a descriptor that tells its death.
+    """A started process, the parent's end of its pipe, and a descriptor that reports its death.
 
-    All of it is for one thread at a time. The kernel kills the child when the thread that started
-    it ends (see `virnucpro.runtime.child`).
+    Not thread-safe. The kernel kills the child at the end of the thread that started it (see
+    `virnucpro.runtime.child`).
 
     Parameters
     ----------
     name
-        Name of the process, for people.
+        Name of the process.
     target
-        Called in the child as ``target(connection, *arguments)``; a function of a module that is
-        light to import.
+        Called in the child as ``target(connection, *arguments)``; a function of a module with few
+        imports.
     arguments
-        Plain data, and what is `Sealed`, which arrives as a `Delivery`.
+        Plain data, or `Sealed` objects, which arrive as a `Delivery`.
 
     Raises
     ------
     UsageError
-        When what is sealed cannot be pickled; no process was started.
+        If a `Sealed` object cannot be pickled; no process was started.
     OSError
-        When the system has no process or descriptor left to give.
+        If the system refuses a process or a descriptor.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Child:
             ours.close()
             raise
         finally:
-            # While the parent holds a copy of the child's end, the child's death is no end of file.
+            # An open copy of the child's end would prevent the end of file at the child's death.
             theirs.close()
             for argument in arguments:
                 if isinstance(argument, Sealed):
@@ -183,26 +183,26 @@ class Child:
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that is ready for reading once the child is dead."""
+        """A descriptor that becomes readable at the child's death."""
         return self.process.sentinel if self._pidfd is None else self._pidfd
 
     @property
     def pipe(self) -> Connection | None:
-        """What to wait for besides the sentinel; None when the child can say no more."""
+        """The parent's end of the pipe, or None if it is closed."""
         return None if self._pipe.closed else self._pipe
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a message whose end has not come yet."""
+        """Number of bytes of an incomplete message."""
         return self._decoder.unfinished
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that one look at the pipe brings. Never blocks.
+        """Yield the messages of one read of the pipe. Never blocks.
 
         Raises
         ------
         WorkerError
-            When the pipe carries anything else.
+            If the pipe contains anything else.
         """
         for message in self._decoder.feed(self._read()):
             yield message
@@ -210,9 +210,9 @@ class Child:
                 return
 
     def last_messages(self) -> Iterator[Message]:
-        """Yield all that a dead child left in its pipe. Never blocks, end of file or not.
+        """Yield all messages that a dead child left in its pipe.
 
-        A process that the child forked may hold the pipe's other end open.
+        Never blocks, even if a fork of the child holds the other end open.
         """
         while data := self._read():
             for message in self._decoder.feed(data):
@@ -221,22 +221,21 @@ class Child:
                     return
 
     def exit_code(self) -> int | None:
-        """Collect the exit code of a dead child, as `multiprocessing` counts it.
+        """Return the exit code of a dead child, as `multiprocessing` defines it.
 
         Returns
         -------
-        None when somebody else waited for the process and keeps the code to himself.
+        None if other code collected it.
         """
         deadline = time.monotonic() + _REAPED_ELSEWHERE_S
-        # Race: another thread's waitpid may have come first; multiprocessing notes its result a
-        # moment later.
+        # Race: after a waitpid in another thread, multiprocessing sets the code a moment later.
         while self.process.exitcode is None and time.monotonic() < deadline:
             time.sleep(0.001)
         self.process.join(0)  # multiprocessing keeps a process, and its descriptors, until joined
         return self.process.exitcode
 
     def signal(self, signum: signal.Signals) -> None:
-        """Send a signal, where the child lives."""
+        """Send a signal if the child is alive."""
         if self.process.pid is not None and self.process.exitcode is None:
             os.kill(self.process.pid, signum)
 
@@ -249,11 +248,11 @@ class Child:
         self.process.kill()
 
     def close_pipe(self) -> None:
-        """Hear no more; the child's next message raises BrokenPipeError there."""
+        """Close the pipe; the child's next message raises BrokenPipeError there."""
         self._pipe.close()
 
     def close(self) -> None:
-        """Give the descriptors back. The child goes on living if it lives."""
+        """Close the descriptors. A living child is not ended."""
         self.close_pipe()
         if self._pidfd is not None:
             os.close(self._pidfd)
@@ -278,19 +277,18 @@ class Child:
 def _pidfd(process: SpawnProcess) -> int | None:
     """Open a descriptor of the process itself.
 
-    multiprocessing's sentinel is a pipe, which a process that the child forked holds open beyond
-    its death.
+    multiprocessing's sentinel is a pipe, which a fork of the child holds open after its death.
     """
     if process.pid is None:
         return None
     try:
         return os.pidfd_open(process.pid)
-    except OSError:  # Linux before 5.3, a sandbox, or collected by another thread: the pipe must do
+    except OSError:  # Linux before 5.3, a sandbox, or collected by another thread: use the pipe
         return None
 
 
 def wait_for_parent() -> None:
-    """In a child: block until the parent is dead, even one that was killed."""
+    """In a child: block until the parent has ended, for any reason."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -301,9 +299,9 @@ def interrupts_held() -> Iterator[None]:
     """Delay stop signals to this thread while a child is started and recorded.
 
     The child inherits the blocked signals: Ctrl-C reaches the whole foreground group, and must not
-    kill a child before that has chosen its signals (`virnucpro.runtime.child`).
+    kill a child before its signal handlers are set (`virnucpro.runtime.child`).
     """
-    # Started later, with the first child, the tracker would unblock the signals.
+    # A later start of the tracker, with the first child, would unblock the signals.
     resource_tracker.ensure_running()
     # Python runs its signal handlers in the main thread alone.
     main = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""The parent's end of all workers' pipes: the reports, in the order in which they came."""
+"""Reports of all workers, in order of arrival."""
 
 import pickle
 import queue
@@ -12,9 +12,9 @@ __all__ = ["ResultsQueue"]
 
 
 class ResultsQueue:
-    """Reports of the workers, kept in memory until somebody asks.
+    """Reports of the workers, kept in memory until they are taken.
 
-    Reports are unpickled by the thread that asks for them: an evil one harms nobody else.
+    A report is unpickled by the thread that takes it, so an unreadable one affects no other.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,16 @@ class ResultsQueue:
         Parameters
         ----------
         block
-            Whether to wait for one, as long as a worker lives that could send it.
+            Whether to wait for one while a worker can still send it.
         timeout
             Longest wait in seconds.
 
         Raises
         ------
         queue.Empty
-            When there is none in time, or none can come any more.
+            If there is none in time, or no worker is left.
         WorkerError
-            When the report cannot be unpickled here; it is dropped.
+            If the report cannot be unpickled; it is dropped.
         """
         with self._changed:
             if block:
@@ -52,21 +52,20 @@ class ResultsQueue:
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Say whether no report waits."""
+        """Return whether there is no report."""
         return not self._reports
 
     def qsize(self) -> int:
-        """Count the reports that wait."""
+        """Return the number of reports."""
         return len(self._reports)
 
     def take_all(self) -> list[Any]:
-        """Take every report that has come.
+        """Take all reports that have arrived.
 
         Raises
         ------
         WorkerError
-            When one cannot be unpickled here: that one is dropped, the others can be taken by the
-            next call.
+            If one cannot be unpickled. It is dropped; the next call returns the others.
         """
         with self._changed:
             taken, self._reports = self._reports, deque()
@@ -93,7 +92,7 @@ class ResultsQueue:
             self._changed.notify_all()
 
     def add_senders(self, count: int) -> None:
-        """Note that `count` more workers can send reports, or that ``-count`` fewer can."""
+        """Change the number of workers that can send reports by `count`."""
         with self._changed:
             self._senders += count
             self._changed.notify_all()
@@ -104,6 +103,6 @@ def _unpickle(rank: int, payload: bytes) -> Any:  # noqa: ANN401 - workers send 
         return pickle.loads(payload)  # noqa: S301 - written by a worker of this very process
     except Exception as error:
         raise WorkerError(
-            f"a report of worker {rank} ({len(payload):,} bytes) cannot be read back: "
+            f"a report of worker {rank} ({len(payload):,} bytes) cannot be unpickled: "
             f"{type(error).__name__}: {error}. Send plain data: dicts, lists, strings, numbers."
         ) from error

@@ -1,6 +1,6 @@
-"""Memory that a parent and one child share: a few numbers, and a ring of bytes each way.
+"""Memory shared by a parent and one child: a few numbers and a ring of bytes in each direction.
 
-It has no name in any file system: whatever kills either of the two, nothing is left behind.
+It has no name in a file system, so nothing is left after a kill.
 """
 
 import mmap
@@ -13,7 +13,7 @@ from virnucpro.runtime.process import HandedOver
 __all__ = ["RING_BYTES", "Region", "Ring", "SharedMemory"]
 
 RING_BYTES = 16 << 20
-"""Size of each ring in bytes. Pages that were never used take no memory."""
+"""Size of each ring in bytes. Unused pages take no memory."""
 
 _HEADER_BYTES = 4096
 
@@ -21,7 +21,7 @@ _Copy = TypeVar("_Copy", bytes, bytearray)
 
 
 class Region(NamedTuple):
-    """A piece of a ring: where it begins, its length in bytes, and where the ring is free again."""
+    """A piece of a ring: its offset and length in bytes, and the stream position of its end."""
 
     start: int
     length: int
@@ -29,14 +29,14 @@ class Region(NamedTuple):
 
 
 class Ring:
-    """Bytes from one writer to one reader, who gives them back in the order in which they came.
+    """Bytes from one writer to one reader, which releases them in order.
 
     Parameters
     ----------
     area
         The bytes.
     consumed
-        One shared number: how far the reader has come, counted from the beginning of time.
+        One shared number: the stream position up to which the reader has released.
     """
 
     def __init__(self, area: memoryview, consumed: memoryview) -> None:
@@ -45,12 +45,12 @@ class Ring:
         self._written = 0
 
     def fits(self, pieces: Sequence[memoryview]) -> bool:
-        """Say whether there is room for all these once all that came before is released."""
-        # Half: a piece that does not fit before the ring's end goes to its beginning.
+        """Return whether the pieces fit into an empty ring."""
+        # Half: a piece that does not fit before the ring's end is stored at its beginning.
         return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 
     def put(self, pieces: Sequence[memoryview]) -> list[Region] | None:
-        """Copy pieces in; None, and nothing done, where there is no room for all of them now."""
+        """Copy pieces into the ring; return None, without a change, if they do not all fit now."""
         before = self._written
         regions: list[Region] = []
         for piece in pieces:
@@ -74,38 +74,38 @@ class Ring:
         return Region(start, length, end)
 
     def view(self, region: Region) -> memoryview:
-        """Look at a piece without a copy; it may change as soon as it is released."""
+        """Return a piece without a copy; invalid after its release."""
         return self._area[region.start : region.start + region.length]
 
     def copy(self, region: Region, kind: type[_Copy]) -> _Copy:
-        """Copy a piece out, as bytes or as a bytearray."""
+        """Return a copy of a piece, as bytes or bytearray."""
         with self.view(region) as view:
             return kind(view)
 
     def release(self, region: Region) -> None:
-        """Give a piece, and all that came before it, back to the writer."""
+        """Release a piece and all earlier ones to the writer."""
         self._consumed[0] = region.end
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the views of the memory."""
         self._area.release()
         self._consumed.release()
 
 
 class SharedMemory:
-    """The numbers and rings of one pair of processes.
+    """The shared numbers and rings of one pair of processes.
 
     Parameters
     ----------
     descriptor
-        In a child: what the parent handed over. In the parent: None makes new memory.
+        In a child: the parent's descriptor. In the parent: None, for new memory.
 
     Attributes
     ----------
     words, times
-        Numbers for the two to agree on: four int64, four float64 (seconds).
+        Shared numbers: four int64, four float64 (seconds).
     upwards, downwards
-        From the child to the parent, and the other way.
+        Rings from the child to the parent, and from the parent to the child.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -126,17 +126,17 @@ class SharedMemory:
 
     @property
     def childs_end(self) -> HandedOver:
-        """Arrives in the child as the descriptor to make its own view of."""
+        """The descriptor of the memory, as an argument of the child."""
         return HandedOver(self._descriptor)
 
     def started(self) -> None:
-        """Close the descriptor; the memory stays until nobody looks at it any more."""
+        """Close the descriptor; the memory exists until both processes close it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def close(self) -> None:
-        """Let go of the memory; the other process keeps its view."""
+        """Close this process's view of the memory."""
         self.started()
         self.words.release()
         self.times.release()

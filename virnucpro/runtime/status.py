@@ -1,4 +1,4 @@
-"""What is known of a worker, and how it changes with what the worker says and how it ends. Pure."""
+"""The status of a worker, and its changes by messages and by the end of its process. Pure."""
 
 import signal
 from collections.abc import Mapping
@@ -29,18 +29,18 @@ __all__ = [
 
 
 class WorkerState(StrEnum):
-    """Where a worker stands."""
+    """State of a worker."""
 
     STARTING = "starting"
-    """The process was started; the wrapper has not spoken yet."""
+    """The process was started and has sent no message yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     """The function returned (or called ``sys.exit(0)``) and the process ended with code 0."""
     FAILED = "failed"
     STOPPED = "stopped"
-    """The parent stopped it before it was done."""
+    """The parent stopped it before its end."""
     WAITING = "waiting"
-    """It is to be started again; `WorkerStatus.faults` tells why."""
+    """A restart is scheduled; `WorkerStatus.faults` has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Death:
     Attributes
     ----------
     code
-        Exit code as `multiprocessing` counts it; None if unknown.
+        Exit code as `multiprocessing` defines it; None if unknown.
     unfinished
         Bytes of an incomplete last message.
     stuck
@@ -69,15 +69,15 @@ class Fault:
     Attributes
     ----------
     rank, attempt
-        Whose, and which one, counted from 1.
+        The worker and its attempt, counted from 1.
     exit, kind, reason, traceback, permanent
         As in `WorkerStatus`.
     place
-        The piece of work that it was in, () where it had begun none.
+        The piece of work in which it failed; () before the first.
     passed
-        Pieces of the same stage that it had got through in this attempt.
+        Number of finished pieces of the same stage in this attempt.
     done
-        Rows done when it ended, those of earlier attempts included.
+        Rows done at its end, including earlier attempts.
     """
 
     rank: int
@@ -101,31 +101,31 @@ class WorkerStatus:
     rank
         The worker's number.
     state
-        Where it stands.
+        Its state.
     pid
         Its process id.
     exit
-        How the process ended: an exit code, a signal's name such as ``"SIGKILL"``, or None (still
-        alive, or somebody else collected the exit status).
+        How the process ended: an exit code, a signal's name such as ``"SIGKILL"``, or None (alive,
+        or other code collected the exit status).
     kind
         Class of the exception that ended it (``"ValueError"``), or "".
     reason
-        What went wrong, in a line; "" for a worker that is alive or succeeded.
+        The error in one line; "" for a worker that is alive or succeeded.
     traceback
         The exception's traceback, or "".
     done, total
-        Rows done and rows to do, as the worker last said.
+        Rows done and rows in total, as last reported.
     returned
         Whether the function returned.
     attempt
-        How often the worker was started.
+        Number of starts of the worker.
     permanent
-        Whether the exception would come again, whatever a restart changes.
+        Whether the exception would occur again after a restart.
     place, begun
-        The piece of work that it said last it begins, and how many it has begun in this attempt, by
-        stage: the second number of a place.
+        The last piece of work that it started, and the number of started pieces in this attempt by
+        stage, which is the second number of a place.
     faults
-        How its earlier attempts failed, in their order.
+        Failures of its earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
         Seconds of `time.monotonic`: the start, the last message of any kind, the first mark (or
         None), the death (or None).
@@ -153,12 +153,12 @@ class WorkerStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, and no other is to take its place."""
+        """Whether the process has ended and no restart is scheduled."""
         return self.ended_at is not None and self.state is not WorkerState.WAITING
 
     @property
     def succeeded(self) -> bool:
-        """Whether the worker did all that it had to do."""
+        """Whether the worker finished its work."""
         return self.state is WorkerState.SUCCEEDED
 
     @property
@@ -179,7 +179,7 @@ class WorkerStatus:
 
 
 def exit_name(code: int | None) -> int | str | None:
-    """Name a process's exit code as `multiprocessing` counts it: -9 is ``"SIGKILL"``, 3 is 3."""
+    """Return the name of a signal for a negative exit code (-9: ``"SIGKILL"``), else the code."""
     if code is None or code >= 0:
         return code
     try:
@@ -189,7 +189,7 @@ def exit_name(code: int | None) -> int | str | None:
 
 
 def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerStatus:
-    """Return the status once the worker has said `message` at the time `now`."""
+    """Return the status after `message` of the worker at the time `now`."""
     status = replace(status, last_heartbeat=now)
     match message:
         case Started():
@@ -217,7 +217,7 @@ def _stage(place: tuple[int, ...]) -> int:
 
 
 def waiting(status: WorkerStatus) -> WorkerStatus:
-    """Return the status of an ended worker that is to be started again."""
+    """Return the status of an ended worker whose restart is scheduled."""
     faults = (*status.faults, status.fault) if status.state is WorkerState.FAILED else status.faults
     return replace(status, state=WorkerState.WAITING, faults=faults)
 

@@ -5,10 +5,11 @@
 
 import atexit
 import os
-import select
+import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -57,9 +58,20 @@ Event = Message | Late | Death
 
 @dataclass(slots=True)
 class _Member:
-    """`measure`: the last step of the stop ladder that was taken; `due`: the time of the next."""
+    """A child.
+
+    Attributes
+    ----------
+    pipe
+        Descriptor of its pipe.
+    measure, due
+        Last step of the stop ladder that was taken, and the time of the next one.
+    started
+        Whether the child can write its stacks.
+    """
 
     child: Child
+    pipe: int
     measure: Measure | None = None
     due: float = float("inf")
     started: bool = False
@@ -90,17 +102,15 @@ class Supervisor:
         self._watchdog = Watchdog(limits)
         self._on_hang = on_hang
         self._members: dict[int, _Member] = {}
-        self._owners: dict[int, int] = {}
-        self._callbacks: dict[int, Callable[[], object]] = {}
         self._woke = time.monotonic()
         self._away = 0.0
         self._checked_at = 0.0
         self._lock = threading.RLock()
         self._closing = False
         self._owner = os.getpid()
-        self._poll = select.epoll()
+        self._selector = selectors.EpollSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.watch(self._wake, select.EPOLLIN, lambda: os.eventfd_read(self._wake))
+        self.watch(self._wake, selectors.EVENT_READ, lambda: os.eventfd_read(self._wake))
         # Runs before multiprocessing's own exit hook, which waits for the children.
         atexit.register(self._kill_at_exit)
 
@@ -132,28 +142,26 @@ class Supervisor:
             if self._closing:
                 raise RuntimeError("the program is exiting: no worker can be started.")
             child = Child(name, run_child, (Sealed((function, arguments)), setup))
-            self._members[rank] = _Member(child)
             assert child.pipe is not None
-            for descriptor in (child.sentinel, child.pipe.fileno()):
-                self._owners[descriptor] = rank
-                self._poll.register(descriptor, select.EPOLLIN)
+            member = self._members[rank] = _Member(child, child.pipe.fileno())
+            for descriptor in (child.sentinel, member.pipe):
+                self._selector.register(descriptor, selectors.EVENT_READ, rank)
         return child
 
     def watch(self, descriptor: int, events: int, callback: Callable[[], object]) -> None:
         """Call a function in `step` whenever another descriptor is ready."""
-        if descriptor not in self._callbacks:
-            self._callbacks[descriptor] = callback
-            self._poll.register(descriptor, events)
+        if descriptor not in self._selector.get_map():
+            self._selector.register(descriptor, events, callback)
 
     def unwatch(self, descriptor: int) -> None:
         """Undo `watch`, if it was called."""
-        if self._callbacks.pop(descriptor, None) is not None:
-            self._poll.unregister(descriptor)
+        with suppress(KeyError, ValueError):  # ValueError: -1, a closed descriptor
+            self._selector.unregister(descriptor)
 
     def wake(self) -> None:
         """End the current or next sleep of `step`. From any thread or signal handler."""
         with self._lock:
-            if not self._poll.closed:
+            if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
@@ -164,29 +172,24 @@ class Supervisor:
 
     def distrust(self, rank: int) -> None:
         """Kill a child with unreadable messages, and read no more of them."""
-        child = self._members[rank].child
-        if child.pipe is not None:
-            self._disown(child.pipe.fileno())
-            child.close_pipe()
+        member = self._members[rank]
+        self.unwatch(member.pipe)
+        member.child.close_pipe()
         self.end(rank, Measure.KILL)
 
     def step(self, timeout: float | None = None) -> Iterator[tuple[int, Event]]:
         """Sleep until something happens, or for `timeout` seconds; yield it with its rank."""
         self._away += time.monotonic() - self._woke
-        ready = self._poll.poll(self._patience(timeout))
+        ready = self._selector.select(self._patience(timeout))
         self._woke = woke = time.monotonic()
         dead = []
-        for descriptor, _ in ready:
-            rank = self._owners.get(descriptor)
-            if rank is None:
-                if descriptor in self._callbacks:
-                    self._callbacks[descriptor]()
-            elif descriptor == self._members[rank].child.sentinel:
-                dead.append(rank)
+        for key, _ in ready:
+            if callable(key.data):
+                key.data()
+            elif key.fd == self._members[key.data].pipe:
+                yield from self._read(key.data, self._members[key.data].child.messages())
             else:
-                yield from self._read(rank, self._members[rank].child.messages())
-                if self._members[rank].child.pipe is None:
-                    self._owners.pop(descriptor, None)  # closed: the kernel unregistered it
+                dead.append(key.data)
         for rank in dead:
             yield from self._bury(rank)
         # After the messages: they may be progress. At the time of the poll: later ones are unread.
@@ -195,7 +198,7 @@ class Supervisor:
 
     def close(self) -> None:
         """Kill the remaining children and free all descriptors. Repeated calls do nothing."""
-        if self._poll.closed:
+        if self._wake < 0:
             return
         for member in self._members.values():
             member.child.kill()
@@ -206,8 +209,9 @@ class Supervisor:
         self._members.clear()
         atexit.unregister(self._kill_at_exit)
         with self._lock:
+            self._selector.close()
             os.close(self._wake)
-            self._poll.close()
+            self._wake = -1
 
     def _patience(self, timeout: float | None) -> float | None:
         times = [timeout, self._watchdog.tick if self._members else None]
@@ -217,29 +221,29 @@ class Supervisor:
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def _read(self, rank: int, messages: Iterator[Message]) -> Iterator[tuple[int, Event]]:
+        member = self._members[rank]
         try:
             for message in messages:
                 if isinstance(message, Started):
-                    self._members[rank].started = True
+                    member.started = True
                 yield rank, message
         except WorkerError as error:
             yield rank, Failure(type(error).__name__, str(error), "")
             self.distrust(rank)
+        if member.child.pipe is None:
+            self.unwatch(member.pipe)
 
     def _bury(self, rank: int, *, stuck: bool = False) -> Iterator[tuple[int, Event]]:
         child = self._members[rank].child
         if not stuck:
             yield from self._read(rank, child.last_messages())
-        del self._members[rank]
-        for descriptor in [one for one, owner in self._owners.items() if owner == rank]:
-            self._disown(descriptor, closed=descriptor != child.sentinel and child.pipe is None)
+        member = self._members.pop(rank)
+        self.unwatch(child.sentinel)
+        if child.pipe is not None:
+            self.unwatch(member.pipe)
         death = Death(None if stuck else child.exit_code(), child.unfinished, stuck)
         child.close()
         yield rank, death
-
-    def _disown(self, descriptor: int, *, closed: bool = False) -> None:
-        if self._owners.pop(descriptor, None) is not None and not closed:
-            self._poll.unregister(descriptor)
 
     def _end_late(self, woke: float) -> Iterator[tuple[int, Event]]:
         tick = self._watchdog.tick

@@ -11,14 +11,14 @@ from virnucpro.runtime.messages import Mark, Message, Progress, Report, encode
 __all__ = ["PROGRESS_INTERVAL_S", "WorkerChannel"]
 
 PROGRESS_INTERVAL_S = 0.1
-"""Shortest time in seconds between two progress messages of a worker."""
+"""Minimum seconds between two progress messages of a worker."""
 
 
 class WorkerChannel:
-    """What a worker's function gets as its ``results_queue``.
+    """The ``results_queue`` argument of a worker's function.
 
-    No other process writes into this pipe and no lock is shared with one: whatever happens to this
-    worker cannot block another. The worker's own threads may all use it.
+    No other process writes into this pipe or shares its lock, so this worker cannot block another.
+    Safe for all threads of the worker.
 
     Parameters
     ----------
@@ -28,8 +28,7 @@ class WorkerChannel:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        # Re-entrant: a signal handler that sends in the middle of a send gets an error, not a
-        # deadlock.
+        # Re-entrant: a signal handler that sends during a send gets an error, not a deadlock.
         self._lock = threading.RLock()
         self._torn = False
         self._next_progress = -float("inf")
@@ -41,16 +40,15 @@ class WorkerChannel:
         Raises
         ------
         Exception
-            Whatever pickling `payload` raises; nothing is sent then.
+            Any error of pickling `payload`; nothing is sent then.
         """
-        # Plain pickle: multiprocessing's own would send tensors as handles that die with this
-        # process.
+        # Plain pickle: multiprocessing's own sends tensors as handles, invalid after this process.
         self.send(Report(pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)))
 
     def progress(self, done: int, total: int) -> None:
-        """Say that `done` of `total` rows are done. Cheap: call it as often as it suits.
+        """Report that `done` of `total` rows are done. Frequent calls are cheap.
 
-        At most one message every `PROGRESS_INTERVAL_S` travels; the last word always does.
+        At most one message per `PROGRESS_INTERVAL_S` is sent, and always the last one.
         """
         message = Progress(done, total)
         now = time.monotonic()
@@ -62,33 +60,33 @@ class WorkerChannel:
         self.send(message)
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Say on which piece of work this worker begins: should it die, it died of that, or in it.
+        """Report the start of a piece of work, which is charged if this worker dies.
 
-        Every mark travels at once: some 5 microseconds.
+        Every mark is sent at once, in about 5 microseconds.
         """
         self.send(Mark(place))
 
     def flush_progress(self) -> None:
-        """Send the progress that was held back for being too soon, if any."""
+        """Send the last progress if it was delayed."""
         message, self._held_back = self._held_back, None
         if message is not None:
             self.send(message)
 
     def send(self, message: Message) -> None:
-        """Send one message; return when the parent has it or the kernel keeps it for the parent.
+        """Send one message; return when it is in the pipe.
 
         Raises
         ------
         WorkerError
-            When an earlier message was cut short (a signal's handler raised in the middle).
+            If an earlier message is incomplete because a signal handler raised.
         BrokenPipeError
-            When the parent is gone.
+            If the parent has ended.
         """
         with self._lock:
             if self._torn:
                 raise WorkerError(
-                    "an earlier message of this worker was interrupted half-way, so nothing more "
-                    "can be sent: do not raise from signal handlers while results are being put."
+                    "an earlier message of this worker is incomplete, so no more can be sent: do "
+                    "not raise from signal handlers while results are put."
                 )
             self._torn = True
             for part in encode(message):

@@ -62,7 +62,7 @@ def test_each_worker_gets_a_task_of_a_short_stream(workers, record):
     assert set(record.workers) == {0, 1}
 
 
-def test_a_worker_is_told_its_device_its_seed_and_the_keywords(workers, record):
+def test_a_worker_gets_its_device_its_seed_and_the_keywords(workers, record):
     run(workers, record, [("whoami",)] * 4, base_seed=7, path="weights")
     told = set(map(repr, (one[:2] + one[3:] for one in record.successes.values())))
     assert told == {"(0, 7, {'path': 'weights'})", "(1, 8, {'path': 'weights'})"}
@@ -74,19 +74,19 @@ def test_workers_on_one_device_differ_in_id_and_seed(workers, record):
     assert {one[:2] for one in record.successes.values()} == {(1, 43), (1, 45), (0, 42)}
 
 
-def test_with_devices_a_worker_sees_its_own_alone(workers, record, monkeypatch):
+def test_with_devices_a_worker_sees_only_its_own(workers, record, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     dispatcher = Dispatcher(workers.Worker, devices=["3", "GPU-0af"])
     dispatcher.run([("environment", "CUDA_VISIBLE_DEVICES")] * 6, **record.callbacks)
     assert set(record.successes.values()) == {"3", "GPU-0af"}
 
 
-def test_an_empty_stream_is_no_error(workers, record):
+def test_an_empty_stream_is_not_an_error(workers, record):
     run(workers, record, [])
     record.assert_each_answered_once(0)
 
 
-def test_starts_are_told_once_before_the_answer(workers, record):
+def test_starts_are_reported_once_before_the_answer(workers, record):
     told = []
     callbacks = record.callbacks | {
         "on_task_start": lambda task_id, worker_id: told.append((task_id, worker_id)),
@@ -97,7 +97,7 @@ def test_starts_are_told_once_before_the_answer(workers, record):
     assert all(told.count(one) == 2 for one in told)
 
 
-def test_a_start_is_told_while_the_task_runs(workers):
+def test_a_start_is_reported_while_the_task_runs(workers):
     began = {}
     ended = {}
     Dispatcher(workers.Worker, [0]).run(
@@ -118,7 +118,7 @@ def test_a_fast_result_does_not_wait_behind_a_slow_task(workers):
 
 
 @pytest.mark.parametrize("queue_size", [1, 3, 64, 1024])
-def test_the_generator_is_never_further_ahead_than_the_bound(workers, queue_size):
+def test_the_generator_never_exceeds_the_queue_size(workers, queue_size):
     taken = delivered = lead = 0
 
     def generate():
@@ -137,7 +137,7 @@ def test_the_generator_is_never_further_ahead_than_the_bound(workers, queue_size
     assert lead <= queue_size
 
 
-def test_a_slow_generator_delays_no_answer(workers):
+def test_a_slow_generator_does_not_delay_answers(workers):
     came = []
 
     def generate():
@@ -150,7 +150,7 @@ def test_a_slow_generator_delays_no_answer(workers):
     assert len(came) == 5
 
 
-def test_in_order_where_asked(workers, record):
+def test_ordered_answers(workers, record):
     tasks = [("sleep", 0.2), *range(300), ("raise_", ValueError("no")), *range(50)]
     run(workers, record, tasks, options={"ordered": True, "queue_size": 64})
     assert list(record.answers) == list(range(352))
@@ -172,7 +172,7 @@ def test_map_yields_lazily_in_order(workers):
         assert list(dispatcher.map(["a", "b"])) == ["a", "b"]
 
 
-def test_map_raises_in_place_of_a_failed_result(workers):
+def test_map_raises_instead_of_a_failed_result(workers):
     results = Dispatcher(workers.Worker, [0]).map([1, ("raise_", KeyError("k")), 3])
     assert next(results) == 1
     with pytest.raises(WorkerError, match=r"task 1 failed on worker 0: (?s:.*)KeyError: 'k'"):
@@ -180,7 +180,7 @@ def test_map_raises_in_place_of_a_failed_result(workers):
 
 
 @pytest.mark.parametrize("number", [300_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_lazy_tasks_take_no_memory_however_many(workers, number):
+def test_memory_does_not_grow_with_the_number_of_tasks(workers, number):
     import resource
 
     count = 0
@@ -201,7 +201,7 @@ def test_lazy_tasks_take_no_memory_however_many(workers, number):
 
 
 @pytest.mark.parametrize("size", [65_000, 1 << 20, 20 << 20])
-def test_large_results_and_tasks_arrive_whole(workers, record, size):
+def test_large_results_and_tasks_arrive_complete(workers, record, size):
     tasks = [("big", size, n % 251) for n in range(8)] + [
         ("length", b"x" * (size + n)) for n in range(8)
     ]
@@ -212,7 +212,7 @@ def test_large_results_and_tasks_arrive_whole(workers, record, size):
         assert record.successes[8 + number] == size + number
 
 
-def test_arrays_are_copies_that_can_be_written_to(workers, record):
+def test_arrays_are_writable_copies(workers, record):
     run(workers, record, range(200), worker="Reuses")
     record.assert_each_answered_once(200)
     for number, result in record.successes.items():
@@ -229,7 +229,7 @@ def test_arrays_as_tasks(workers, record):
     assert all(one["array"][0] == 20_000 * n for n, one in record.successes.items())
 
 
-def test_many_large_results_pass_a_slow_consumer(workers):
+def test_many_large_results_reach_a_slow_consumer(workers):
     seen = []
 
     def deliver(task_id, result, _):
@@ -241,7 +241,7 @@ def test_many_large_results_pass_a_slow_consumer(workers):
     assert sorted(seen) == [(n, 3_000_000, n % 251) for n in range(60)]
 
 
-def test_nothing_is_left_in_shared_memory_by_a_kill(workers, record):
+def test_a_kill_leaves_nothing_in_shared_memory(workers, record):
     before = set(Path("/dev/shm").iterdir())
     tasks = [("big", 1 << 20, 1)] * 20 + [("kill",)] + [("big", 1 << 20, 2)] * 20
     run(workers, record, tasks)
@@ -266,7 +266,7 @@ def test_nothing_is_left_in_shared_memory_by_a_kill(workers, record):
     ],
     ids=["raises", "own timeout", "interrupt", "exit", "result", "pickling", "unreadable", "task"],
 )
-def test_a_failed_task_is_told_with_its_traceback_and_harms_no_other(workers, record, task, text):
+def test_a_failed_task_has_its_traceback_and_affects_no_other(workers, record, task, text):
     run(workers, record, [*range(40), task, *range(40)], task_timeout=30)
     record.assert_each_answered_once(81)
     assert list(record.errors) == [40]
@@ -274,13 +274,13 @@ def test_a_failed_task_is_told_with_its_traceback_and_harms_no_other(workers, re
     assert record.faults == []
 
 
-def test_a_task_that_no_worker_can_read_is_that_tasks_error(workers, record):
+def test_a_task_that_cannot_be_unpickled_is_an_error_of_that_task(workers, record):
     run(workers, record, [1, workers.OnlyInParent(), 2])
     assert list(record.errors) == [1]
     assert "not there" in record.errors[1]
 
 
-def test_a_task_that_cannot_be_sent_again_is_answered_and_its_worker_goes_on(workers, record):
+def test_a_task_that_cannot_be_resent_is_answered_and_its_worker_continues(workers, record):
     run(workers, record, [1, workers.KillsAndIsPickledOnce(), *range(100)], gpu_ids=[0])
     record.assert_each_answered_once(102)
     assert list(record.errors) == [1]
@@ -299,7 +299,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize(("task", "text"), DEATHS.values(), ids=DEATHS)
-def test_a_task_that_kills_is_reported_and_all_others_done(workers, record, task, text):
+def test_a_task_that_kills_is_reported_and_all_others_are_done(workers, record, task, text):
     run(workers, record, [*range(300), task, *range(300)])
     record.assert_each_answered_once(601)
     assert list(record.errors) == [300]
@@ -310,7 +310,7 @@ def test_a_task_that_kills_is_reported_and_all_others_done(workers, record, task
     assert {one.task_id for one in record.faults} == {300}
 
 
-def test_a_task_that_breaks_its_worker_after_it_returned_is_found(workers, record):
+def test_a_task_that_breaks_its_worker_after_its_return_is_found(workers, record):
     """All of its batch are suspects then: each is done alone, and no other is blamed."""
     run(workers, record, [*range(300), ("close_all",), *range(300)])
     record.assert_each_answered_once(601)
@@ -347,14 +347,14 @@ def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
         )
 
 
-def test_a_task_whose_worker_died_once_is_done_again(workers, record, tmp_path):
+def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
     run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2])
     record.assert_each_answered_once(3)
     assert record.successes[1] == "second attempt"
     assert len(record.retries) == 1
 
 
-def test_one_attempt_where_asked(workers, record, tmp_path):
+def test_a_single_attempt(workers, record, tmp_path):
     run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2], options={"max_attempts": 1})
     assert list(record.errors) == [1]
     assert record.retries == []
@@ -394,13 +394,13 @@ def test_a_worker_killed_while_idle_is_replaced(workers, record):
     record.assert_each_answered_once(len(record.answers))
 
 
-def test_a_worker_that_always_dies_idle_is_given_up(workers, record):
+def test_a_worker_that_always_dies_idle_fails_permanently(workers, record):
     run(workers, record, [("sleep", 0.03)] * 60, worker="DiesAfterSetup", options={"queue_size": 2})
     assert set(record.answers.values()) == {1}
     assert len(record.answers) == 60
 
 
-def test_who_dies_before_each_first_task_has_not_failed_in_its_set_up(workers, record):
+def test_deaths_before_the_first_task_are_not_setup_failures(workers, record):
     with pytest.raises(
         RuntimeError,
         match=r"^No worker is left:\n(?s:.*)died 3 times in a row before its first task",
@@ -410,7 +410,7 @@ def test_who_dies_before_each_first_task_has_not_failed_in_its_set_up(workers, r
     assert "was killed by SIGKILL" in record.errors[0]
 
 
-def test_random_kills_lose_nothing_and_double_nothing(workers, record):
+def test_random_kills_lose_and_repeat_no_answer(workers, record):
     rng = random.Random(5)
     pids = set()
     callbacks = record.callbacks
@@ -438,7 +438,7 @@ def test_random_kills_lose_nothing_and_double_nothing(workers, record):
 # --- time limits
 
 
-def test_python_code_is_interrupted_and_the_worker_stays(workers, record):
+def test_late_python_code_is_interrupted_and_its_worker_is_kept(workers, record):
     began = time.monotonic()
     tasks = [("whoami",), ("sleep", 60), ("whoami",)]
     run(workers, record, tasks, gpu_ids=[0], task_timeout=0.25)
@@ -449,7 +449,7 @@ def test_python_code_is_interrupted_and_the_worker_stays(workers, record):
 
 
 @pytest.mark.parametrize("task", ["hang_in_c", "hang_deaf"])
-def test_what_does_not_heed_is_killed(workers, record, task):
+def test_a_task_that_ignores_its_limit_is_killed(workers, record, task):
     began = time.monotonic()
     run(workers, record, [*range(50), (task,), *range(50)], task_timeout=0.2)
     assert time.monotonic() - began < 20
@@ -458,7 +458,7 @@ def test_what_does_not_heed_is_killed(workers, record, task):
     assert [one.task_id for one in record.faults] == [50]
 
 
-def test_a_process_that_outlives_sigkill_keeps_nobody_waiting(workers, record, monkeypatch):
+def test_a_process_that_survives_sigkill_does_not_block_the_run(workers, record, monkeypatch):
     """One that is stuck in the kernel, here by a SIGKILL that is not sent."""
     pids = []
     monkeypatch.setattr(supervisor, "KILL_GRACE_S", 0.3)
@@ -496,7 +496,7 @@ FAILING_SETUPS = {
 
 
 @pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
-def test_the_others_do_the_work_of_one_that_cannot_be_set_up(workers, record, how, text):
+def test_other_workers_do_the_work_of_a_failed_setup(workers, record, how, text):
     run(workers, record, range(200), worker="SetupRaises", bad=[1], how=how)
     record.assert_each_answered_once(200)
     assert len(record.successes) == 200
@@ -506,7 +506,7 @@ def test_the_others_do_the_work_of_one_that_cannot_be_set_up(workers, record, ho
 
 
 @pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
-def test_no_worker_at_all_is_an_error_with_the_reasons(workers, record, how, text):
+def test_a_run_without_a_worker_is_an_error_with_the_reasons(workers, record, how, text):
     taken = []
     tasks = (taken.append(n) for n in range(5))
     with pytest.raises(RuntimeError, match=f"All workers failed during setup(?s:.*){text}"):
@@ -541,7 +541,7 @@ def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, r
     assert "died 3 times in a row before its first task; the last time: worker 1 was killed" in why
 
 
-def test_a_set_up_that_hangs_is_ended(workers, record):
+def test_a_hung_setup_is_ended(workers, record):
     run(
         workers,
         record,
@@ -555,7 +555,7 @@ def test_a_set_up_that_hangs_is_ended(workers, record):
     assert "did not set up within 1.5 s" in record.setup_failures[0][1]
 
 
-def test_a_task_kept_for_a_set_up_that_hangs_is_done_by_others(workers, record, monkeypatch):
+def test_a_task_reserved_for_a_hung_setup_is_done_by_others(workers, record, monkeypatch):
     monkeypatch.setattr(task_dealer, "RESERVED_S", 0.2)
     came = {}
     callbacks = record.callbacks
@@ -578,7 +578,7 @@ def test_a_task_kept_for_a_set_up_that_hangs_is_done_by_others(workers, record, 
     assert "all tasks were answered, and it did not set up within 1 s" in why
 
 
-def test_a_class_that_cannot_be_made_is_a_failed_set_up(record):
+def test_a_local_worker_class_is_refused(record):
     with pytest.raises(UsageError, match="cannot be sent to a worker process"):
         Dispatcher(_local_class(), [0]).run([1], **record.callbacks)
     assert record.exits == 1
@@ -604,7 +604,7 @@ def _local_class():
     ],
     ids=["raises", "exits", "killed", "hard exit", "hangs"],
 )
-def test_a_failed_clean_up_is_told_after_all_answers(workers, record, how, text):
+def test_a_failed_cleanup_is_reported_after_all_answers(workers, record, how, text):
     run(
         workers,
         record,
@@ -620,12 +620,12 @@ def test_a_failed_clean_up_is_told_after_all_answers(workers, record, how, text)
     assert text in fault.error
 
 
-def test_a_thread_left_behind_keeps_nobody_waiting(workers, record):
+def test_a_remaining_thread_of_a_worker_does_not_block_the_run(workers, record):
     run(workers, record, [1], gpu_ids=[0], worker="LeavesThread", options={"cleanup_timeout": 0.5})
     assert len(record.faults) == 1
 
 
-def test_workers_put_away_before_on_exit(workers, tmp_path):
+def test_workers_clean_up_before_on_exit(workers, tmp_path):
     seen = []
     Dispatcher(workers.CleanupTells, [0, 1]).run(
         range(4),
@@ -639,7 +639,7 @@ def test_workers_put_away_before_on_exit(workers, tmp_path):
 # --- what breaks a run off
 
 
-def test_what_a_generator_raises_comes_after_all_answers(workers, record):
+def test_an_error_of_the_generator_is_raised_after_all_answers(workers, record):
     cause = OSError("the disk is gone")
 
     def generate():
@@ -653,7 +653,7 @@ def test_what_a_generator_raises_comes_after_all_answers(workers, record):
 
 
 @pytest.mark.parametrize("name", ["on_success", "on_error", "on_exit"])
-def test_what_a_callback_raises_ends_the_run(workers, record, name):
+def test_an_error_of_a_callback_ends_the_run(workers, record, name):
     def fail(*_):
         raise ZeroDivisionError(name)
 
@@ -674,7 +674,7 @@ def test_a_callback_that_exits_the_program_exits(workers):
         Dispatcher(workers.Worker, [0]).run(range(10), leave)
 
 
-def test_workers_put_away_when_a_run_is_broken_off(workers, tmp_path):
+def test_workers_clean_up_after_a_failed_run(workers, tmp_path):
     def fail(*_):
         raise ZeroDivisionError
 
@@ -685,7 +685,7 @@ def test_workers_put_away_when_a_run_is_broken_off(workers, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
 
 
-def test_shutdown_answers_what_was_taken_and_takes_no_more(workers, record):
+def test_shutdown_answers_taken_tasks_and_takes_no_more(workers, record):
     dispatcher = Dispatcher(workers.Worker, [0, 1], queue_size=20)
     taken = []
 
@@ -709,7 +709,7 @@ def test_shutdown_answers_what_was_taken_and_takes_no_more(workers, record):
     dispatcher.shutdown()  # nothing runs: nothing happens
 
 
-def test_shutdown_from_another_thread_ends_a_run_that_waits(workers, record):
+def test_shutdown_from_another_thread_ends_a_waiting_run(workers, record):
     dispatcher = Dispatcher(workers.Worker, [0])
     threading.Timer(0.5, dispatcher.shutdown).start()
     dispatcher.run(iter(lambda: ("sleep", 0.2), None), **record.callbacks)
@@ -719,7 +719,7 @@ def test_shutdown_from_another_thread_ends_a_run_that_waits(workers, record):
 # --- where it is used
 
 
-def test_used_twice_in_a_thread_and_within_a_worker(workers, record):
+def test_a_dispatcher_runs_twice_in_a_thread_and_within_a_worker(workers, record):
     dispatcher = Dispatcher(workers.Worker, [0])
     results = []
     thread = threading.Thread(
@@ -739,7 +739,7 @@ def test_a_run_within_a_callback_of_the_same_dispatcher_is_refused(workers):
         dispatcher.run([1], lambda *_: dispatcher.run([2], print))
 
 
-def test_stats_while_it_runs(workers):
+def test_stats_during_a_run(workers):
     dispatcher = Dispatcher(workers.Worker, [0, 1], queue_size=10)
     seen = []
     dispatcher.run(range(200), lambda *_: seen.append(dispatcher.get_stats()))
@@ -747,7 +747,7 @@ def test_stats_while_it_runs(workers):
     assert all(one["pending"] + one["running"] <= 10 for one in seen)
 
 
-def test_output_is_thrown_away_where_asked(workers, record, capfd):
+def test_output_of_workers_can_be_discarded(workers, record, capfd):
     run(workers, record, [("stdout",)], options={"suppress_worker_output": True})
     assert capfd.readouterr().out == ""
     run(workers, record, [("stdout",)])
@@ -764,12 +764,12 @@ def test_output_is_thrown_away_where_asked(workers, record, capfd):
         ((BaseWorker, [0], 0), ValueError),
     ],
 )
-def test_wrong_use_is_refused_at_once(arguments, error):
+def test_invalid_arguments_are_refused(arguments, error):
     with pytest.raises(error):
         Dispatcher(*arguments)
 
 
-def test_a_keyword_that_cannot_be_sent_is_refused_before_a_task_is_taken(workers, record):
+def test_a_keyword_that_cannot_be_pickled_is_refused_before_a_task_is_taken(workers, record):
     taken = []
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(UsageError, match="cannot be sent"):
@@ -822,7 +822,7 @@ def test_workers_get_variables_and_logs(workers, tmp_path):
 @pytest.mark.parametrize(
     ("worker", "tasks"), [("Worker", [("sleep", 60)]), ("LeavesThread", [])], ids=["work", "end"]
 )
-def test_another_thread_breaks_a_run_off(workers, record, worker, tasks):
+def test_another_thread_stops_a_run(workers, record, worker, tasks):
     dispatcher = Dispatcher(getattr(workers, worker), [0, 1], cleanup_timeout=None)
     dispatcher.terminate()  # nothing to break off yet
     timer = threading.Timer(0.8, dispatcher.terminate)

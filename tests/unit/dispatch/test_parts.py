@@ -73,14 +73,14 @@ def test_a_batch_is_ten_milliseconds_of_work(seconds, most):
 
 
 @given(st.lists(st.floats(1e-7, 10)))
-def test_without_batches_a_task_is_given_when_the_last_one_is_answered(times):
+def test_without_batches_a_task_is_sent_after_the_last_answer(times):
     pace = Pace(0)
     for seconds in times:
         pace.note(1, seconds)
     assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
 
 
-def test_a_pace_that_drops_is_noticed_at_once():
+def test_a_lower_throughput_has_an_effect_at_once():
     pace = Pace(100)
     pace.note(100, 1e-4)
     pace.note(1, 1.0)
@@ -88,7 +88,7 @@ def test_a_pace_that_drops_is_noticed_at_once():
 
 
 @given(st.lists(st.integers(1, 40), max_size=200), st.integers(1, 5))
-def test_a_ring_brings_every_byte_in_order(lengths, held):
+def test_a_ring_transfers_all_bytes_in_order(lengths, held):
     """One writer, one reader who is up to `held` pieces behind; nothing is overwritten."""
     area, consumed = bytearray(100), memoryview(bytearray(8)).cast("q")
     writer, reader = Ring(memoryview(area), consumed), Ring(memoryview(area), consumed)
@@ -111,7 +111,7 @@ def test_a_ring_brings_every_byte_in_order(lengths, held):
         read()
 
 
-def test_a_ring_takes_all_pieces_or_none():
+def test_a_ring_stores_all_pieces_or_none():
     area, consumed = bytearray(10), memoryview(bytearray(8)).cast("q")
     ring = Ring(memoryview(area), consumed)
     one, two, five = memoryview(b"1"), memoryview(b"22"), memoryview(b"55555")
@@ -125,14 +125,14 @@ def test_a_ring_takes_all_pieces_or_none():
 
 
 @given(st.lists(st.one_of(st.integers(), st.text(), st.binary(), st.none(), st.floats(0, 1))))
-def test_plain_values_travel_together(values):
+def test_plain_values_share_one_pickle(values):
     plain, back = unpack(pack_plain(values))
     assert plain
     assert back == values
     assert [type(one) for one in back] == [type(one) for one in values]
 
 
-def test_other_values_travel_one_by_one():
+def test_other_values_have_one_pickle_each():
     area = memoryview(bytearray(1 << 20))
     ring = Ring(area, memoryview(bytearray(8)).cast("q"))
     large = b"x" * 70_000
@@ -163,11 +163,11 @@ def test_other_values_travel_one_by_one():
         max_size=6,
     )
 )
-def test_bodies_of_any_size_travel_in_one_frame(bodies):
+def test_bodies_of_any_size_share_one_frame(bodies):
     assert unpack(b"".join(pack_bodies(bodies))) == (False, bodies)
 
 
-def test_what_finds_no_room_travels_in_its_pickle():
+def test_a_value_without_space_in_the_ring_is_sent_as_a_pickle():
     for value in (b"x" * 70_000, bytearray(70_000), "x" * 70_000):
         body = as_body(value, lambda _: None)
         assert isinstance(body, bytes)
@@ -175,7 +175,7 @@ def test_what_finds_no_room_travels_in_its_pickle():
 
 
 @given(st.integers(0, 100), st.integers(1, 20), st.data())
-def test_a_stream_numbers_tasks_and_keeps_its_bound(total, bound, data):
+def test_a_stream_numbers_tasks_within_its_bound(total, bound, data):
     ahead = []
     stream = Stream((ahead.append(n) or n for n in range(total)), bound)
     have: list[int] = []
@@ -194,7 +194,7 @@ def test_a_stream_numbers_tasks_and_keeps_its_bound(total, bound, data):
     assert seen == set(range(total))
 
 
-def test_a_stream_keeps_what_came_before_an_error():
+def test_a_stream_keeps_the_tasks_before_an_error():
     def generate():
         yield "a"
         yield "b"
@@ -206,7 +206,7 @@ def test_a_stream_keeps_what_came_before_an_error():
     assert isinstance(stream.error, OSError)
 
 
-def test_a_stream_lets_an_interrupt_through():
+def test_a_stream_does_not_catch_interrupts():
     def generate():
         yield 1
         raise KeyboardInterrupt
@@ -215,7 +215,7 @@ def test_a_stream_lets_an_interrupt_through():
         Stream(generate(), 10).take(5)
 
 
-def test_tasks_set_aside_come_back():
+def test_reserved_tasks_are_released_or_returned():
     stream = Stream(range(3), 10)
     stream.set_aside(2)
     assert stream.take(1) == (range(2, 3), [2])

@@ -25,7 +25,7 @@ def screen():
 
 
 @pytest.mark.parametrize("show_ui", [True, False])
-def test_the_stats_tell_everything(workers, screen, show_ui):
+def test_the_stats_are_complete(workers, screen, show_ui):
     dispatcher = RichDispatcher(workers.Worker, [0, 1], show_ui=show_ui, console=screen)
     before = time.perf_counter()
     stats = dispatcher.run(FAILING, total_tasks=43, task_timeout=0.3)
@@ -47,7 +47,7 @@ def test_the_stats_tell_everything(workers, screen, show_ui):
     assert sum(one["completed"] for one in status.values()) == 40
 
 
-def test_the_table_shows_tasks_workers_and_troubles(workers, screen):
+def test_the_table_shows_tasks_workers_and_errors(workers, screen):
     RichDispatcher(workers.Worker, [0, 1], console=screen).run(
         FAILING, total_tasks=43, task_timeout=0.3
     )
@@ -57,7 +57,7 @@ def test_the_table_shows_tasks_workers_and_troubles(workers, screen):
     assert "40 done   2 failed   1 timed out" in last
     assert last.count("finished") == 2
     assert "task 20: ValueError: [bold]no" in last
-    assert "task 21: took longer than 0.3 s" in last
+    assert "task 21: exceeded its limit of 0.3 s" in last
     assert "was killed by SIGKILL" in last
 
 
@@ -89,10 +89,10 @@ def test_a_failing_gpu_is_shown_while_the_other_works(workers, screen):
     assert stats["gpu_status"][1]["status"] == "error"
     shown = screen.export_text()
     assert "processing" in shown
-    assert "worker 1, set-up: OSError: no such device" in shown
+    assert "worker 1, setup: OSError: no such device" in shown
 
 
-def test_lines_where_there_is_no_terminal(workers, monkeypatch):
+def test_lines_without_a_terminal(workers, monkeypatch):
     monkeypatch.setattr("virnucpro.dispatch.ui.rich_dispatcher.LINES_S", 0.1)
     console = Console(file=io.StringIO(), width=40)
     RichDispatcher(workers.Worker, [0], console=console).run(
@@ -105,7 +105,7 @@ def test_lines_where_there_is_no_terminal(workers, monkeypatch):
     assert "\x1b" not in console.file.getvalue()
 
 
-def test_off_the_main_thread_and_with_the_users_callbacks(workers, screen):
+def test_a_run_in_a_thread_with_callbacks(workers, screen):
     seen = []
 
     def run():
@@ -124,7 +124,7 @@ def test_off_the_main_thread_and_with_the_users_callbacks(workers, screen):
     )
 
 
-def test_errors_pass_and_the_terminal_is_given_back(workers, screen):
+def test_errors_are_raised_and_the_terminal_is_restored(workers, screen):
     def fail(*_):
         raise ZeroDivisionError
 
@@ -133,7 +133,7 @@ def test_errors_pass_and_the_terminal_is_given_back(workers, screen):
     assert screen.file.getvalue().endswith("\x1b[?25h")  # the cursor is shown again
 
 
-def test_a_rate_must_be_positive(workers):
+def test_the_refresh_rate_must_be_positive(workers):
     with pytest.raises(ValueError, match="above 0"):
         RichDispatcher(workers.Worker, [0], refresh_rate=0)
 

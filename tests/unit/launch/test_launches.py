@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
+from virnucpro.dispatch import engine
 from virnucpro.dispatch.worker_file import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
@@ -142,13 +143,13 @@ def unusual(importable_workers, tmp_path_factory):
     return launcher, report, out
 
 
-def test_an_unusual_result_costs_its_own_file_at_most(unusual):
+def test_an_unusual_result_fails_its_own_file_only(unusual):
     launcher, report, out = unusual
     rows = rows_of(report)
     failed = {name: row["error"] for name, row in rows.items() if row["status"] == "failed"}
     assert set(failed) == {"tuple_keys", "same_keys", "cycle"}
     assert "invalid key (1, 2): keys must be text" in failed["tuple_keys"]
-    assert "not unique" in failed["same_keys"]
+    assert "and unique" in failed["same_keys"]
     assert "contains itself" in failed["cycle"]
     assert (rows["int_keys"]["1"], rows["int_keys"]["x"]) == ("2", "3")
     assert rows["tab_key"]["a b c"] == "2"
@@ -192,8 +193,9 @@ def test_a_worker_gets_its_device_and_threads(workers, files, tmp_path):
 
 def plan_of(folder, gpus, worker, **options):
     launcher = LauncherOrchestrator()
-    arguments = folder, folder.parent / "out", gpus, "*", worker, LaunchOptions(**options), {}
-    return launcher._plan(*arguments)
+    launcher._execute = lambda plan, _options: plan
+    out, chosen = folder.parent / "out", LaunchOptions(**options)
+    return launcher.launch(folder, out, gpus, "*", worker, options=chosen)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +299,33 @@ def test_a_launch_without_any_working_worker_is_an_error(workers, files, tmp_pat
     assert all("the launch ended before" in one["error"] for one in content["files"])
     assert run_multi_gpu(*arguments, fail_on="all") == 1
     assert "no file was processed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("times", "code"), [(2, 0), (99, 1)])
+def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
+    workers, files, tmp_path, capsys, times, code
+):
+    output = tmp_path / "out"
+    arguments = files(a="{}", b="{}"), output, "cpu", "*", workers.KilledInSetup
+    assert run_multi_gpu(*arguments, times=times) == code
+    printed = capsys.readouterr().err
+    deaths = min(times, engine.BARREN)
+    assert len(list(output.glob("killed-*"))) == deaths
+    assert printed.count("It was setting up.") >= deaths
+    if code == 0:
+        assert "2 files: 2 done" in printed
+    else:
+        assert "died 3 times in a row before its first task" in printed
+
+
+def test_a_file_without_a_worker_for_its_retry_is_left(workers, files, tmp_path, capsys):
+    arguments = files(a="{}"), tmp_path / "out", "cpu", "*", workers.NotRestartable
+    with pytest.raises(WorkerError, match="no device"):
+        LauncherOrchestrator().launch(*arguments)
+    [row] = json.loads((tmp_path / "out" / "launch.json").read_text())["files"]
+    assert (row["status"], row["attempts"]) == ("left", 1)
+    assert row["error"] == "OSError: no device"
+    assert "a.txt is retried" in capsys.readouterr().err
 
 
 def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(

@@ -57,5 +57,5 @@ def test_wrong_numbers_of_workers_and_devices_are_refused(workers):
         with pytest.raises(ValueError, match="at least 1"):
             process_records([{}], "launch_workers:Doubles", n_gpus, batch_size)
     for devices in (["cpu"], "cpu:1"):
-        with pytest.raises(DeviceError, match="2 workers were asked for"):
+        with pytest.raises(DeviceError, match="2 workers were requested"):
             process_records([1, 2], workers.MadeOf, 2, devices=devices, made="tuple")

@@ -45,7 +45,7 @@ def parse(spec, mask=None, gpus=NODE):
         ("GPU-8932f937-d72c,MIG-GPU-8932f937/1/0", ("GPU-8932f937-d72c", "MIG-GPU-8932f937/1/0")),
     ],
 )
-def test_a_mask_is_read_as_cuda_reads_it(text, entries):
+def test_a_mask_is_read_as_in_cuda(text, entries):
     assert inherited_mask(environ(text)) == entries
 
 
@@ -63,12 +63,12 @@ def test_rank_r_gets_the_rth_of_the_mask(mask, data):
         (None, "4,5", DeviceError, r"3 workers .* 2 devices .*'4,5'"),
         ([0, 1], None, DeviceError, "3 workers .* 2 devices"),
         ([0, 1, 2], "4,5", DeviceError, "no device 2 .*'4,5'"),
-        ([0, 1, "gpu"], None, UsageError, "'gpu' is no device"),
-        ([0, 1, -1], None, UsageError, "-1 is no device"),
-        ([0, 1, True], None, UsageError, "True is no device"),
+        ([0, 1, "gpu"], None, UsageError, "'gpu' is not a device"),
+        ([0, 1, -1], None, UsageError, "-1 is not a device"),
+        ([0, 1, True], None, UsageError, "True is not a device"),
     ],
 )
-def test_devices_that_are_not_there_are_refused(wanted, mask, error, text):
+def test_missing_devices_are_refused(wanted, mask, error, text):
     with pytest.raises(error, match=text):
         devices_of_ranks(3, wanted, environ(mask))
 
@@ -106,29 +106,35 @@ def test_options_name_devices(spec, mask, gpus, expected):
         ("cuda", None, [], DeviceError, "no GPU; use --devices cpu"),
         ("0", None, [], DeviceError, "no GPU; use --devices cpu"),
         ("0", "", NODE, DeviceError, "no GPU in the inherited CUDA_VISIBLE_DEVICES=''"),
-        ("4", None, NODE, DeviceError, r"no device 4 .*: 0 \(GPU-aaaaaaaa\), 1 .*, 3 "),
-        ("2", "3,1", NODE, DeviceError, r"no device 2 .*: 0 \(GPU-dddddddd\), 1 \(GPU-bbbbbbbb\)"),
+        ("4", None, NODE, DeviceError, r"no device 4; visible: 0 \(GPU-aaaaaaaa\), 1 .*, 3 "),
+        (
+            "2",
+            "3,1",
+            NODE,
+            DeviceError,
+            r"no device 2; visible: 0 \(GPU-dddddddd\), 1 \(GPU-bbbbbbbb\)",
+        ),
         ("GPU-aaaa", "3,1", NODE, DeviceError, "no device GPU-aaaa"),
-        ("0,0", None, NODE, UsageError, "names 0 twice"),
-        ("1,GPU-bbbb", None, NODE, UsageError, "names 1 twice"),
-        ("cuda:", None, NODE, UsageError, "'' is no device"),
-        ("", None, NODE, UsageError, "'' is no device"),
-        ("0,,1", None, NODE, UsageError, "'' is no device"),
-        ("gpu", None, NODE, UsageError, "'gpu' is no device"),
-        ("tpu:1", None, [], UsageError, "'tpu:1' is no device"),
-        ("-1", None, NODE, UsageError, "'-1' is no device"),
+        ("0,0", None, NODE, UsageError, "repeats 0"),
+        ("1,GPU-bbbb", None, NODE, UsageError, "repeats 1"),
+        ("cuda:", None, NODE, UsageError, "'' is not a device"),
+        ("", None, NODE, UsageError, "'' is not a device"),
+        ("0,,1", None, NODE, UsageError, "'' is not a device"),
+        ("gpu", None, NODE, UsageError, "'gpu' is not a device"),
+        ("tpu:1", None, [], UsageError, "'tpu:1' is not a device"),
+        ("-1", None, NODE, UsageError, "'-1' is not a device"),
         ("cpu:0", None, [], UsageError, "at least 1"),
         ("cpu:", None, [], UsageError, "cpu:N"),
         ("cpu:two", None, [], UsageError, "cpu:N"),
     ],
 )
-def test_options_that_make_no_sense_here_are_refused(spec, mask, gpus, error, text):
+def test_invalid_options_are_refused(spec, mask, gpus, error, text):
     with pytest.raises(error, match=text):
         parse(spec, mask, gpus)
 
 
 @given(st.text(max_size=12))
-def test_any_option_is_understood_or_refused(spec):
+def test_any_option_gives_devices_or_an_error(spec):
     with contextlib.suppress(UsageError, DeviceError):
         assert len(parse_devices(spec, {}, lambda: NODE)) >= 1
 
@@ -167,7 +173,7 @@ def test_whole_gpus_and_instances_are_listed(driver):
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
-def test_a_gpu_without_an_answer_about_mig_is_not_partitioned(driver, monkeypatch, code):
+def test_a_gpu_without_mig_support_is_not_partitioned(driver, monkeypatch, code):
     def fail(_):
         raise pynvml.NVMLError(code)
 
@@ -181,10 +187,10 @@ def test_a_partitioned_gpu_in_the_mask_means_its_first_partition(driver, capsys,
         devices = parse_devices("auto", environ(mask))
     assert [device.mask for device in devices] == [mask.split(",")[0], "MIG-0000"]
     printed = capsys.readouterr().err
-    assert printed.count("is a partitioned GPU (MIG): its first partition MIG-0000 is used") == 1
+    assert printed.count("is a partitioned GPU (MIG): its first instance MIG-0000 is used") == 1
 
 
-def test_a_driver_that_fails_is_an_error_with_a_way_out(driver, monkeypatch):
+def test_a_lost_gpu_is_an_error_with_a_next_step(driver, monkeypatch):
     def lost(_):
         raise pynvml.NVMLError_GpuIsLost
 
@@ -198,7 +204,7 @@ def test_listing_gpus_starts_no_cuda():
     assert "libcuda.so" not in Path("/proc/self/maps").read_text()
 
 
-def test_numbers_are_the_drivers_unless_the_user_chose_another_order(monkeypatch):
+def test_device_numbers_follow_the_drivers_order_by_default(monkeypatch):
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     device = parse_devices("1", {}, lambda: NODE)[0]
     assert device.environment == {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -220,7 +226,7 @@ def test_numbers_are_the_drivers_unless_the_user_chose_another_order(monkeypatch
         (pynvml.NVML_ERROR_UNKNOWN, False),
     ],
 )
-def test_a_driver_that_fails_is_no_machine_without_gpus(monkeypatch, code, answers):
+def test_a_failing_driver_is_an_error_and_a_missing_one_is_not(monkeypatch, code, answers):
     def fail():
         raise pynvml.NVMLError(code)
 
@@ -229,6 +235,6 @@ def test_a_driver_that_fails_is_no_machine_without_gpus(monkeypatch, code, answe
         assert list_gpus() == []
         assert parse_devices("auto", {}) == [Device("cpu")]
     else:
-        with pytest.raises(DeviceError, match="does not answer"):
+        with pytest.raises(DeviceError, match="cannot list its GPUs"):
             parse_devices("auto", {})
         assert parse_devices("cpu", {}) == [Device("cpu")]

@@ -11,7 +11,7 @@ from virnucpro.runtime.feed import Feed, frames
 
 
 @given(st.lists(st.lists(st.binary(max_size=200_000), min_size=1, max_size=3), max_size=6))
-def test_frames_arrive_whole_and_in_order(sent):
+def test_frames_arrive_complete_and_in_order(sent):
     feed, came = Feed(), []
     childs_end = os.dup(feed._reading)
     reader = threading.Thread(target=lambda: came.extend(frames(childs_end)))
@@ -33,7 +33,7 @@ def test_a_full_pipe_does_not_block():
     feed.close()
 
 
-def test_a_dead_reader_takes_all():
+def test_frames_for_a_dead_reader_are_dropped():
     feed = Feed()
     feed.started()
     feed.send(b"x" * 10_000_000)
@@ -42,7 +42,7 @@ def test_a_dead_reader_takes_all():
 
 
 @pytest.mark.parametrize("cut", [3, 8, 12])
-def test_a_frame_cut_short_by_the_parents_death_is_none(cut):
+def test_an_incomplete_frame_of_a_dead_parent_is_ignored(cut):
     reading, writing = os.pipe()
     os.write(writing, (8).to_bytes(8, "big") + b"12345678")
     os.write(writing, ((8).to_bytes(8, "big") + b"12345678")[:cut])

@@ -78,7 +78,7 @@ def test_the_context_spawns(tmp_path):
     assert GPUProcessCoordinator(1, tmp_path).ctx.get_start_method() == "spawn"
 
 
-def test_there_are_n_live_processes_after_spawning(spawn):
+def test_each_rank_has_a_live_process_after_spawning(spawn):
     coordinator = spawn(3, "hang")
     assert sorted(coordinator.workers) == [0, 1, 2]
     assert all(process.is_alive() for process in coordinator.workers.values())
@@ -115,7 +115,7 @@ def test_spawning_twice_is_refused(spawn, workers):
         coordinator.spawn_workers(workers.echo, ())
 
 
-def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_spawned(workers, tmp_path):
+def test_a_function_that_cannot_be_pickled_is_refused_before_any_start(workers, tmp_path):
     coordinator = GPUProcessCoordinator(2, tmp_path)
     with pytest.raises(UsageError, match="top level"):
         coordinator.spawn_workers(lambda *_: None)
@@ -127,7 +127,7 @@ def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_spawned(wo
 
 
 @pytest.mark.parametrize("world_size", [0, -1])
-def test_a_world_without_workers_is_refused(tmp_path, world_size):
+def test_a_world_size_below_one_is_refused(tmp_path, world_size):
     with pytest.raises(UsageError, match="at least one"):
         GPUProcessCoordinator(world_size, tmp_path)
 
@@ -149,7 +149,7 @@ def test_a_world_without_workers_is_refused(tmp_path, world_size):
         ("4,5", ["cpu", "cpu"], ["", ""]),
     ],
 )
-def test_a_worker_sees_its_device_alone(spawn, monkeypatch, inherited, devices, masks):
+def test_a_worker_sees_only_its_device(spawn, monkeypatch, inherited, devices, masks):
     if inherited is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
     coordinator = spawn(2, "echo", devices=devices)
@@ -180,7 +180,7 @@ def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeyp
 
 
 @pytest.mark.parametrize("inherited", [None, "ACTIVE"])
-def test_threads_that_wait_sleep_unless_somebody_wants_it_otherwise(spawn, monkeypatch, inherited):
+def test_waiting_threads_sleep_unless_the_environment_sets_a_policy(spawn, monkeypatch, inherited):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if inherited:
         monkeypatch.setenv("OMP_WAIT_POLICY", inherited)
@@ -188,7 +188,7 @@ def test_threads_that_wait_sleep_unless_somebody_wants_it_otherwise(spawn, monke
     assert by_rank(take(coordinator, 1), "wait") == {0: inherited or "PASSIVE"}
 
 
-def test_a_worker_s_exit_handlers_run_and_its_threads_are_waited_for(spawn, tmp_path):
+def test_a_workers_exit_handlers_run_and_its_threads_are_joined(spawn, tmp_path):
     coordinator = spawn(1, "leave_a_note", str(tmp_path))
     assert coordinator.wait_for_completion(20) == {0: True}
     assert (tmp_path / "handler").exists()
@@ -196,14 +196,14 @@ def test_a_worker_s_exit_handlers_run_and_its_threads_are_waited_for(spawn, tmp_
     assert (tmp_path / "logs" / "rank-0000.log").read_text() == "half a line"
 
 
-def test_threads_are_set_only_when_asked(spawn, monkeypatch):
+def test_thread_counts_are_set_only_on_request(spawn, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     assert [report["threads"] for report in take(spawn(1, "echo"), 1)] == [(None, "7")]
     assert [report["threads"] for report in take(spawn(1, "echo", threads=2), 1)] == [("2", "2")]
 
 
-def test_output_of_a_worker_lands_in_its_log(spawn, tmp_path):
+def test_output_of_a_worker_is_in_its_log(spawn, tmp_path):
     coordinator = spawn(2, "write_output")
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
     for rank in (0, 1):
@@ -211,7 +211,7 @@ def test_output_of_a_worker_lands_in_its_log(spawn, tmp_path):
         assert lines == ["out by print", "err by print", "out from below", "err from below"]
 
 
-def test_output_goes_where_the_parents_goes_without_logs(spawn, tmp_path, capfd):
+def test_without_logs_output_goes_to_the_parents_streams(spawn, tmp_path, capfd):
     spawn(1, "write_output", logs=False).wait_for_completion(LIMIT)
     assert capfd.readouterr() == (
         "out by print\nout from below\n",
@@ -228,7 +228,7 @@ def test_a_log_that_cannot_be_written_is_a_failure_with_its_name(spawn, tmp_path
     assert "rank-0001.log" in coordinator.statuses[1].reason
 
 
-def test_the_pipe_is_not_passed_on_to_programs_that_a_worker_runs(spawn):
+def test_programs_started_by_a_worker_do_not_inherit_its_pipe(spawn):
     [(descriptor, listing)] = take(spawn(1, "descriptors_of_a_subprocess"), 1)
     assert f"'{descriptor}'" not in listing
 
@@ -271,7 +271,7 @@ def test_one_of_two_fails(spawn, tmp_path):
         ("crash_while_exiting", (), ("SIGABRT", ""), "after its function had returned"),
     ],
 )
-def test_every_bad_end_has_its_name(spawn, function, args, exit_kind, reason):
+def test_each_failure_has_its_state_and_reason(spawn, function, args, exit_kind, reason):
     coordinator = spawn(1, function, *args)
     assert coordinator.wait_for_completion(LIMIT) == {0: False}
     status = coordinator.statuses[0]
@@ -292,7 +292,7 @@ def test_a_crash_in_c_leaves_its_stack_in_the_log(spawn, tmp_path):
     assert "in segfault" in log
 
 
-def test_an_exception_at_import_is_told(workers, monkeypatch, tmp_path):
+def test_an_exception_at_import_is_reported(workers, monkeypatch, tmp_path):
     (tmp_path / "breaks_in_workers.py").write_text(
         "from multiprocessing import parent_process\n"
         "if parent_process() is not None:\n"
@@ -308,7 +308,7 @@ def test_an_exception_at_import_is_told(workers, monkeypatch, tmp_path):
         assert "breaks_in_workers.py" in coordinator.statuses[0].traceback
 
 
-def test_a_main_script_that_breaks_in_workers_is_told(workers, monkeypatch, tmp_path):
+def test_a_main_script_that_fails_in_workers_is_reported(workers, monkeypatch, tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text("raise RuntimeError('no guard')\n")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
@@ -319,7 +319,7 @@ def test_a_main_script_that_breaks_in_workers_is_told(workers, monkeypatch, tmp_
         assert "__main__" in coordinator.statuses[0].reason
 
 
-def test_one_dies_and_the_others_do_not_notice(spawn, tmp_path):
+def test_a_death_does_not_affect_other_workers(spawn, tmp_path):
     coordinator = spawn(3, "touch_and_wait", str(tmp_path), (1,))
     take(coordinator, 3)
     wait_until(lambda: coordinator.statuses[1].ended)
@@ -337,7 +337,7 @@ def test_a_death_is_known_within_a_second(spawn):
     assert time.monotonic() - killed < 1
 
 
-def test_a_death_is_known_though_a_fork_of_the_dead_lives_on(spawn):
+def test_a_death_is_known_while_a_fork_of_the_worker_lives(spawn):
     coordinator = spawn(1, "outlived_by_a_fork")
     [grandchild] = take(coordinator, 1)
     try:
@@ -348,7 +348,7 @@ def test_a_death_is_known_though_a_fork_of_the_dead_lives_on(spawn):
 
 
 @pytest.mark.parametrize(("function", "succeeds"), [("echo", True), ("hard_exit", False)])
-def test_ends_are_known_though_the_system_keeps_no_exit_status(spawn, function, succeeds):
+def test_ends_are_known_without_exit_statuses(spawn, function, succeeds):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         coordinator = spawn(1, function, 0)
@@ -373,7 +373,7 @@ def test_a_time_limit_passes_while_workers_run(spawn):
 
 
 @pytest.mark.parametrize("function", ["hang", "hang_in_c", "hang_until_asked", "leave_thread"])
-def test_terminate_all_ends_what_hangs(spawn, function):
+def test_terminate_all_ends_hung_workers(spawn, function):
     coordinator = spawn(2, function)
     take(coordinator, 2)
     coordinator.terminate_all()
@@ -384,7 +384,7 @@ def test_terminate_all_ends_what_hangs(spawn, function):
     coordinator.terminate_all()
 
 
-def test_terminate_all_ends_the_deaf_by_force(spawn, monkeypatch):
+def test_terminate_all_kills_workers_that_ignore_sigterm(spawn, monkeypatch):
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
     coordinator = spawn(2, "hang_deaf")
     take(coordinator, 2)
@@ -393,7 +393,7 @@ def test_terminate_all_ends_the_deaf_by_force(spawn, monkeypatch):
     assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
 
 
-def test_terminate_all_leaves_the_verdict_on_those_that_ended(spawn, tmp_path):
+def test_terminate_all_keeps_the_status_of_ended_workers(spawn, tmp_path):
     coordinator = spawn(2, "touch_and_wait", str(tmp_path), (1,))
     wait_until(lambda: coordinator.statuses[1].ended)
     coordinator.terminate_all()
@@ -414,7 +414,7 @@ def test_the_block_ends_all_workers_when_it_raises(workers, tmp_path):
     assert not any(process.is_alive() for process in coordinator.workers.values())
 
 
-def test_ctrl_c_does_not_reach_workers_not_even_while_they_start(spawn, tmp_path):
+def test_ctrl_c_does_not_reach_workers_even_while_they_start(spawn, tmp_path):
     coordinator = spawn(2, "touch_and_wait", str(tmp_path))
     for worker in coordinator.workers.values():
         os.kill(worker.pid, signal.SIGINT)
@@ -429,7 +429,7 @@ def test_ctrl_c_does_not_reach_workers_not_even_while_they_start(spawn, tmp_path
 
 
 @pytest.mark.parametrize(("count", "size"), [(2_000, 10), (5, 3 << 20)])
-def test_every_report_arrives_also_when_read_only_after_the_end(spawn, count, size):
+def test_every_report_arrives_even_if_read_after_the_end(spawn, count, size):
     coordinator = spawn(2, "many_reports", count, size)
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
     assert coordinator.results_queue.qsize() == 2 * count
@@ -445,7 +445,7 @@ def test_every_report_arrives_also_when_read_only_after_the_end(spawn, count, si
         coordinator.results_queue.get()
 
 
-def test_threads_of_a_worker_may_all_report(spawn):
+def test_all_threads_of_a_worker_can_report(spawn):
     coordinator = spawn(1, "put_from_threads", 20, 100_000)
     assert coordinator.wait_for_completion(LIMIT) == {0: True}
     reports = sorted(coordinator.collect_results())
@@ -453,7 +453,7 @@ def test_threads_of_a_worker_may_all_report(spawn):
 
 
 @pytest.mark.parametrize("size", [10, 10 << 20])
-def test_a_worker_killed_while_it_sends_takes_no_other_with_it(spawn, tmp_path, size):
+def test_a_worker_killed_while_it_sends_does_not_affect_others(spawn, tmp_path, size):
     coordinator = spawn(1, "put_for_ever", size)
     other = spawn(1, "touch_and_wait", str(tmp_path))
     coordinator.results_queue.get(timeout=LIMIT)
@@ -465,7 +465,7 @@ def test_a_worker_killed_while_it_sends_takes_no_other_with_it(spawn, tmp_path, 
     assert other.wait_for_completion(LIMIT) == {0: True}
 
 
-def test_half_a_report_is_a_failure_and_no_report(spawn):
+def test_an_incomplete_report_is_a_failure(spawn):
     coordinator = spawn(1, "half_a_report", 10 << 20, signal.SIGKILL)
     assert coordinator.wait_for_completion(LIMIT) == {0: False}
     assert coordinator.collect_results() == ["whole"]
@@ -473,7 +473,7 @@ def test_half_a_report_is_a_failure_and_no_report(spawn):
     assert "last message is incomplete: 5,242,8" in coordinator.statuses[0].reason
 
 
-def test_a_worker_stopped_within_a_report_does_not_blind_the_parent(spawn, workers, tmp_path):
+def test_a_worker_stopped_within_a_report_does_not_block_the_parent(spawn, workers, tmp_path):
     coordinator = spawn(1, "half_a_report", 10 << 20, signal.SIGSTOP)
     assert take(coordinator, 1) == ["whole"]
     assert coordinator.wait_for_completion(0.1) == {0: False}
@@ -495,14 +495,14 @@ def test_a_worker_that_writes_into_its_pipe_is_ended(spawn):
     assert "foreign bytes" in coordinator.statuses[0].reason
 
 
-def test_a_report_that_cannot_be_pickled_is_the_workers_own_error(spawn):
+def test_a_report_that_cannot_be_pickled_is_an_error_in_the_worker(spawn):
     coordinator = spawn(1, "put_unpicklable")
     assert coordinator.wait_for_completion(LIMIT) == {0: True}
     [error] = coordinator.collect_results()
     assert "put_unpicklable.<locals>.<lambda>" in error
 
 
-def test_a_report_that_cannot_be_read_back_is_named_and_costs_no_other(spawn):
+def test_a_report_that_cannot_be_unpickled_is_reported_and_affects_no_other(spawn):
     coordinator = spawn(1, "put_unreadable")
     assert coordinator.wait_for_completion(LIMIT) == {0: True}
     with pytest.raises(WorkerError, match=r"report of worker 0 .* ImportError: not here"):
@@ -510,13 +510,13 @@ def test_a_report_that_cannot_be_read_back_is_named_and_costs_no_other(spawn):
     assert coordinator.collect_results() == ["before", "after"]
 
 
-def test_progress_shows_in_the_statuses_down_to_the_last_word(spawn):
+def test_progress_is_in_the_statuses_including_the_last_report(spawn):
     coordinator = spawn(1, "count_up", 5_000)
     assert coordinator.wait_for_completion(LIMIT) == {0: True}
     assert (coordinator.statuses[0].done, coordinator.statuses[0].total) == (4_999, 5_001)
 
 
-def test_waiting_burns_no_processor_time(spawn):
+def test_waiting_uses_no_processor_time(spawn):
     coordinator = spawn(2, "hang")
     take(coordinator, 2)
     used = time.process_time()

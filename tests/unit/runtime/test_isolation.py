@@ -10,12 +10,12 @@ from virnucpro.runtime.isolation import run_isolated
 from virnucpro.sequences.translation import genetic_code
 
 
-def test_the_result_comes_back_from_another_process():
+def test_the_result_of_another_process_is_returned():
     assert run_isolated(math.sqrt, 4.0) == 2.0
     assert run_isolated(os.getpid) != os.getpid()
 
 
-def test_an_error_of_this_package_is_raised_here():
+def test_an_error_of_this_package_is_raised_in_the_caller():
     with pytest.raises(UsageError, match="999"):
         run_isolated(genetic_code, 999)
 
@@ -34,6 +34,6 @@ def test_a_crash_is_an_error_with_its_reason(function, arguments, reason):
         run_isolated(function, *arguments)
 
 
-def test_a_call_beyond_its_time_limit_is_ended():
+def test_a_call_that_exceeds_its_limit_is_ended():
     with pytest.raises(WorkerError, match=r"^exceeded its limit of 1 s$"):
         run_isolated(time.sleep, 60, seconds=1.0)

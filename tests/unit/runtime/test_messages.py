@@ -30,7 +30,7 @@ def as_bytes(sent):
 
 
 @given(st.lists(messages, max_size=8), st.data())
-def test_messages_come_back_however_their_bytes_are_cut(sent, data):
+def test_messages_are_decoded_from_pieces_of_any_size(sent, data):
     stream = as_bytes(sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     decoder = Decoder()
@@ -42,7 +42,7 @@ def test_messages_come_back_however_their_bytes_are_cut(sent, data):
 
 
 @given(messages, st.data())
-def test_a_message_without_its_end_is_never_delivered(message, data):
+def test_an_incomplete_message_is_never_delivered(message, data):
     stream = as_bytes([message])
     cut = data.draw(st.integers(0, len(stream) - 1))
     decoder = Decoder()

@@ -79,7 +79,7 @@ def test_workers_die_with_a_parent_that_ends_without_waiting(parent, ending, cod
     assert_gone(pids)
 
 
-def test_ctrl_c_at_a_terminal_is_the_parents_to_answer(parent):
+def test_ctrl_c_at_a_terminal_is_handled_by_the_parent(parent):
     process, pids = parent("hang", "wait")
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=20)

@@ -90,7 +90,7 @@ POISONED = [fault(A), fault(A), fault(A1, passed=2), fault(ONE, passed=1), fault
         ),
     ],
 )
-def test_what_is_done(faults, expected):
+def test_the_decision_for_each_history_of_failures(faults, expected):
     own = [one for one in faults if one.rank == 0]
     decision = decide(own, findings(faults[:-1]), findings(faults), POLICY)
     assert decision == Decision(*expected)
@@ -112,7 +112,7 @@ def test_findings_of_one_task_are_its_own():
 
 def order(n, batch, found):
     """The groups of things that a process takes, one after the other."""
-    convicted = {place.first for place, _ in found.convicted}
+    isolated = {place.first for place, _ in found.isolated}
     batches = [range(start, min(start + batch, n)) for start in range(0, n, batch)]
     suspects = [range(place.first, place.stop) for place in found.suspects]
     seen = [range(place.first, place.stop) for place in found.seen]
@@ -122,7 +122,7 @@ def order(n, batch, found):
     for place in suspects:
         middle = (len(place) + 1) // 2
         groups += [list(place[:middle]), list(place[middle:])]
-    groups = [[thing for thing in group if thing not in convicted] for group in groups]
+    groups = [[thing for thing in group if thing not in isolated] for group in groups]
     return [[place.first] for place, _ in found.trials] + [group for group in groups if group]
 
 
@@ -149,36 +149,36 @@ def to_the_end(n, batch, dies, passed=0):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(2, 64), st.integers(1, 64))
-def test_all_poison_is_found_and_nothing_else(data, n, batch):
-    """The innocent are never convicted, and n things cost about log2 n deaths a poison.
+def test_all_poison_items_are_found_and_no_others(data, n, batch):
+    """The innocent are never isolated, and n things cost about log2 n deaths a poison.
 
     But where it tries something first, the process has got through others before these things.
     """
     poison = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(3, n - 1)))
     faults, given_up = to_the_end(n, batch, lambda _, group: bool(poison & set(group)), passed=1)
-    convicted = {place.first for place, _ in findings(faults).convicted}
+    isolated = {place.first for place, _ in findings(faults).isolated}
     halvings = math.ceil(math.log2(min(batch, n)))
     if len(poison) == 1:
         assert len(faults) <= 3 + halvings
-    assert convicted <= poison
-    assert given_up or convicted == poison
+    assert isolated <= poison
+    assert given_up or isolated == poison
     assert not given_up or len(poison) > 1
     # Where several are in one batch, a half that died of one has to be gone into again for another.
     assert len(faults) <= len(poison) * (POLICY.max_restarts + 5 + 2 * max(1, halvings))
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_a_device_that_dies_of_everything_convicts_nothing(n, batch):
+def test_a_defective_device_isolates_no_item(n, batch):
     faults, given_up = to_the_end(n, batch, lambda _number, _group: True)
     assert given_up
     assert len(faults) == POLICY.max_restarts + 1
-    assert not findings(faults).convicted
+    assert not findings(faults).isolated
 
 
 @settings(deadline=None)
 @given(st.integers(2, 64), st.integers(1, 64), st.integers(1, 12))
-def test_a_device_that_dies_now_and_then_convicts_nothing(n, batch, period):
+def test_a_device_that_fails_at_times_isolates_no_item(n, batch, period):
     """It dies of whatever comes as the so-manieth: that is given up, or got through."""
     faults, _ = to_the_end(n, batch, lambda number, _: number == period)
-    assert not findings(faults).convicted
+    assert not findings(faults).isolated
     assert len(faults) <= POLICY.max_restarts + 5 + 2 * math.ceil(math.log2(max(2, min(n, batch))))

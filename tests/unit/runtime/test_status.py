@@ -42,7 +42,7 @@ def test_exit_codes_are_named(code, name):
     assert exit_name(code) == name
 
 
-def test_messages_move_the_state():
+def test_messages_change_the_state():
     assert after().state is WorkerState.STARTING
     status = after(Started(), Progress(3, 10), Report(b""))
     assert (status.state, status.done, status.total) == (WorkerState.RUNNING, 3, 10)

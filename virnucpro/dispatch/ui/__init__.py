@@ -1,4 +1,4 @@
-"""A dispatcher that shows what it does; needs the extra ``ui``."""
+"""A dispatcher with a progress display; needs the extra ``ui``."""
 
 from virnucpro.dispatch.ui.rich_dispatcher import RichDispatcher
 

@@ -1,4 +1,4 @@
-"""The dashboard: the whole, a table of the workers with a bar for each, and the last troubles."""
+"""The dashboard: totals, a table of the workers, and the last errors."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -30,12 +30,12 @@ _STYLES = {
 def draw(
     stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
 ) -> Group:
-    """Make the dashboard of a dispatcher's stats; `describe` names a task."""
+    """Return the dashboard of a dispatcher's stats; `describe` returns the name of a task."""
     parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], figures, describe)]
     if stats["recent"]:
-        # Text, not markup: what tasks raise may hold brackets.
-        troubles = Text("\n".join(stats["recent"]), overflow="ellipsis", no_wrap=True)
-        parts.append(Panel(troubles, title="Last troubles", border_style="red", title_align="left"))
+        # Text, not markup: errors may contain brackets.
+        errors = Text("\n".join(stats["recent"]), overflow="ellipsis", no_wrap=True)
+        parts.append(Panel(errors, title="Last errors", border_style="red", title_align="left"))
     return Group(*parts)
 
 
@@ -82,7 +82,7 @@ def _workers(
 
 
 def _bar(answered: int, whole: int) -> ProgressBar:
-    """Draw how much of the whole a worker has done: of n equal ones each ends at the n-th part."""
+    """Return a bar of a worker's share of all tasks: with n equal workers, each ends at 1/n."""
     return ProgressBar(
         total=max(1, whole),
         completed=answered,

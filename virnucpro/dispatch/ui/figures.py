@@ -1,4 +1,4 @@
-"""What a dashboard says in numbers. Pure."""
+"""Numbers of a dashboard. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ __all__ = ["Figures", "clock", "duration"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How a run stands.
+    """Progress of a run.
 
     Attributes
     ----------
     completed, failed, timeouts
         Tasks answered so far.
     expected
-        How many there will be, or None.
+        Number of tasks of the run, or None if unknown.
     elapsed
-        Seconds since the run began.
+        Seconds since the start of the run.
     """
 
     completed: int
@@ -29,34 +29,34 @@ class Figures:
 
     @classmethod
     def of(cls, stats: Mapping[str, Any], expected: int | None, elapsed: float) -> "Figures":
-        """Take them from a dispatcher's stats."""
+        """Return the numbers of a dispatcher's stats."""
         return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
 
     @property
     def total(self) -> int:
-        """Tasks answered so far."""
+        """Number of tasks answered so far."""
         return self.completed + self.failed + self.timeouts
 
     @property
     def whole(self) -> int:
-        """How many tasks there are, as far as anybody knows."""
+        """Number of all tasks, as far as known."""
         return self.total if self.expected is None else max(self.expected, self.total)
 
     @property
     def rate(self) -> float:
-        """Tasks answered a second."""
+        """Throughput in tasks per second."""
         return self.total / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def left(self) -> float | None:
-        """Seconds that the rest will take at this rate, where that can be said."""
+        """Estimated remaining seconds, or None if unknown."""
         if self.expected is None or not self.rate:
             return None
         return max(0, self.expected - self.total) / self.rate
 
     @property
     def progress(self) -> str:
-        """How far it is, in words."""
+        """Progress as text."""
         if self.expected is None:
             return f"{self.total:,} tasks"
         share = 100.0 * self.total / self.expected if self.expected else 100.0
@@ -64,7 +64,7 @@ class Figures:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """All numbers in one line."""
         parts = [f"{self.progress}, {self.failed:,} failed, {self.timeouts:,} timed out"]
         parts.append(f"{clock(self.elapsed)} elapsed, {self.rate:,.1f} tasks/s")
         if self.left is not None:
@@ -73,14 +73,14 @@ class Figures:
 
 
 def clock(seconds: float) -> str:
-    """Write seconds as hours, minutes and seconds."""
+    """Format seconds as hours, minutes and seconds."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 def duration(seconds: float | None) -> str:
-    """Write a short time in a unit that suits it."""
+    """Format a short time in a suitable unit."""
     if seconds is None:
         return "-"
     if seconds < 0.001:

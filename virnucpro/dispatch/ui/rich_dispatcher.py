@@ -1,4 +1,4 @@
-"""A dispatcher with a live table on a terminal, and lines elsewhere."""
+"""A dispatcher with a live table on a terminal, or lines of progress elsewhere."""
 
 import sys
 import threading
@@ -18,41 +18,41 @@ from virnucpro.dispatch.worker import BaseWorker
 __all__ = ["LINES_S", "RichDispatcher"]
 
 LINES_S = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines if there is no terminal."""
 
 
 class RichDispatcher:
-    """Runs a `Dispatcher` and shows how it goes, from a thread of its own.
+    """Runs a `Dispatcher` and shows its progress from a separate thread.
 
-    Tasks and callbacks cost nothing more for being shown: the table looks at the dispatcher's
-    numbers a few times a second. It works in any thread, and Ctrl-C breaks it off as it does a
-    `Dispatcher`.
+    The display does not slow tasks or callbacks: it reads the dispatcher's counts a few times a
+    second. It works in any thread, and Ctrl-C stops the run as with a `Dispatcher`.
 
     Parameters
     ----------
     worker_cls, gpu_ids, queue_size, suppress_worker_output
-        As for `Dispatcher`; what workers print would disturb the table.
+        As for `Dispatcher`. By default the output of the workers, which disturbs the table, is
+        discarded.
     show_ui
-        Whether to show anything.
+        Whether to show progress.
     refresh_rate
-        How often a second the table is drawn.
+        Updates of the table per second.
     console
-        Where; standard error by default. Where it is no terminal, a line is written every
-        `LINES_S` seconds, and one at the end.
+        The output; standard error by default. If it is not a terminal, a line is written every
+        `LINES_S` seconds and at the end.
     describe
-        Names a task in the table; by its number, by default.
+        Returns the name of a task in the table; by default its number.
     **options
         Further options of `Dispatcher`.
 
     Attributes
     ----------
     dispatcher
-        The `Dispatcher` that does the work.
+        The `Dispatcher` of the runs.
 
     Raises
     ------
     ValueError
-        When `refresh_rate` is not above 0, and as `Dispatcher` does.
+        If `refresh_rate` is not above 0, and as `Dispatcher`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RichDispatcher:
         total_tasks: int | None = None,
         **keywords: Any,  # noqa: ANN401 - Dispatcher.run's own
     ) -> dict[str, Any]:
-        """Do all tasks, as `Dispatcher.run` does, with the same arguments and errors.
+        """Do all tasks as `Dispatcher.run`, with the same arguments and errors.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class RichDispatcher:
         on_success
             May be None here.
         total_tasks
-            How many tasks there will be, where that is known: for the share and the time left.
+            Number of tasks, if known, for the percentage and the remaining time.
 
         Returns
         -------
@@ -107,29 +107,26 @@ class RichDispatcher:
         current_task, task_start_time, last_duration, completed, failed, timeouts.
         """
         self._expected, self._ended = total_tasks, None
-        if self._show_ui:  # the table tells of them
-            keywords.setdefault("on_fault", _ignore_fault)
+        if self._show_ui:  # the table shows faults
+            keywords.setdefault("on_fault", _ignore)
         self._began = time.perf_counter()
         try:
             with self._display():
-                try:
-                    self.dispatcher.run(generator, on_success or _ignore, *arguments, **keywords)
-                finally:
-                    self._ended = time.perf_counter()
+                self.dispatcher.run(generator, on_success or _ignore, *arguments, **keywords)
         finally:
             self._ended = time.perf_counter()
         return self._result()
 
     def shutdown(self) -> None:
-        """Have the run end early, as `Dispatcher.shutdown` does."""
+        """End the run early, as `Dispatcher.shutdown`."""
         self.dispatcher.shutdown()
 
     def terminate(self) -> None:
-        """Have the run broken off, as `Dispatcher.terminate` does."""
+        """Stop the run, as `Dispatcher.terminate`."""
         self.dispatcher.terminate()
 
     def get_stats(self) -> dict[str, Any]:
-        """Say how the run stands, as `Dispatcher.get_stats` does."""
+        """Return the state of the run, as `Dispatcher.get_stats`."""
         return self.dispatcher.get_stats()
 
     def _display(self) -> AbstractContextManager[object]:
@@ -159,8 +156,8 @@ class RichDispatcher:
             over.set()
             writer.join()
             self._write_line(console)
-            for trouble in self.dispatcher.get_stats()["recent"]:
-                console.print(f"  {trouble}", markup=False, highlight=False, soft_wrap=True)
+            for error in self.dispatcher.get_stats()["recent"]:
+                console.print(f"  {error}", markup=False, highlight=False, soft_wrap=True)
 
     def _write_line(self, console: Console) -> None:
         line = self._figures(self.dispatcher.get_stats()).line
@@ -171,8 +168,7 @@ class RichDispatcher:
         return draw(stats, self._figures(stats), self._describe)
 
     def _figures(self, stats: dict[str, Any]) -> Figures:
-        now = time.perf_counter() if self._ended is None else self._ended
-        return Figures.of(stats, self._expected, now - self._began)
+        return Figures.of(stats, self._expected, time.perf_counter() - self._began)
 
     def _result(self) -> dict[str, Any]:
         stats = self.dispatcher.get_stats()
@@ -210,9 +206,5 @@ class _SafeStream:
             self._stream.flush()
 
 
-def _ignore(_task_id: int, _result: object, _worker_id: int) -> None:
-    return None
-
-
-def _ignore_fault(_fault: object) -> None:
+def _ignore(*_arguments: object) -> None:
     return None

@@ -96,7 +96,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
                 span.stage,
                 span.first,
             ): f"kills_process: encoded alone, it ends its worker: {fault.reason}"
-            for span, fault in known.convicted
+            for span, fault in known.isolated
         },
     )
 

@@ -305,8 +305,8 @@ def test_one_row_can_be_tried_alone_before_others(stage, task, index):
 
 def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     """Rows without tokens are last in the order that positions refer to."""
-    stage, convicted = tokenising(1), 2
-    suspicion = Suspicion(isolated={(stage, convicted): "it kills its process"})
+    stage, isolated = tokenising(1), 2
+    suspicion = Suspicion(isolated={(stage, isolated): "it kills its process"})
     tried = []
     monkeypatch.setattr(
         Encoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
@@ -470,7 +470,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: .*0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
+        r"a higher precision: .* 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
