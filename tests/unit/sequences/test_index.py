@@ -364,7 +364,8 @@ def test_a_full_disk_leaves_no_index(tmp_path):
     script = """
 import resource, signal, sys
 from pathlib import Path
-from virnucpro.sequences.index import *
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.records import Alphabet
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
