@@ -27,8 +27,9 @@ import numpy as np
 from Bio import SeqIO
 from Bio.Seq import Seq
 
-from virnucpro.sequences.index import IndexSpec, SequenceIndex, build_index
+from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
 
 Item = tuple[str, bytes, bytes]
 Result = TypeVar("Result")

@@ -16,8 +16,8 @@ from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.classify.head import Head
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.packed import pack
 
 __all__ = ["Mini", "Sizes", "item_scores", "item_vectors", "save_files"]
 

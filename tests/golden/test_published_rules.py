@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from virnucpro.sequences.index import IndexSpec, build_index
+from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import tile, tile_all
 
 

@@ -20,7 +20,7 @@ from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
-from virnucpro.encoders.packed import pack
+from virnucpro.encoders.encoder import pack
 from virnucpro.errors import BundleError
 
 pytestmark = pytest.mark.timeout(60)

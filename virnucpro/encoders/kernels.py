@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
-from virnucpro.encoders.packed import Packed
+from virnucpro.encoders.encoder import Packed
 
 __all__ = [
     "Attention",

@@ -3,7 +3,6 @@
 Columns are written in pieces and read by memory map.
 """
 
-import hashlib
 import io
 import json
 import mmap
@@ -20,7 +19,13 @@ import numpy.typing as npt
 
 from virnucpro.durable import write_file
 from virnucpro.errors import IndexFormatError
-from virnucpro.sequences.spec import SCHEMA_VERSION, IndexSpec, InputFile, fingerprint
+from virnucpro.sequences.spec import (
+    SCHEMA_VERSION,
+    IndexSpec,
+    InputFile,
+    fingerprint,
+    json_digest,
+)
 
 __all__ = [
     "ADVICE",
@@ -254,7 +259,7 @@ def write_header(folder: Path, header: Header) -> None:
         "inputs": [asdict(file) for file in header.inputs],
         "files": {name: asdict(file) for name, file in header.files.items()},
     }
-    signed = {**content, "sha256": _digest(content)}
+    signed = {**content, "sha256": json_digest(content)}
     with write_file(folder / _NAME) as stream:
         stream.write(json.dumps(signed, indent=1).encode())
 
@@ -281,7 +286,7 @@ def read_header(folder: Path) -> Header:
             f"{folder}: a sequence index of version {content.get('schema')}, but this program "
             f"reads version {SCHEMA_VERSION}; use the version that wrote it, or {ADVICE}"
         )
-    if content.pop("sha256", None) != _digest(content):
+    if content.pop("sha256", None) != json_digest(content):
         raise IndexFormatError(f"{path}: changed since it was written; {ADVICE}")
     header = Header(
         IndexSpec.from_json(content["spec"]),
@@ -294,7 +299,3 @@ def read_header(folder: Path) -> Header:
         if size != file.bytes:
             raise IndexFormatError(f"{path}: has {size} bytes instead of {file.bytes}; {ADVICE}")
     return header
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

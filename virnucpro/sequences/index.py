@@ -21,7 +21,7 @@ from virnucpro.sequences.columns import (
     column_path,
     read_header,
 )
-from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
+from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import (
     FRAMES,
     genetic_code,
@@ -30,15 +30,7 @@ from virnucpro.sequences.translation import (
 )
 from virnucpro.sequences.windows import IntArray
 
-__all__ = [
-    "IndexSpec",
-    "InputFile",
-    "RecordStatus",
-    "SequenceIndex",
-    "build_index",
-    "fingerprint",
-    "input_digests",
-]
+__all__ = ["SequenceIndex", "build_index", "input_digests"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAMES_AT_ONCE = 1 << 14

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Literal
@@ -19,6 +19,7 @@ __all__ = [
     "InputFile",
     "RecordStatus",
     "fingerprint",
+    "json_digest",
 ]
 
 SCHEMA_VERSION = 1
@@ -148,4 +149,9 @@ def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:
         "spec": spec.as_json(),
         "inputs": [[file.sha256, file.n_records, file.n_bases] for file in inputs],
     }
+    return json_digest(content)
+
+
+def json_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of JSON content in hexadecimal digits; the order of keys has no effect."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

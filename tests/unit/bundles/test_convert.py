@@ -11,7 +11,7 @@ from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2, write_ten
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import find_published
-from virnucpro.encoders.packed import pack
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.encoders.weights.pickles import read_pickle, read_state_dict
 from virnucpro.errors import BundleError

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from virnucpro.encoders.dnabert_s import model as alibi
 from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias, head_slopes
-from virnucpro.encoders.packed import Run
+from virnucpro.encoders.encoder import Run
 
 HEADS, HEAD_DIM = 6, 8
 RUNS = [Run(0, 2, 70), Run(140, 1, 33), Run(173, 3, 32), Run(269, 4, 1)]

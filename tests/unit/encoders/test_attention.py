@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from virnucpro.encoders import kernels
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.kernels import all_at_once, attention_on, by_runs, has_varlen
-from virnucpro.encoders.packed import pack
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
 HEADS, WIDTH = 3, 8

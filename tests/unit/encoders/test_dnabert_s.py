@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.packed import pack
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 

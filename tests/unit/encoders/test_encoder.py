@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.packed import CPU_STEP
+from virnucpro.encoders.encoder import CPU_STEP, Encoder
 
 CPU = torch.device("cpu")
 

@@ -2,8 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virnucpro.encoders.encoder import CPU_STEP
 from virnucpro.encoders.esm2 import model as esm2_model
-from virnucpro.encoders.packed import CPU_STEP
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 

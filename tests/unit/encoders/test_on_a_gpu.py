@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend
 
 from virnucpro.encoders.dnabert_s import model as alibi
 from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias
+from virnucpro.encoders.encoder import mean_of_runs, means_by_runs, means_by_segments, pack
 from virnucpro.encoders.kernels import attention_on, by_runs
-from virnucpro.encoders.packed import mean_of_runs, means_by_runs, means_by_segments, pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 pytestmark = pytest.mark.gpu

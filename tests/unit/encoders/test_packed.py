@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.packed import (
+from virnucpro.encoders.encoder import (
     LEAST_ROWS,
     Run,
     mean_of_runs,

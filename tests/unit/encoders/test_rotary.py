@@ -2,6 +2,7 @@ import numpy as np
 import torch
 from esm.rotary_embedding import RotaryEmbedding
 
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.esm2.model import (
     Rotation,
     interleave_pairs,
@@ -9,7 +10,6 @@ from virnucpro.encoders.esm2.model import (
     rotate,
     rotations,
 )
-from virnucpro.encoders.packed import pack
 
 HEADS, WIDTH = 3, 8
 

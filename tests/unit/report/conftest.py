@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from virnucpro.sequences.index import IndexSpec, SequenceIndex, build_index
+from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 

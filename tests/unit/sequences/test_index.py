@@ -19,15 +19,9 @@ from virnucpro.errors import (
 )
 from virnucpro.sequences import builder, index
 from virnucpro.sequences.columns import COLUMNS, column_path
-from virnucpro.sequences.index import (
-    IndexSpec,
-    RecordStatus,
-    SequenceIndex,
-    build_index,
-    fingerprint,
-    input_digests,
-)
+from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code, peptide, reverse_complement
 from virnucpro.sequences.windows import tile
 
@@ -370,7 +364,8 @@ def test_a_full_disk_leaves_no_index(tmp_path):
     script = """
 import resource, signal, sys
 from pathlib import Path
-from virnucpro.sequences.index import *
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.records import Alphabet
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -20,8 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.encoder import Packed, Run, mean_of_runs
 from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
-from virnucpro.encoders.packed import Packed, Run, mean_of_runs
 
 __all__ = ["AlignedBias", "BiasedAttention", "DnabertS", "MirroredBias", "head_slopes"]
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
+from virnucpro.encoders.encoder import CPU_STEP, Packed, mean_of_runs
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.kernels import Product, attention_on, has_kernels
-from virnucpro.encoders.packed import CPU_STEP, Packed, mean_of_runs
 from virnucpro.encoders.weights.fill import place
 
 __all__ = ["Esm2", "Rotation", "interleave_pairs", "inverse_frequencies", "rotate", "rotations"]

@@ -1,14 +1,101 @@
-"""The job of ``virnucpro embed``: vectors of whole sequences from one encoder."""
+"""The job of ``virnucpro embed``, and its encoder: of a bundle, or published weights at a path."""
 
+import hashlib
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
+from virnucpro.bundles.bundle import Bundle, bundle_names, open_bundle
+from virnucpro.bundles.convert import convert_isolated
+from virnucpro.bundles.manifest import MANIFEST
+from virnucpro.bundles.published import require_published
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.registry import open_spec
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
-from virnucpro.pipeline.jobs.named_encoder import find_encoder
+from virnucpro.runtime.isolation import run_isolated
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["embed_job"]
+__all__ = ["NamedEncoder", "embed_job", "find_encoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEncoder:
+    """An encoder found by name.
+
+    Attributes
+    ----------
+    name
+        Name in messages and in the run's parameters.
+    bundle
+        The bundle of the encoder; None for published weights at a path.
+    """
+
+    name: str
+    spec: EncoderSpec
+    bundle: Bundle | None
+
+    def fingerprint(self) -> str:
+        """Return the bundle's fingerprint; without a bundle the SHA-256 of the files' digests."""
+        if self.bundle is not None:
+            return self.bundle.fingerprint
+        digest = hashlib.sha256()
+        for role in sorted(self.spec.files):
+            with self.spec.file(role).open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
+
+
+def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
+    """Find an encoder.
+
+    Parameters
+    ----------
+    name
+        ``BUNDLE/VIEW``, or the path of published weights as `open_spec` takes it. Weights at a
+        path are read in a process of their own: a malicious file can crash its reader.
+
+    Raises
+    ------
+    UsageError
+        If there is no such encoder.
+    BundleError
+        If it is damaged, its reader crashes, or a file with a published name has other content.
+    """
+    name = os.fspath(name)
+    bundle_name, _, view = name.rpartition("/")
+    in_a_bundle = bundle_name in bundle_names()
+    if name and not in_a_bundle and Path(name).exists():
+        path = Path(name)
+        spec = convert_isolated(run_isolated, path, open_spec, path)
+        require_published(spec)
+        return NamedEncoder(spec.name, spec, None)
+    if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
+        raise UsageError(
+            f"no encoder {name!r}: give BUNDLE/VIEW, such as mini/protein, a fair-esm checkpoint "
+            "(esm2_*.pt) or a DNABERT-S folder."
+        )
+    bundle = open_bundle(bundle_name)
+    for spec in bundle.encoders:
+        if view in {spec.view, spec.name}:
+            return NamedEncoder(f"{bundle.name}/{spec.view}", spec, bundle)
+    views = ", ".join(f"{bundle_name}/{spec.view}" for spec in bundle.encoders)
+    raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
+
+
+def _is_other_folder(path: str) -> bool:
+    """Return whether a folder is not a bundle; one without permission may be a bundle."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
+        return False
+    try:
+        Path(path, MANIFEST).stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
 
 _ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
 

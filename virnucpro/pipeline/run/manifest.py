@@ -1,6 +1,5 @@
 """run.json: parameters and inputs of a run, and the check of a resume."""
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from virnucpro import __version__
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.spec import InputFile
+from virnucpro.sequences.spec import InputFile, json_digest
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -84,7 +83,7 @@ class Manifest:
             "parameters": dict(self.parameters),
             "units": dict(self.units),
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_digest(content)
 
     @property
     def views(self) -> Mapping[str, int]:
@@ -139,7 +138,7 @@ def write_manifest(run: RunDirectory, manifest: Manifest) -> None:
         **asdict(manifest),
         "versions": _versions(),
     }
-    signed = {**content, "sha256": _digest(content)}
+    signed = {**content, "sha256": json_digest(content)}
     with write_file(run.run_json) as stream:
         stream.write(json.dumps(signed, indent=2).encode() + b"\n")
 
@@ -173,16 +172,12 @@ def read_manifest(run: RunDirectory) -> Manifest:
         raise NotARunError(
             f"{run.run_json} cannot be read ({error!r}). Choose another output folder."
         ) from error
-    if content.pop("sha256", None) != _digest(content):
+    if content.pop("sha256", None) != json_digest(content):
         raise NotARunError(
             f"{run.run_json} has been changed since it was written (wrong checksum). Restore it, "
             "or choose another output folder."
         )
     return manifest
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def is_manifest(path: Path) -> bool:
@@ -201,8 +196,7 @@ def is_manifest(path: Path) -> bool:
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:
-    names = Manifest.__slots__
-    values = {name: content[name] for name in names}
+    values = {name: content[name] for name in Manifest.__slots__}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
     return Manifest(**values)

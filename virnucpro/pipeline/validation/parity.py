@@ -18,8 +18,8 @@ from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import InputError, UsageError
+from virnucpro.pipeline.jobs.embed_job import find_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice
-from virnucpro.pipeline.jobs.named_encoder import find_encoder
 from virnucpro.pipeline.validation.agreement import (
     ScoreAgreement,
     VectorAgreement,

@@ -12,8 +12,7 @@ import torch
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
 from virnucpro.encoders.device import Shortage, within_memory
-from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.packed import Packed
+from virnucpro.encoders.encoder import Encoder, Packed
 
 __all__ = ["EncoderPass", "UnitTokens", "fetching", "prefetch_one"]
 

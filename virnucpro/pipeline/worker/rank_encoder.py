@@ -27,7 +27,7 @@ from virnucpro.errors import DeviceError
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, pieces
 
-__all__ = ["Encoded", "FallbackPrecision", "Models", "RankEncoder", "Retry", "encode_alone"]
+__all__ = ["Encoded", "Models", "RankEncoder", "Retry", "encode_alone"]
 
 _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
     "fp16": ("fp32", "bf16"),
@@ -47,89 +47,14 @@ class Retry(NamedTuple):
         Precision of the vector.
     attempts
         All attempts as text, for the reason of a quarantined row.
-    shortage
-        The shortage of memory; None if the row fits.
+    too_large
+        Reason of the quarantine if the row does not fit into memory, else "".
     """
 
     vector: torch.Tensor | None
     precision: Precision
     attempts: str
-    shortage: Shortage | None = None
-
-
-class FallbackPrecision:
-    """An encoder with a larger range, loaded for the first row that needs it.
-
-    Parameters
-    ----------
-    spec, device, precision
-        As `load_encoder` takes them.
-    encoder
-        The encoder of the run, used again at fp32.
-    """
-
-    def __init__(
-        self, spec: EncoderSpec, device: str, precision: Precision, encoder: Encoder
-    ) -> None:
-        self._spec, self._device = spec, device
-        self._precision, self._encoder = precision, encoder
-
-    def retry(self, ids: IntArray) -> Retry:
-        """Encode one row.
-
-        Raises
-        ------
-        BundleError
-            If the weights have been damaged since the run started.
-        """
-        encoder, precision, missing = self._opened
-        if self._precision == "fp32":
-            attempts = "in a batch and alone"
-        else:
-            attempts = f"at {self._precision} in a batch"
-            if encoder is not None:
-                attempts += f" and at {precision} alone"
-        if missing:
-            attempts += (
-                f"; too little memory for a higher precision: {missing}. Run this sequence "
-                "separately with another --precision or with more memory"
-            )
-        if encoder is None:
-            return Retry(None, self._precision, attempts)
-        vectors = encode_alone(encoder, ids)
-        if isinstance(vectors, Shortage):
-            return Retry(None, precision, attempts, vectors)
-        return Retry(vectors[0], precision, attempts)
-
-    @cached_property
-    def _opened(self) -> tuple[Encoder | None, Precision, str]:
-        """The encoder, its precision, and reasons against the preferred precisions.
-
-        The free memory is compared first: the system kills a process that exceeds it.
-        """
-        if self._precision == "fp32":
-            return self._encoder, "fp32", ""
-        missing: list[str] = []
-        for wider in _LADDER[self._precision]:
-            try:
-                self._require_memory(wider)
-                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
-            except DeviceError as error:
-                missing.append(str(error).partition(". ")[0])
-                continue
-            if not isinstance(loaded, Shortage):
-                return loaded, wider, "; ".join(missing)
-            missing.append(f"{wider} does not fit into the free memory of {self._device}")
-        return None, self._precision, "; ".join(missing)
-
-    def _require_memory(self, precision: Precision) -> None:
-        """Raise DeviceError if the encoder does not fit beside those of the run."""
-        device = open_device(self._device)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
-        name, shapes = self._spec.name, shapes_of(self._spec)
-        for room in (free_bytes(device), device_bytes(device)):
-            require_memory(name, shapes, precision, self._device, room, free=True)
+    too_large: str = ""
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
@@ -192,7 +117,7 @@ class RankEncoder:
         self.budget = TokenBudget(spec.name, first_budget, learnt)
         self.encoder = load_encoder(spec, device, precision)
         self._name = spec.name
-        self._fallback = FallbackPrecision(spec, device, precision, self.encoder)
+        self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
         """Find a first budget by trial if none is known.
@@ -300,16 +225,60 @@ class RankEncoder:
             for row, shortage in shortages.items()
         }
 
-    def alone(
-        self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]
-    ) -> tuple[Retry, str]:
-        """Encode one row again; return the result and, if it does not fit, the reason."""
+    def alone(self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]) -> Retry:
+        """Encode one row again: at fp32, or at the nearest precision that fits into memory.
+
+        Raises
+        ------
+        BundleError
+            If the weights have been damaged since the run started.
+        """
         at(self._span(tokens, np.flatnonzero(tokens.order == row)))
-        retry = self._fallback.retry(tokens.ids[row])
-        if retry.shortage is None:
-            return retry, ""
-        reason = self._does_not_fit(tokens, row, retry.shortage)
-        return retry, f"out_of_memory: {reason}, tried {retry.attempts}"
+        encoder, precision, missing = self._fallback
+        if self._precision == "fp32":
+            attempts = "in a batch and alone"
+        else:
+            attempts = f"at {self._precision} in a batch"
+            if encoder is not None:
+                attempts += f" and at {precision} alone"
+        if missing:
+            attempts += (
+                f"; too little memory for a higher precision: {missing}. Run this sequence "
+                "separately with another --precision or with more memory"
+            )
+        if encoder is None:
+            return Retry(None, self._precision, attempts)
+        vectors = encode_alone(encoder, tokens.ids[row])
+        if isinstance(vectors, Shortage):
+            reason = f"{self._does_not_fit(tokens, row, vectors)}, tried {attempts}"
+            return Retry(None, precision, attempts, f"out_of_memory: {reason}")
+        return Retry(vectors[0], precision, attempts)
+
+    @cached_property
+    def _fallback(self) -> tuple[Encoder | None, Precision, str]:
+        """An encoder with a larger range, its precision, and reasons against preferred ones.
+
+        It is loaded for the first row that needs it. The free memory is compared first: the system
+        kills a process that exceeds it.
+        """
+        if self._precision == "fp32":
+            return self.encoder, "fp32", ""
+        device, missing = open_device(self._device), list[str]()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
+        shapes = shapes_of(self._spec)
+        for wider in _LADDER[self._precision]:
+            try:
+                for room in (free_bytes(device), device_bytes(device)):
+                    require_memory(self._name, shapes, wider, self._device, room, free=True)
+                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
+            except DeviceError as error:
+                missing.append(str(error).partition(". ")[0])
+                continue
+            if not isinstance(loaded, Shortage):
+                return loaded, wider, "; ".join(missing)
+            missing.append(f"{wider} does not fit into the free memory of {self._device}")
+        return None, self._precision, "; ".join(missing)
 
     def try_alone(self, tokens: UnitTokens, position: int) -> None:
         """Encode the row at a position of the unit's order; discard the vector."""

@@ -272,10 +272,10 @@ class RowEmbedder:
         ]
         tried: list[Retry] = []
         for number in culprits or range(len(self._encoders)):
-            retry, too_large = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
+            retry = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
             tried.append(retry)
-            if too_large:
-                work.reasons[row] = too_large
+            if retry.too_large:
+                work.reasons[row] = retry.too_large
             if retry.vector is not None:
                 work.vectors[number][row] = retry.vector
         return tried

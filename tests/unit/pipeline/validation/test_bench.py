@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from virnucpro.cli.main import main
-from virnucpro.encoders.packed import pack
+from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.pipeline.validation import bench
