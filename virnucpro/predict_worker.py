@@ -24,7 +24,7 @@ from virnucpro.pipeline.jobs.job import Job, SilentReporter
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.scheduling import preflight
-from virnucpro.pipeline.scheduling.in_process import run_in_process
+from virnucpro.pipeline.scheduling.runner import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, Kind, inherited_mask
 

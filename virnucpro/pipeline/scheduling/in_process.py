@@ -1,8 +1,4 @@
-"""A run whose only rank is this process, with models that are loaded already.
-
-For a process that makes many small runs. Its run folders are like any others. An error of the rank
-is raised; nothing restarts it. Committed units are kept, and a resume computes the others.
-"""
+"""A rank in this process, with models that are loaded already, for `runner.run_in_process`."""
 
 import os
 import threading
@@ -11,19 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, Reporter
-from virnucpro.pipeline.run.outputs import Outcome
-from virnucpro.pipeline.scheduling.runner import run_job
-from virnucpro.runtime.devices import Device
 from virnucpro.runtime.messages import Failure, Mark, Message, Progress
-from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.worker.rank_encoder import Models
 
-__all__ = ["BEAT_S", "WORK_S", "CpuHeartbeat", "InProcessRank", "run_in_process"]
+__all__ = ["BEAT_S", "WORK_S", "CpuHeartbeat", "InProcessRank"]
 
 _STEP_S = 0.5
 """Seconds between two steps of the scheduler."""
@@ -78,38 +68,6 @@ class CpuHeartbeat:
             if used - reported > WORK_S and not self.paused:
                 reported = used
                 self.progressed()
-
-
-def run_in_process(
-    job: Job,
-    execution: Execution,
-    device: Device,
-    reporter: Reporter,
-    models: "Models",
-    progressed: Callable[[], object] = lambda: None,
-) -> tuple[Outcome, int]:
-    """Compute the missing units of a run in this process, then write its outputs.
-
-    Parameters
-    ----------
-    execution
-        Its devices, restarts and deadlines are ignored.
-    device
-        The device that this process sees.
-    models
-        Loaded for the encoders, classifier and precision of `job`.
-    progressed
-        Called from any thread for each batch, and while files are read and written.
-
-    Returns
-    -------
-    outcome, n_units
-        As `run_job` returns them.
-    """
-    execution = replace(execution, restarts=RestartPolicy(max_restarts=0))
-    with CpuHeartbeat(progressed) as heartbeat:
-        rank = InProcessRank(models, heartbeat)
-        return run_job(job, [device], execution, reporter, rank)
 
 
 class InProcessRank:

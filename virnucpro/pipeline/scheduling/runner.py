@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,18 +19,20 @@ from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budget
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.session import Session, open_session
+from virnucpro.pipeline.scheduling.in_process import CpuHeartbeat, InProcessRank
 from virnucpro.pipeline.scheduling.preflight import check_disk_space, threads_of_rank
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
 from virnucpro.pipeline.worker.rank_main import RankTask
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.store.coverage import Coverage
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.scheduling.in_process import InProcessRank
+    from virnucpro.pipeline.worker.rank_encoder import Models
 
-__all__ = ["run_job"]
+__all__ = ["run_in_process", "run_job"]
 
 
 def run_job(
@@ -38,7 +40,7 @@ def run_job(
     devices: Sequence[Device],
     execution: Execution,
     reporter: Reporter,
-    rank: "InProcessRank | None" = None,
+    rank: InProcessRank | None = None,
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run, then write its outputs.
 
@@ -75,6 +77,41 @@ def run_job(
         return write_outputs(session, reporter, None if n_missing else coverage), n_missing
 
 
+def run_in_process(
+    job: Job,
+    execution: Execution,
+    device: Device,
+    reporter: Reporter,
+    models: "Models",
+    progressed: Callable[[], object] = lambda: None,
+) -> tuple[Outcome, int]:
+    """Compute the missing units of a run in this process, then write its outputs.
+
+    For a process that makes many small runs. The run folder is like any other. An error of the rank
+    is raised; nothing restarts it. Committed units are kept, and a resume computes the others.
+
+    Parameters
+    ----------
+    execution
+        Its devices, restarts and deadlines are ignored.
+    device
+        The device that this process sees.
+    models
+        Loaded for the encoders, classifier and precision of `job`.
+    progressed
+        Called from any thread for each batch, and while files are read and written.
+
+    Returns
+    -------
+    outcome, n_units
+        As `run_job` returns them.
+    """
+    execution = replace(execution, restarts=RestartPolicy(max_restarts=0))
+    with CpuHeartbeat(progressed) as heartbeat:
+        rank = InProcessRank(models, heartbeat)
+        return run_job(job, [device], execution, reporter, rank)
+
+
 @dataclass(frozen=True, slots=True)
 class _Launch:
     """One start of ranks, from the frozen plan to the record in run.json."""
@@ -86,7 +123,7 @@ class _Launch:
     reporter: Reporter
     log: CoordinatorLog
 
-    def run(self, coverage: Coverage, rank: "InProcessRank | None") -> None:
+    def run(self, coverage: Coverage, rank: InProcessRank | None) -> None:
         """Compute the missing units."""
         task = _rank_task(self.session, self.job, self.devices, self.execution)
         open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
@@ -128,7 +165,7 @@ class _Launch:
 
     def _close(
         self,
-        ranks: "GPUProcessCoordinator | InProcessRank",
+        ranks: GPUProcessCoordinator | InProcessRank,
         scheduler: RankScheduler,
         record: Launch,
         started: float,

@@ -11,7 +11,7 @@ from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.run_progress import read_progress
 from virnucpro.pipeline.run.verify import verify_run
-from virnucpro.pipeline.scheduling.in_process import run_in_process
+from virnucpro.pipeline.scheduling.runner import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.store.segment import read_segment
