@@ -1,4 +1,4 @@
-"""Worker functions for the tests of the coordinator: a module that a spawned process can import."""
+"""Worker functions for the tests of the coordinator."""
 
 import atexit
 import ctypes
@@ -10,9 +10,7 @@ import threading
 import time
 from multiprocessing import parent_process
 from pathlib import Path
-from unittest import mock
 
-from virnucpro.runtime import child
 from virnucpro.runtime.messages import Report, encode
 
 
@@ -31,7 +29,7 @@ def echo(rank, world_size, results_queue, *args):
 
 
 def leave_a_note(rank, world_size, results_queue, folder):
-    """Leave something to be done when the process ends, and a thread that ends later."""
+    """Register an exit handler, and start a thread that ends later."""
     atexit.register((Path(folder) / "handler").touch)
     threading.Timer(0.3, (Path(folder) / "thread").touch).start()
     print("half a line", end="")
@@ -43,7 +41,7 @@ def succeed_or_fail(rank, world_size, results_queue, failing_rank):
 
 
 def touch_and_wait(rank, world_size, results_queue, folder, failing=()):
-    """Say that it lives, then wait for the file ``go``."""
+    """Report the start, then wait for the file ``go``."""
     results_queue.put(rank)
     if rank in failing:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +60,7 @@ def hang(rank, world_size, results_queue):
 
 
 def hang_in_c(rank, world_size, results_queue):
-    """Hold the interpreter's lock for ever, whatever signal comes."""
+    """Hold the GIL forever and ignore signals."""
     results_queue.put(os.getpid())
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):
@@ -75,7 +73,7 @@ def hang_deaf(rank, world_size, results_queue):
 
 
 def hang_until_asked(rank, world_size, results_queue):
-    """End by an exception of its own when asked to stop."""
+    """Raise an exception at SIGTERM."""
 
     def stop(signum, frame):
         raise SystemExit(128 + signum)
@@ -85,7 +83,7 @@ def hang_until_asked(rank, world_size, results_queue):
 
 
 def leave_thread(rank, world_size, results_queue):
-    """Return, but leave a thread that keeps the process alive."""
+    """Return, with a thread that keeps the process alive."""
     threading.Thread(target=time.sleep, args=(600,)).start()
     results_queue.put(rank)
 
@@ -139,7 +137,7 @@ def put_for_ever(rank, world_size, results_queue, size):
 
 
 def half_a_report(rank, world_size, results_queue, size, last):
-    """Send half of a message, then get killed or stopped."""
+    """Send half of a message, then kill or stop this process."""
     results_queue.put("whole")
     header, body = encode(Report(b"x" * size))
     for part in (header, body[: size // 2]):
@@ -149,7 +147,7 @@ def half_a_report(rank, world_size, results_queue, size, last):
 
 
 def interrupted_report(rank, world_size, results_queue):
-    """Let a signal's handler raise in the middle of a message."""
+    """Raise in a signal handler in the middle of a message."""
 
     def stop(signum, frame):
         raise TimeoutError("the alarm went off")
@@ -176,7 +174,7 @@ def put_unpicklable(rank, world_size, results_queue):
 
 
 class OnlyInWorkers:
-    """Can be pickled and unpickled, but not in the parent."""
+    """Can be pickled, but not unpickled in the parent."""
 
     def __reduce__(self):
         return _refuse_parent, ()
@@ -207,7 +205,7 @@ def write_output(rank, world_size, results_queue):
 
 
 def outlived_by_a_fork(rank, world_size, results_queue):
-    """Leave a process behind that holds every descriptor of this one open."""
+    """Fork a process that keeps all descriptors of this one open."""
     grandchild = os.fork()
     if grandchild == 0:
         time.sleep(600)
@@ -226,16 +224,6 @@ def descriptors_of_a_subprocess(rank, world_size, results_queue):
     command = [sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"]
     listing = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
     results_queue.put((str(results_queue._descriptor), listing.stdout))
-
-
-def hang_without_death_signal(rank, world_size, results_queue):
-    """Stand in for a system that sends no signal when a parent dies."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(1, 0, 0, 0, 0)
-    with mock.patch.object(ctypes, "CDLL", return_value=mock.Mock(prctl=lambda *_: -1)):
-        child._follow_parent(os.getppid())
-    results_queue.put(os.getpid())
-    ctypes.CDLL(None).sleep(600)
 
 
 def put_from_threads(rank, world_size, results_queue, count, size):

@@ -1,4 +1,4 @@
-"""A program that dispatches: started by the tests with what is to happen, killed by them."""
+"""A program with a dispatcher; the tests start it with the name of a case, and end it."""
 
 import signal
 import sys
@@ -55,14 +55,14 @@ def interrupt(folder):
 
 
 def half_a_map(_folder):
-    """Leave a map half read, in a name that lives to the end of the program."""
+    """Leave an unfinished map in a global variable."""
     global results  # noqa: PLW0603
     results = Dispatcher(Worker, [0]).map(range(10**9))
     print(next(results), flush=True)
 
 
 def daemon_thread(_folder):
-    """Leave a run in a thread that nobody waits for."""
+    """Leave a run in a daemon thread."""
     import threading
 
     threading.Thread(target=wait, args=("",), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Workers for the tests of the dispatcher: a module that is light to import."""
+"""Workers for the tests of the dispatcher; the module imports nothing heavy."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,7 @@ from virnucpro.runtime.worker_channel import WorkerChannel
 
 
 class Worker(BaseWorker):
-    """Does what a task says: a pair of a method's name and its arguments, or a plain value."""
+    """Calls the method that a task names, with its arguments; returns other tasks unchanged."""
 
     def setup(self, gpu_id, seed, **keywords):
         self.gpu_id, self.seed, self.keywords = gpu_id, seed, keywords
@@ -47,7 +47,7 @@ class Worker(BaseWorker):
         raise SystemExit(code)
 
     def unusable_once(self, path):
-        """Find the device lost, the first time."""
+        """Report a lost device in the first attempt."""
         if Path(path).exists():
             return os.getpid()
         Path(path).write_text(str(os.getpid()))
@@ -63,7 +63,7 @@ class Worker(BaseWorker):
         ctypes.string_at(0)
 
     def hang_in_c(self):
-        """Hold the interpreter's lock for ever."""
+        """Hold the GIL forever."""
         mutex = ctypes.create_string_buffer(64)
         for _ in range(2):
             ctypes.PyDLL(None).pthread_mutex_lock(mutex)
@@ -77,14 +77,14 @@ class Worker(BaseWorker):
         time.sleep(1000)
 
     def loop_on(self):
-        """Turn for ever in C, with the interpreter's lock."""
+        """Loop forever in C while holding the GIL."""
         sum(itertools.repeat(0))
 
     def stop(self):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def sleep_on_once(self, path):
-        """Hang in the first attempt alone."""
+        """Hang in the first attempt only."""
         if not Path(path).exists():
             Path(path).touch()
             self.sleep_on()
@@ -113,7 +113,7 @@ class Worker(BaseWorker):
             return "swallowed"
 
     def kill_once(self, path):
-        """Die of the first attempt alone."""
+        """Die in the first attempt only."""
         if not Path(path).exists():
             Path(path).touch()
             self.kill()
@@ -135,7 +135,7 @@ class Worker(BaseWorker):
         return bytes([byte]) * size
 
     def stop_on_the_way(self, size):
-        """Be stopped when half of the result is on its way."""
+        """Stop this process when half of the result is sent."""
         write = WorkerChannel._write
 
         def write_half(outbox, part):
@@ -163,7 +163,7 @@ class Worker(BaseWorker):
         print("printed by a worker", flush=True)
 
     def forks(self):
-        """Leave a process behind that holds every descriptor open, then die."""
+        """Fork a process that keeps all descriptors open, then die."""
         if os.fork() == 0:
             time.sleep(3)
             os._exit(0)
@@ -173,7 +173,7 @@ class Worker(BaseWorker):
         return "child" if os.fork() == 0 else os.getpid()
 
     def copies_itself(self, note):
-        """Fork behind Python's back; note down the copy, which may wait for a lock for ever."""
+        """Fork by the C library; record the pid of the copy, which may wait for a lock forever."""
         copy = ctypes.CDLL(None).fork()
         if copy:
             with Path(note).open("a") as stream:
@@ -181,7 +181,7 @@ class Worker(BaseWorker):
         return copy >= 0
 
     def close_all(self):
-        """Break the worker, which notices after the task."""
+        """Break the worker; it fails after the task."""
         os.closerange(3, 300)
         return "closed"
 
@@ -225,7 +225,7 @@ class RaisesInPickling:
 
 
 class KillsAndIsPickledOnce:
-    """A task that kills its worker, and cannot be sent a second time."""
+    """A task that kills its worker and cannot be pickled a second time."""
 
     sent = 0
 
@@ -237,7 +237,7 @@ class KillsAndIsPickledOnce:
 
 
 class OnlyInParent:
-    """A task that no worker can read."""
+    """A task that no worker can unpickle."""
 
     def __reduce__(self):
         return _refuse_worker, ()
@@ -255,7 +255,7 @@ class SetupRaises(Worker):
 
 
 class KilledInSetup(Worker):
-    """Is killed in its first setups, as often as `keywords` ask for."""
+    """Is killed in its first setups; `keywords` has their number for each worker."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -266,7 +266,7 @@ class KilledInSetup(Worker):
 
 
 class DiesAfterSetup(Worker):
-    """Dies while idle, for ever."""
+    """Dies while idle, after each start."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -275,7 +275,7 @@ class DiesAfterSetup(Worker):
 
 
 class DiesWhenSetUp(Worker):
-    """Dies in reading its first task."""
+    """Dies when it reads its first task."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -298,7 +298,7 @@ class LeavesThread(Worker):
 
 
 class Reuses(BaseWorker):
-    """Returns the same array for every task, changed in between."""
+    """Returns the same array for every task, with changed content."""
 
     def setup(self, gpu_id, seed, **keywords):
         import numpy as np

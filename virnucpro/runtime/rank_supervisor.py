@@ -284,7 +284,7 @@ class RankSupervisor:
         child = self._children.start(name, order.setup, order.function, order.arguments)
         self._results.add_senders(1)
         self._processes[rank] = child.process
-        status = WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now)
+        status = WorkerStatus(rank, WorkerState.STARTING, child.process.pid, now, now)
         former = self._statuses.get(rank)
         if former is not None:
             status = replace(
