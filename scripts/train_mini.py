@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from virnucpro import __version__
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.manifest import Manifest
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 
 LENGTHS = (300, 500)
 """Window lengths in bases, for training and evaluation."""

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and checks for all tests."""
 
 import contextlib
 import csv
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("virnucpro", deadline=None)  # machines have other work
+settings.register_profile("virnucpro", deadline=None)  # the machine may be busy
 settings.load_profile("virnucpro")
 
 _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "shared"))
@@ -28,7 +28,7 @@ TOLERANCE = 2e-4
 
 @pytest.fixture(scope="session", autouse=True)
 def no_ignored_signals():
-    """Undo what a shell's background jobs and nohup hand down: the program would respect it."""
+    """Restore the handlers of signals that nohup or a background job of a shell ignores."""
     usual = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
@@ -44,15 +44,15 @@ def no_ignored_signals():
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with the real genomes and the reference output."""
+    """The folder with real genomes and reference outputs."""
     if not (_SHARED / "genomes" / "genomes.tsv").is_file():
-        pytest.skip(f"no real data at {_SHARED}: point VIRNUCPRO_SHARED at the shared folder")
+        pytest.skip(f"no real data at {_SHARED}: set VIRNUCPRO_SHARED to the shared folder")
     return _SHARED
 
 
 @pytest.fixture(scope="session")
 def gpu():
-    """A CUDA device, at work already: what the driver opens once is no leak of a test."""
+    """A CUDA device, initialised: files that the driver opens once are not leaks of a test."""
     import torch
 
     if not torch.cuda.is_available():
@@ -66,7 +66,7 @@ def gpu():
 
 @pytest.fixture
 def nothing_waits(gpu):
-    """Give a context in which torch raises at whatever makes the host wait for the GPU."""
+    """Return a context in which torch raises an error if the host waits for the GPU."""
     import torch
 
     @contextlib.contextmanager
@@ -88,7 +88,10 @@ def nothing_waits(gpu):
 
 @pytest.fixture
 def importable(monkeypatch):
-    """Import a module of tests/data as a spawned process can, without importing pytest again."""
+    """Return a function that imports a module of tests/data, which spawned processes can import.
+
+    They do not import pytest again.
+    """
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "data"))
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
@@ -97,7 +100,7 @@ def importable(monkeypatch):
 
 @pytest.fixture(scope="session")
 def stand_ins():
-    """What makes small files in the published formats."""
+    """The module that writes small files in the published formats."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parent / "data"))
         return importlib.import_module("stand_ins")
@@ -105,7 +108,7 @@ def stand_ins():
 
 @pytest.fixture(scope="session")
 def doubles():
-    """A rank's task and a reporter, see tests/data/doubles.py."""
+    """Test doubles of a rank's task and a reporter, see tests/data/doubles.py."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).parent / "data"))
         return importlib.import_module("doubles")
@@ -113,12 +116,12 @@ def doubles():
 
 @pytest.fixture
 def reporting(doubles, monkeypatch):
-    """Return a function: the command line then calls a function after each event of a run."""
+    """Return a function that sets what the command line calls after each event of a run."""
 
     def call(function, *, quiet=False):
         monkeypatch.setattr(
             "virnucpro.cli.commands.run_job.open_reporter",
-            lambda root, **_: doubles.CallingReporter(root, function, quiet=quiet),
+            lambda **_: doubles.CallingReporter(function, quiet=quiet),
         )
 
     return call
@@ -132,11 +135,11 @@ def coordinator_workers(importable):
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory):
-    """Where temporary files of this session go, those of its child processes too."""
+    """The folder for temporary files of this session and of its child processes."""
     folder = tmp_path_factory.mktemp("temporary")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
-        # torch makes this folder when a module is first built on the meta device, and keeps it
+        # torch creates this folder with the first module on the meta device, and keeps it
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         patch.setattr(tempfile, "tempdir", str(folder))
         yield folder
@@ -144,17 +147,17 @@ def temporary_folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_leaks(temporary_folder):
-    """Fail a test that leaves a child process, an open descriptor or a temporary file behind."""
-    before = _belongings(temporary_folder)
+    """Fail a test that leaves a child process, an open descriptor or a temporary file."""
+    before = _open_resources(temporary_folder)
     yield
-    if _belongings(temporary_folder) - before:
-        gc.collect()  # what only a reference cycle keeps open is no leak
-    left = _belongings(temporary_folder) - before
+    if _open_resources(temporary_folder) - before:
+        gc.collect()  # objects in a reference cycle are not leaks
+    left = _open_resources(temporary_folder) - before
     if left:
-        pytest.fail("left behind: " + "; ".join(sorted(left)))
+        pytest.fail("leaks: " + "; ".join(sorted(left)))
 
 
-def _belongings(temporary_folder: Path) -> set[str]:
+def _open_resources(temporary_folder: Path) -> set[str]:
     return {
         *_children(),
         *_descriptors(),
@@ -162,12 +165,12 @@ def _belongings(temporary_folder: Path) -> set[str]:
     }
 
 
-# multiprocessing's tracker and the pipe to it stay until the session ends.
+# The resource tracker of multiprocessing, and its pipe, exist until the session ends.
 def _children() -> set[str]:
     tracker = resource_tracker._resource_tracker._pid
     children = set()
     for listing in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended
             children |= {f"process {pid}" for pid in listing.read_text().split()}
     return children - {f"process {tracker}"}
 
@@ -189,7 +192,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list[str]:
-    """Where two tables differ by more than rounding. A best window may change among equals."""
+    """List the differences of two tables beyond rounding; a best window may change among equals."""
     found = [] if len(left) == len(right) else [f"{len(left)} rows, {len(right)} rows"]
     for number, (one, other) in enumerate(zip(left, right, strict=False)):
         for column, value in one.items():
@@ -204,13 +207,13 @@ def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list
 
 @pytest.fixture
 def tables():
-    """Read a TSV file into dicts."""
+    """Return a function that reads a TSV file into dicts."""
     return read_table
 
 
 @pytest.fixture
 def difference_of():
-    """Where the predictions of two run folders differ."""
+    """Return a function that lists the differences of two run folders' predictions."""
 
     def compare(left: Path, right: Path) -> list[str]:
         return differences(
@@ -222,7 +225,7 @@ def difference_of():
 
 @pytest.fixture
 def virnucpro():
-    """Run the command line in a process of its own; returns the finished process."""
+    """Return a function that runs the command line in another process, and returns that."""
 
     def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -238,7 +241,7 @@ def virnucpro():
 
 
 def processes_of(session):
-    """Pids of the live processes in a session."""
+    """Return the pids of the live processes of a session."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -252,7 +255,7 @@ def processes_of(session):
 
 @pytest.fixture
 def no_orphan():
-    """Check that two seconds after its leader's end a session is empty."""
+    """Return a check that a session is empty two seconds after the end of its leader."""
 
     def check(session):
         deadline = time.monotonic() + 2.0
@@ -265,7 +268,7 @@ def no_orphan():
 
 @pytest.fixture
 def ranks_of():
-    """Pids of the ranks of a run that leads its session."""
+    """Return a function that lists the pids of a run's ranks; the run leads its session."""
 
     def pids(process):
         return [

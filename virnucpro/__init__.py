@@ -1,4 +1,4 @@
-"""Viral or not: fault-tolerant, sharded classification of short, messy sequences.
+"""Fault-tolerant, sharded classification of sequences as viral or non-viral.
 
 This file stays free of torch and of every other heavy import: a spawned child imports the package
 before its device mask is set.

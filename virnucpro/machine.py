@@ -1,4 +1,4 @@
-"""What this process may use of the machine: CPUs and memory, control groups included."""
+"""CPUs and memory available to this process, within the limits of its control groups."""
 
 import os
 from collections.abc import Iterator

@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.memory.memory_needed import memory_wanted
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.batching import BATCH_TOKENS
+from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError, UsageError, VirnucproError
 from virnucpro.launch.worker_spec import FileWorker
+from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, SilentReporter
-from virnucpro.pipeline.jobs.precision import precision_on, weight_bytes
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.scheduling import preflight
 from virnucpro.pipeline.scheduling.in_process import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, Kind, inherited_mask
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.worker.models import Models
+    from virnucpro.pipeline.worker.rank_encoder import Models
 
 __all__ = ["Worker"]
 
@@ -60,8 +61,8 @@ class Worker(FileWorker):
             raise UsageError(f"virnucpro.predict has no option {', '.join(sorted(unknown))}.")
         job = job or predict_job((), **options)
         if job.precision == "auto":
-            precision = _precision_of_runs(output_dir) or precision_on(
-                "auto", device, weight_bytes(job.encoders), job.verified_precisions
+            precision = _precision_of_runs(output_dir) or preflight.default_precision(
+                device, cpu_flags(), preflight.weight_bytes(job.encoders), job.verified_precisions
             )
             job = replace(job, precision=precision)
         return {"job": job}
@@ -101,7 +102,7 @@ class Worker(FileWorker):
         BundleError, DeviceError, UsageError
             If the bundle is missing or damaged, the device cannot be used, or an option is invalid.
         """
-        from virnucpro.pipeline.worker.models import Models  # noqa: PLC0415 - after the mask is set
+        from virnucpro.pipeline.worker.rank_encoder import Models  # noqa: PLC0415 - after the mask is set
 
         self._input_dir, self._output_dir, self._threads = input_dir, output_dir, threads
         mask = inherited_mask(os.environ)

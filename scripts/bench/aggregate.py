@@ -25,7 +25,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import survey_loose
 from virnucpro.store.segment import Segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 UNIT_ROWS = 2048
 REPEATS = 3

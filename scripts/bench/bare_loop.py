@@ -17,8 +17,7 @@ import torch
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classify.head import load_head
-from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory

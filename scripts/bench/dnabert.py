@@ -17,18 +17,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ceiling import GemmCeiling, work_of
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.ceiling import GemmCeiling
-from virnucpro.encoders.dnabert_s.alibi import head_slopes
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
+from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.kernels.dense import prepack
+from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
@@ -99,7 +98,7 @@ def main() -> None:
         model = random_model(config)
         tensors = {key: tensor.to(dtype) for key, tensor in model.state_dict().items()}
         reference = Reference(tensors, config)
-        products = config.work().products
+        products = work_of(config).products
         ceilings[name] = GemmCeiling(products, arguments.tokens, CPU, dtype, time.thread_time)
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
@@ -156,7 +155,7 @@ def report(
 ) -> None:
     """Run all sides alternately, then print throughputs."""
     least = take_turns(sides, ceilings, arguments.turns)
-    operations = config.work().linear * sum(len(ids) for ids in batch)
+    operations = work_of(config).linear * sum(len(ids) for ids in batch)
     slowest = least["reference, one by one, fp32"]
     for name, seconds in least.items():
         shares = ", ".join(

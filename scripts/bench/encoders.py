@@ -19,14 +19,13 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
+from ceiling import LAID_OUT, TORCH_MM, GemmCeiling, work_of
 from esm.model.esm2 import ESM2
 
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM, GemmCeiling
-from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.esm2.config import Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2
-from virnucpro.encoders.esm2.tokeniser import tokenise_residues
 from virnucpro.encoders.packed import CPU_STEP, pack
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items
@@ -188,7 +187,7 @@ def _times(
     arguments: argparse.Namespace,
 ) -> dict[tuple[str, str], float]:
     """Return minimum seconds of all batches, and of the ceilings for the same tokens."""
-    work, rows = config.work(), sum(len(ids) for ids in chosen[0])
+    work, rows = work_of(config), sum(len(ids) for ids in chosen[0])
     ceilings = {
         precision: GemmCeiling(work.products, rows, CPU, DTYPES[precision], time.thread_time)
         for precision in arguments.precisions

@@ -21,15 +21,14 @@ from pathlib import Path
 
 from bare_loop import BareLoop
 
+from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.pipeline.worker.poison_isolation import Suspicion
-from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
+from virnucpro.pipeline.worker.rank_main import RankTask, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.worker_channel import WorkerChannel
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 REPEATS = 8
 UNITS = 8

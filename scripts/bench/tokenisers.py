@@ -20,8 +20,8 @@ from esm.data import Alphabet
 from tokenizers import Encoding, Tokenizer
 
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
-from virnucpro.encoders.esm2.tokeniser import tokenise_residues
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
+from virnucpro.encoders.esm2.config import tokenise_residues
 
 Side = Callable[[Sequence[bytes]], list[IntArray]]
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import Segment
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 UNIT_ROWS = 2048
 REPEATS = 5

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from bench.ceiling import work_of
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from soaking.checks import table_problems
@@ -17,8 +18,8 @@ from virnucpro.bundles.bundle import find_bundle
 from virnucpro.classify.head_tensors import head_shapes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.device import dtype_of
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.placement import dtype_of
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.validation.agreement import VectorAgreement, compare_vectors
@@ -161,7 +162,7 @@ def batches_of(ids: Sequence[NDArray[np.int64]], tokens: int) -> Iterator[tuple[
 
 def operations(spec: EncoderSpec, ids: Batch) -> tuple[list[tuple[int, int]], int]:
     """Return a layer's matrix products (inputs, outputs), and all operations for these ids."""
-    work = config_of(spec).work()
+    work = work_of(config_of(spec))
     products = [(one.inputs, one.outputs) for one in work.products]
     return products, work.operations([len(one) for one in ids])
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
-from virnucpro.encoders.esm2.tokeniser import tokenise_residues
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
+from virnucpro.encoders.esm2.config import tokenise_residues
 from virnucpro.sequences.translation import (
     genetic_code,
     open_frames,

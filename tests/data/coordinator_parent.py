@@ -1,4 +1,4 @@
-"""A program with two workers, to be ended in many ways.
+"""A program with two workers that ends in a chosen way.
 
 Called as ``coordinator_parent.py FOLDER WORKER ENDING``.
 """

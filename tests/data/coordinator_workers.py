@@ -29,7 +29,7 @@ def echo(rank, world_size, results_queue, *args):
 
 
 def leave_a_note(rank, world_size, results_queue, folder):
-    """Register an exit handler, and start a thread that ends later."""
+    """Register an exit handler and start a thread that ends later."""
     atexit.register((Path(folder) / "handler").touch)
     threading.Timer(0.3, (Path(folder) / "thread").touch).start()
     print("half a line", end="")
@@ -41,7 +41,7 @@ def succeed_or_fail(rank, world_size, results_queue, failing_rank):
 
 
 def touch_and_wait(rank, world_size, results_queue, folder, failing=()):
-    """Report the start, then wait for the file ``go``."""
+    """Report the rank, then wait for the file ``go``."""
     results_queue.put(rank)
     if rank in failing:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -60,7 +60,7 @@ def hang(rank, world_size, results_queue):
 
 
 def hang_in_c(rank, world_size, results_queue):
-    """Hold the GIL forever and ignore signals."""
+    """Wait in C for ever with the interpreter's lock; no Python handler can run."""
     results_queue.put(os.getpid())
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2):
@@ -73,7 +73,7 @@ def hang_deaf(rank, world_size, results_queue):
 
 
 def hang_until_asked(rank, world_size, results_queue):
-    """Raise an exception at SIGTERM."""
+    """Raise SystemExit on SIGTERM."""
 
     def stop(signum, frame):
         raise SystemExit(128 + signum)
@@ -83,7 +83,7 @@ def hang_until_asked(rank, world_size, results_queue):
 
 
 def leave_thread(rank, world_size, results_queue):
-    """Return, with a thread that keeps the process alive."""
+    """Return, but start a thread that keeps the process alive."""
     threading.Thread(target=time.sleep, args=(600,)).start()
     results_queue.put(rank)
 
@@ -137,7 +137,7 @@ def put_for_ever(rank, world_size, results_queue, size):
 
 
 def half_a_report(rank, world_size, results_queue, size, last):
-    """Send half of a message, then kill or stop this process."""
+    """Send half of a message, then raise a signal that kills or stops this process."""
     results_queue.put("whole")
     header, body = encode(Report(b"x" * size))
     for part in (header, body[: size // 2]):
@@ -147,7 +147,7 @@ def half_a_report(rank, world_size, results_queue, size, last):
 
 
 def interrupted_report(rank, world_size, results_queue):
-    """Raise in a signal handler in the middle of a message."""
+    """Raise an exception from a signal handler in the middle of a message."""
 
     def stop(signum, frame):
         raise TimeoutError("the alarm went off")
@@ -205,7 +205,7 @@ def write_output(rank, world_size, results_queue):
 
 
 def outlived_by_a_fork(rank, world_size, results_queue):
-    """Fork a process that keeps all descriptors of this one open."""
+    """Fork a process that keeps all descriptors of this one open, then die."""
     grandchild = os.fork()
     if grandchild == 0:
         time.sleep(600)

@@ -1,4 +1,4 @@
-"""A program with a dispatcher; the tests start it with the name of a case, and end it."""
+"""A program with a dispatcher; the tests start it with a function's name, and may kill it."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from virnucpro.dispatch import BaseWorker, Dispatcher
 
 
 class OfMain(BaseWorker):
-    """Defined in the program itself."""
+    """A worker class in the main program."""
 
     def setup(self, gpu_id, seed, factor=1):
         self.gpu_id, self.seed, self.factor = gpu_id, seed, factor
@@ -55,14 +55,14 @@ def interrupt(folder):
 
 
 def half_a_map(_folder):
-    """Leave an unfinished map in a global variable."""
+    """Read one result of a map, and keep the map until the program ends."""
     global results  # noqa: PLW0603
     results = Dispatcher(Worker, [0]).map(range(10**9))
     print(next(results), flush=True)
 
 
 def daemon_thread(_folder):
-    """Leave a run in a daemon thread."""
+    """Exit while a run is active in a daemon thread."""
     import threading
 
     threading.Thread(target=wait, args=("",), daemon=True).start()

@@ -16,7 +16,7 @@ from virnucpro.runtime.worker_channel import WorkerChannel
 
 
 class Worker(BaseWorker):
-    """Calls the method that a task names, with its arguments; returns other tasks unchanged."""
+    """Calls the method that a task names, with arguments; returns any other task unchanged."""
 
     def setup(self, gpu_id, seed, **keywords):
         self.gpu_id, self.seed, self.keywords = gpu_id, seed, keywords
@@ -47,7 +47,7 @@ class Worker(BaseWorker):
         raise SystemExit(code)
 
     def unusable_once(self, path):
-        """Report a lost device in the first attempt."""
+        """Report a lost device in the first attempt only."""
         if Path(path).exists():
             return os.getpid()
         Path(path).write_text(str(os.getpid()))
@@ -63,7 +63,7 @@ class Worker(BaseWorker):
         ctypes.string_at(0)
 
     def hang_in_c(self):
-        """Hold the GIL forever."""
+        """Wait in C for ever with the interpreter's lock."""
         mutex = ctypes.create_string_buffer(64)
         for _ in range(2):
             ctypes.PyDLL(None).pthread_mutex_lock(mutex)
@@ -77,7 +77,7 @@ class Worker(BaseWorker):
         time.sleep(1000)
 
     def loop_on(self):
-        """Loop forever in C while holding the GIL."""
+        """Loop in C for ever with the interpreter's lock."""
         sum(itertools.repeat(0))
 
     def stop(self):
@@ -109,7 +109,7 @@ class Worker(BaseWorker):
     def swallow(self):
         try:
             time.sleep(60)
-        except BaseException:  # noqa: BLE001 - what it tests
+        except BaseException:  # noqa: BLE001 - the tested case
             return "swallowed"
 
     def kill_once(self, path):
@@ -173,7 +173,7 @@ class Worker(BaseWorker):
         return "child" if os.fork() == 0 else os.getpid()
 
     def copies_itself(self, note):
-        """Fork by the C library; record the pid of the copy, which may wait for a lock forever."""
+        """Fork in C, unknown to Python; write down the pid, as the copy may hang on a lock."""
         copy = ctypes.CDLL(None).fork()
         if copy:
             with Path(note).open("a") as stream:
@@ -181,7 +181,7 @@ class Worker(BaseWorker):
         return copy >= 0
 
     def close_all(self):
-        """Break the worker; it fails after the task."""
+        """Close all descriptors, so that the worker fails after the task."""
         os.closerange(3, 300)
         return "closed"
 
@@ -225,7 +225,7 @@ class RaisesInPickling:
 
 
 class KillsAndIsPickledOnce:
-    """A task that kills its worker and cannot be pickled a second time."""
+    """A task that kills its worker and cannot be pickled twice."""
 
     sent = 0
 
@@ -255,7 +255,7 @@ class SetupRaises(Worker):
 
 
 class KilledInSetup(Worker):
-    """Is killed in its first setups; `keywords` has their number for each worker."""
+    """Is killed in its first setups, as many times as `keywords` say."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -266,7 +266,7 @@ class KilledInSetup(Worker):
 
 
 class DiesAfterSetup(Worker):
-    """Dies while idle, after each start."""
+    """Worker 1 dies while idle, after every setup."""
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
@@ -298,7 +298,7 @@ class LeavesThread(Worker):
 
 
 class Reuses(BaseWorker):
-    """Returns the same array for every task, with changed content."""
+    """Returns the same array for every task, with other values."""
 
     def setup(self, gpu_id, seed, **keywords):
         import numpy as np

@@ -2,7 +2,7 @@
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.progress import CommandReporter
-from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.rank_main import RankTask
 from virnucpro.run_dir import RunDirectory
 
 
@@ -28,11 +28,11 @@ def mini_task(folder, unit_rows, **changes):
 class CallingReporter(CommandReporter):
     """The reporter of the command line, with a function to call after each event.
 
-    The function gets the text of a stage, and "ranks" for a look at the workers.
+    The function gets the text of a stage, or "ranks" at each check of the workers.
     """
 
-    def __init__(self, root, function, *, quiet=True):
-        super().__init__(root, None, quiet=quiet)
+    def __init__(self, function, *, quiet=True):
+        super().__init__(None, quiet=quiet)
         self._function = function
 
     def stage(self, text):

@@ -1,10 +1,10 @@
 """Run the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
 PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, tokens, or
-straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that
-counts), ``poison`` (sequences that kill encoder or tokeniser), ``shard`` and ``segments`` (see
-`arm_straggler`). A spawned child imports this file before its own work, as any main script; there
-it is armed.
+straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file
+that counts failures), ``poison`` (sequences that kill encoder or tokeniser), ``shard`` and
+``segments`` (see `arm_straggler`). Spawned ranks import this file as their main script, and install
+the failures then.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ GATE_S = 20.0
 
 
 def fire():
-    """Fail, unless it has been done often enough."""
+    """Fail, unless the planned number of failures has occurred."""
     times, fired = PLAN.get("times"), Path(PLAN["fired"])
     if times is not None and fired.exists() and fired.stat().st_size >= times:
         return
@@ -31,20 +31,19 @@ def fire():
         stream.write(b"x")
     how = PLAN["how"]
     if how == "raise":
-        raise RuntimeError("planted")
+        raise RuntimeError("injected")
     if how == "os._exit":
         os._exit(3)
     if how == "sleep":
         time.sleep(600)
     elif how == "deadlock in C":
         mutex = ctypes.create_string_buffer(64)
-        for _ in range(
-            2
-        ):  # the second never returns, keeps the interpreter's lock, and no signal wakes it
+        # The second call never returns and keeps the interpreter's lock; no signal ends it.
+        for _ in range(2):
             ctypes.PyDLL(None).pthread_mutex_lock(mutex)
     else:
         os.kill(os.getpid(), getattr(signal, how))
-        time.sleep(600)  # SIGSTOP comes back, when the process goes on
+        time.sleep(600)  # a stopped process continues here after SIGCONT
 
 
 def before(owner, name, when=lambda *_: True):
@@ -61,10 +60,10 @@ def before(owner, name, when=lambda *_: True):
 
 
 def arm():
-    """Change what the plan names; in the rank's process alone."""
+    """Install the planned failure in the process of a rank."""
     from virnucpro.encoders.encoder import Encoder
     from virnucpro.pipeline.worker import rank_encoder, row_embedder
-    from virnucpro.store.shard import ShardWriter
+    from virnucpro.store.writer import ShardWriter
 
     batches = iter(range(1 << 30))
     point = PLAN["point"]
@@ -95,17 +94,19 @@ def arm():
 def arm_poison(encoder):
     """Fail whenever one of some sequences is in a batch of the protein encoder."""
     original = encoder.tokenise
-    doomed = set()
+    poisonous = set()
 
     def tokenise(self, sequences):
         tokens = original(self, sequences)
         for sequence, ids in zip(sequences, tokens, strict=True):
             if self.view == "protein" and sequence.decode() in PLAN["poison"]:
-                doomed.add(ids.tobytes())
+                poisonous.add(ids.tobytes())
         return tokens
 
     encoder.tokenise = tokenise
-    before(encoder, "encode", lambda _, packed: not doomed.isdisjoint(map(bytes, rows_of(packed))))
+    before(
+        encoder, "encode", lambda _, packed: not poisonous.isdisjoint(map(bytes, rows_of(packed)))
+    )
 
 
 def arm_straggler(encoder):
@@ -136,18 +137,18 @@ SPECIAL = {"poison": arm_poison, "straggler": arm_straggler}
 
 
 def rows_of(packed):
-    """Give the tokens of each sequence of a batch."""
+    """Return the tokens of each sequence of a batch."""
     starts = packed.offsets.tolist()
     return [packed.tokens[a:b].numpy() for a, b in pairwise(starts)]
 
 
 def run_rank(rank, *arguments):
-    """Stand in for the product's own in a child."""
-    mine = PLAN.get("rank") in (None, rank)
-    if mine:
+    """Replace `rank_main.run_rank` in a child."""
+    has_plan = PLAN.get("rank") in (None, rank)
+    if has_plan:
         arm()
-    product(rank, *arguments)
-    if mine and PLAN["point"] == "exit":
+    original_run_rank(rank, *arguments)
+    if has_plan and PLAN["point"] == "exit":
         fire()
 
 
@@ -158,4 +159,4 @@ if __name__ == "__main__":
 else:
     from virnucpro.pipeline.worker import rank_main
 
-    product, rank_main.run_rank = rank_main.run_rank, run_rank
+    original_run_rank, rank_main.run_rank = rank_main.run_rank, run_rank

@@ -1,4 +1,4 @@
-"""A file server on 127.0.0.1 that answers requests with the faults of a list."""
+"""A file server on 127.0.0.1 with planned faults."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,7 +43,7 @@ class FaultyServer(ThreadingHTTPServer):
         """Ignore clients that close the connection."""
 
     def asked(self, name: str) -> list[str | None]:
-        """The Range headers of all GETs of a file."""
+        """Return the Range headers of all GETs of a file."""
         return [
             given
             for method, target, given in self.requests
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._head(206, size - start, Content_Range=span)
             self._body(content[start:])
 
-    def _break_off(self, content):
+    def _ends_early(self, content):
         """Send half of the remaining bytes and close the connection."""
         start = self._range() or 0
         rest = content[start:]
@@ -128,29 +128,29 @@ class _Handler(BaseHTTPRequestHandler):
         self._body(rest[: len(rest) // 2])
         self.close_connection = True
 
-    def _says_longer(self, content):
+    def _length_too_large(self, content):
         self._head(200, len(content) + 1000)
         self._body(content)
         self.close_connection = True
 
-    def _says_shorter(self, content):
+    def _length_too_small(self, content):
         self._head(200, len(content) // 2)
         self._body(content)
         self.close_connection = True
 
-    def _says_no_length(self, content):
+    def _no_length(self, content):
         self._head(200, None, Connection="close")
         self._body(content)
         self.close_connection = True
 
-    def _no_length_and_breaks_off(self, content):
-        self._says_no_length(content[: len(content) // 2])
+    def _no_length_ends_early(self, content):
+        self._no_length(content[: len(content) // 2])
 
     def _chunked(self, content):
         self._head(200, None, Transfer_Encoding="chunked")
         self._body(b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content))
 
-    def _chunked_and_breaks_off(self, content):
+    def _chunked_ends_early(self, content):
         self._head(200, None, Transfer_Encoding="chunked")
         self._body(b"%x\r\n%s" % (len(content), content[: len(content) // 2]))
         self.close_connection = True
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.released.wait(10)
         self.close_connection = True
 
-    def _trickles(self, content):
+    def _slow(self, content):
         self._head(200, len(content))
         step = max(1, len(content) // 5)
         for first in range(0, len(content), step):
@@ -180,30 +180,30 @@ class _Handler(BaseHTTPRequestHandler):
     def _redirects(self, _content):
         self._status(302, Location=f"{self.server.url}/elsewhere/{self._name()}?signed=1")
 
-    def _redirects_for_ever(self, _content):
+    def _redirects_endlessly(self, _content):
         self._status(302, Location=self.path)
 
     def _redirects_to_a_file(self, _content):
         self._status(302, Location="file:///etc/hostname")
 
-    def _chunked_and_wrong(self, content):
+    def _chunked_wrong_content(self, content):
         self._chunked(bytes(len(content)))
 
-    def _hangs_up(self, _content):
+    def _closes_connection(self, _content):
         self.close_connection = True
 
-    def _talks_nonsense(self, _content):
+    def _malformed_answer(self, _content):
         self.wfile.write(b"this is no answer\r\n\r\n")
         self.close_connection = True
 
-    def _never_ends(self, _content):
+    def _endless(self, _content):
         self._head(200, None, Connection="close")
         while not self.server.released.is_set():
             self._body(bytes(100_000))
 
-    def _says_far_longer(self, content):
+    def _length_far_too_large(self, content):
         self._head(200, 10 * len(content))
         self._body(content)
 
-    def _redirects_to_half_an_address(self, _content):
+    def _redirects_to_malformed_address(self, _content):
         self._status(302, Location="http://[::1/x")

@@ -1,4 +1,4 @@
-"""A script as users of the public dispatcher write it; only the names of the imports are ours."""
+"""A script for the public dispatcher; only its imports are changed."""
 
 import sys
 import time
@@ -15,12 +15,12 @@ class Classifier(BaseWorker):
 
     def process(self, image):
         if image.endswith("13.jpg"):
-            raise RuntimeError(f"{image} is torn")
+            raise RuntimeError(f"{image} is damaged")
         time.sleep(5.0 if image.endswith("27.jpg") else 0.002)
         return {"image": image, "gpu": self.gpu_id, "seed": self.seed}
 
     def cleanup(self):
-        print(f"[GPU {self.gpu_id}] put away")
+        print(f"[GPU {self.gpu_id}] cleaned up")
 
 
 def images(number):
@@ -55,7 +55,10 @@ def plain():
         model_name="resnet",
     )
     [(task_id, error)] = seen["errors"]
-    assert (task_id, error.strip().splitlines()[-1]) == (13, "RuntimeError: images/013.jpg is torn")
+    assert (task_id, error.strip().splitlines()[-1]) == (
+        13,
+        "RuntimeError: images/013.jpg is damaged",
+    )
     assert seen["timeouts"] == [(27, 0.5)]
     assert (seen["ok"], seen["exits"], seen["gpus"]) == (58, 1, {0, 1})
     assert seen["started"] == set(range(60))

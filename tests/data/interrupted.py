@@ -1,4 +1,4 @@
-"""The program, hit by a signal at a chosen moment: when it opens or renames a chosen file.
+"""Run the program and send it a signal when it opens or renames a chosen file.
 
 Usage: interrupted.py SIGNAL EVENT PART OCCURRENCE ARGUMENT... (EVENT: an audit event of Python)
 """
@@ -25,7 +25,7 @@ def watch(number, event, part, occurrence):
     sys.addaudithook(hook)
 
 
-# A rank imports this file too, and is not the one to be hit.
+# Ranks import this file too, and get no signal.
 if __name__ == "__main__":
     watch(signal.Signals[ARGUMENTS[0]], ARGUMENTS[1], ARGUMENTS[2], int(ARGUMENTS[3]))
     sys.exit(main(ARGUMENTS[4:]))

@@ -9,7 +9,7 @@ from virnucpro.dispatch import BaseWorker
 
 
 class Obedient(BaseWorker):
-    """Calls the method that a file names: the first word; the others are its arguments."""
+    """Calls the method that the first word of a file names; the other words are arguments."""
 
     def setup(self, gpu_id, seed, *, output_dir, device, threads, fail_on=None, note=""):
         if fail_on in (gpu_id, "all"):

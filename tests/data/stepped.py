@@ -1,12 +1,12 @@
-"""Kills a process at one system call after the other, and says what it left behind.
+"""Kill a process at each of its system calls and print what it left on the disk.
 
-A child is traced (ptrace) and stops at the entry and at the exit of every system call that its
-main thread makes; at the n-th stop it is killed. No tool is needed, and no call is left out.
+A child is traced (ptrace) and stops at the entry and exit of every system call of its main thread.
+It is killed at the n-th stop, for each n. No other tool is needed.
 
     python stepped.py commit FOLDER
     python stepped.py aggregate RUN FOLDER STRIDE
 
-Prints one JSON list: what stood there after each kill, and in the end without one.
+Prints a JSON list: the state after each kill, and at the end the state without a kill.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def trace(request, pid):
 
 
 def ends_before(stop, action):
-    """Run `action` in a child that is killed at its `stop`-th stop; say whether it ended first."""
+    """Kill a child that runs `action` at its `stop`-th stop; return whether it ended before."""
     pid = os.fork()
     if pid == 0:
         trace(TRACE_ME, 0)
@@ -57,7 +57,7 @@ def ends_before(stop, action):
 
 
 def after_kills(stride, action, look):
-    """What `look` sees after a kill at every `stride`-th stop, and after the undisturbed end."""
+    """List the results of `look` after a kill at every `stride`-th stop, and after a normal end."""
     seen, stop, ended = [], 1, False
     while not ended:
         ended = ends_before(stop, action)

@@ -20,9 +20,9 @@ def test_damaged_weights_are_refused_before_anything_is_made(
         stream.write(b"\xff")
     command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
     assert main(command) == 1
-    said = capsys.readouterr().err
-    assert said.count("virnucpro: error:") == 1
-    assert str(bundle / "protein.safetensors") in said
+    printed = capsys.readouterr().err
+    assert printed.count("virnucpro: error:") == 1
+    assert str(bundle / "protein.safetensors") in printed
     assert not (tmp_path / "run").exists()
 
 
@@ -39,11 +39,11 @@ def test_weights_of_something_else_are_refused_before_anything_is_made(
     bundle = bundle_with("protein.safetensors", change)
     command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
     assert main([*command, "--devices", "cpu:2"]) == 1
-    said = capsys.readouterr().err
-    complaint = said[said.index("virnucpro: error:") :]
-    assert str(bundle / "protein.safetensors") in complaint
-    assert "again" in complaint
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    error = printed[printed.index("virnucpro: error:") :]
+    assert str(bundle / "protein.safetensors") in error
+    assert "again" in error
+    assert "Traceback" not in printed
     assert not (tmp_path / "run").exists()
 
 
@@ -59,13 +59,13 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     folder = tmp_path / "run"
     command = ["predict", str(few_fasta), "-o", str(folder), "--bundle", str(bundle)]
     assert main([*command, "--devices", "cpu:2"]) == 1
-    said = capsys.readouterr().err
-    assert said.count("virnucpro: error:") == 1
-    complaint = said[said.index("virnucpro: error:") :]
-    assert "every worker (2) failed before anything was computed" in complaint
-    assert str(bundle / "protein.safetensors") in complaint
-    assert "rank-0000.log" in complaint
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert printed.count("virnucpro: error:") == 1
+    error = printed[printed.index("virnucpro: error:") :]
+    assert "every worker (2) failed before anything was computed" in error
+    assert str(bundle / "protein.safetensors") in error
+    assert "rank-0000.log" in error
+    assert "Traceback" not in printed
     assert "Traceback" in (folder / "logs" / "rank-0000.log").read_text()
     assert not any((folder / name).exists() for name in OUTPUTS)
     assert not list(folder.rglob("*.tmp"))
@@ -84,12 +84,11 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
     bundle = bundle_with("protein.safetensors", change)
     command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
     assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
-    said = capsys.readouterr().err
-    complaint = said[said.index("virnucpro: error:") :]
+    printed = capsys.readouterr().err
+    error = printed[printed.index("virnucpro: error:") :]
     assert (
-        complaint.count("'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16")
-        == 1
+        error.count("'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16") == 1
     )
-    assert "Use --precision bf16 or fp32." in complaint
+    assert "Use --precision bf16 or fp32." in error
     ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
     assert {rank["attempt"] for rank in ranks.values()} == {1}

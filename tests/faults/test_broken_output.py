@@ -39,7 +39,7 @@ def read_lines(command, n_lines):
 
 @pytest.fixture
 def predict(few_fasta, tmp_path):
-    return [*VIRNUCPRO, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:2"]
+    return [*VIRNUCPRO, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def launch(few_fasta, tmp_path):
     for name in ("a.fa", "b.fa"):
         (folder / name).symlink_to(few_fasta)
     (folder / "c.fa").write_text("no sequences\n")
-    return [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", tmp_path / "out", "--gpus", "cpu:2"]
+    return [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", tmp_path / "out", "--gpus", "cpu:1"]
 
 
 def lost_output(run):
@@ -111,7 +111,8 @@ def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
 
 
-@pytest.mark.parametrize("n_lines", [1, slow(2)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_lines", [1, 2])
 def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
     _, code = read_lines(launch, n_lines)
     assert code == 2

@@ -58,8 +58,8 @@ def test_a_changed_input_is_refused_by_name_and_the_old_table_is_kept(
     before = state_of(copy_of_run)
     change(fasta)
     assert main(["predict", str(fasta), "-o", str(copy_of_run), "--resume"]) == 1
-    said = capsys.readouterr().err
-    assert str(fasta) in said
+    printed = capsys.readouterr().err
+    assert str(fasta) in printed
     assert without_lock(state_of(copy_of_run)) == without_lock(before)
 
 

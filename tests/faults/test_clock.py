@@ -53,13 +53,13 @@ def test_progress_lines_are_printed_every_10_s_and_after_a_suspend(capsys):
     clock.now += 0.2
     assert shown() == 1
     assert shown() == 0
-    clock.now += 86_400.0  # the machine slept a day: one line, not one for each ten seconds
+    clock.now += 86_400.0  # suspended for a day: one line, not one for each ten seconds
     assert [shown(), shown()] == [1, 0]
 
 
 def test_a_heartbeat_after_a_suspend_counts():
-    born = WorkerStatus(0, WorkerState.STARTING, 1, 1000.0, 1000.0)
-    heard = after_message(born, Started(), 1000.0 + 86_400)
-    assert heard.last_heartbeat - heard.started_at == 86_400
-    ended = after_exit(heard, Death(0), 1000.0 + 86_401)
+    starting = WorkerStatus(0, WorkerState.STARTING, 1, 1000.0, 1000.0)
+    running = after_message(starting, Started(), 1000.0 + 86_400)
+    assert running.last_heartbeat - running.started_at == 86_400
+    ended = after_exit(running, Death(0), 1000.0 + 86_401)
     assert ended.ended_at >= ended.last_heartbeat >= ended.started_at

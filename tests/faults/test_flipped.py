@@ -114,19 +114,19 @@ def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
         byte = stream.read(1)[0]
         os.pwrite(stream.fileno(), bytes([byte ^ 64]), 7000)
     os.truncate(torn, 700)
-    stranger = run.segment(3, 77)
-    stranger.parent.mkdir()
-    stranger.write_bytes(whole[0][1].read_bytes())
+    foreign = run.segment(3, 77)
+    foreign.parent.mkdir()
+    foreign.write_bytes(whole[0][1].read_bytes())
     before = {path: path.stat().st_mtime_ns for _, path in whole}
 
     assert main(["verify", str(run.root), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert {one["path"] for one in told["problems"]} == {str(flipped), str(torn), str(stranger)}
+    report = json.loads(capsys.readouterr().out)
+    assert {one["path"] for one in report["problems"]} == {str(flipped), str(torn), str(foreign)}
     assert main(["verify", str(run.root), "--repair", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["removed"] == [str(flipped), str(torn)]
-    assert [one["path"] for one in told["problems"]] == [str(stranger)]
-    stranger.unlink()
+    report = json.loads(capsys.readouterr().out)
+    assert report["removed"] == [str(flipped), str(torn)]
+    assert [one["path"] for one in report["problems"]] == [str(foreign)]
+    foreign.unlink()
     assert main(["verify", str(run.root)]) == 2
     assert set(run.segments()) == set(whole)
 
@@ -156,7 +156,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
 
 
 def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run, capsys):
-    from virnucpro.pipeline.run.run_lock import run_lock
+    from virnucpro.pipeline.run.session import run_lock
 
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[0]

@@ -7,7 +7,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 pytestmark = pytest.mark.timeout(110)
 
@@ -27,9 +27,9 @@ def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, caps
     before = content(folder)
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
     assert main(["predict", str(few_fasta), "-o", str(folder), option]) == 1
-    said = capsys.readouterr().err
-    assert f"Read-only file system: '{folder}" in said
-    assert "make the folder writable, or choose another one" in said
+    printed = capsys.readouterr().err
+    assert f"Read-only file system: '{folder}" in printed
+    assert "make the folder writable, or choose another one" in printed
     assert main(["aggregate", str(folder)]) == 1
     assert "Read-only file system" in capsys.readouterr().err
     assert main(["status", str(folder)]) == 0
@@ -41,17 +41,17 @@ def test_a_new_run_on_a_read_only_disk_is_refused(disk, few_fasta, capsys):
     small = disk("1m")
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
     assert main(["predict", str(few_fasta), "-o", str(small / "run")]) == 1
-    said = capsys.readouterr().err
-    assert "Read-only file system" in said
-    assert "choose another one" in said
+    printed = capsys.readouterr().err
+    assert "Read-only file system" in printed
+    assert "choose another one" in printed
     assert list(small.iterdir()) == []
 
 
 def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys):
-    (tmp_path / "file").write_text("mine")
+    (tmp_path / "file").write_text("text")
     assert main(["predict", str(few_fasta), "-o", str(tmp_path / "file" / "run")]) == 1
     assert "choose another output folder" in capsys.readouterr().err
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "file").read_text() == "text"
 
 
 def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
@@ -72,14 +72,14 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
     folder = small / "run"
     moments = {moment}
 
-    def vanish(event):
+    def unmount(event):
         if any(map(event.startswith, moments)):
             moments.clear()
             subprocess.run(["umount", "-l", small], check=True)
 
-    reporting(vanish)
+    reporting(unmount)
     assert main(["predict", str(few_fasta), "-o", str(folder), "--devices", "cpu:1"]) == 1
-    said = capsys.readouterr().err
-    assert str(folder) in said[said.index("virnucpro: error:") :]
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert str(folder) in printed[printed.index("virnucpro: error:") :]
+    assert "Traceback" not in printed
     assert list(small.iterdir()) == []

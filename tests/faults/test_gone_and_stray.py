@@ -39,8 +39,8 @@ def test_lost_segments_are_listed_and_recomputed(
     assert main(["verify", str(run.root)]) == 2
     assert main(["aggregate", str(run.root), "-q"]) == 2
     listed = {row["seq_name"] for row in tables(run.missing)}
-    everyone = {row["seq_name"] for row in tables(run.predictions)}
-    gone = records_of_rows(run, rows[0], rows[-1] + 1) if what == "segment" else everyone
+    all_names = {row["seq_name"] for row in tables(run.predictions)}
+    gone = records_of_rows(run, rows[0], rows[-1] + 1) if what == "segment" else all_names
     assert listed == gone
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
     assert "have no result yet" in capsys.readouterr().err
@@ -103,9 +103,9 @@ def test_a_stray_file_is_refused_by_name_and_never_merged(
     content = stray.read_bytes()
     path.rename(run.root / "kept")
     assert main(["aggregate", str(run.root), "-q"]) == 2
-    said = capsys.readouterr().err
-    assert str(stray) in said
-    assert reason in said
+    printed = capsys.readouterr().err
+    assert str(stray) in printed
+    assert reason in printed
     (run.root / "kept").rename(path)
     assert main(["aggregate", str(run.root), "-q"]) == 0
     assert difference_of(undisturbed, run.root) == []
@@ -167,7 +167,7 @@ def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, ca
     text = run.run_json.read_text()
     run.run_json.write_text(text[: len(text) // 2])
     assert main(["predict", str(few_fasta), "-o", str(run.root), "--resume"]) == 1
-    told = capsys.readouterr().err
-    assert "run.json is damaged" in told
-    assert "empty this one" not in told
+    printed = capsys.readouterr().err
+    assert "run.json is damaged" in printed
+    assert "empty this one" not in printed
     assert run.run_json.read_text() == text[: len(text) // 2]

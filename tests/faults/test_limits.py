@@ -34,11 +34,11 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "said"), SHORT)
-def test_the_error_names_the_exhausted_resource(limit, said, few_fasta, tmp_path):
+@pytest.mark.parametrize(("limit", "message"), SHORT)
+def test_the_error_names_the_exhausted_resource(limit, message, few_fasta, tmp_path):
     done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
     assert done.returncode == 1, done.stderr
     assert "virnucpro: error:" in done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "predictions.tsv").exists()

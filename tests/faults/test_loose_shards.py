@@ -48,9 +48,9 @@ def test_surviving_segments_are_joined_and_missing_rows_listed(
     gone = read_segment(RunDirectory(undisturbed).segments()[0][1]).rows
     paths = sorted(map(str, surviving.iterdir()), reverse=True)
     assert main(["aggregate", *paths, "-o", str(out)]) == 2
-    told = capsys.readouterr()
-    assert told.out == f"first_row\tlast_row\n{gone[0]}\t{gone[-1]}\n"
-    assert f"{len(gone)} rows have no segment" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == f"first_row\tlast_row\n{gone[0]}\t{gone[-1]}\n"
+    assert f"{len(gone)} rows have no segment" in printed.err
     names, vectors = stored(out)
     segments = [read_segment(path) for path in sorted(surviving.iterdir())]
     assert names == [str(row) for segment in segments for row in segment.rows]
@@ -89,24 +89,24 @@ def test_an_impossible_output_is_refused_before_segments_are_read(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("trouble", ["stranger", "unequal copy", "row beyond"])
+@pytest.mark.parametrize("kind", ["other run", "unequal copy", "row beyond"])
 def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
-    trouble, surviving, undisturbed, tmp_path, capsys
+    kind, surviving, undisturbed, tmp_path, capsys
 ):
     out = tmp_path / "out.h5"
     out.write_bytes(b"former")
     gone, kept, *_ = (path for _, path in RunDirectory(undisturbed).segments())
-    original = gone if trouble == "stranger" else kept
+    original = gone if kind == "other run" else kept
     bad = surviving / "copies" / original.name
     bad.parent.mkdir()
     segment = read_segment(original)
     changes = {
-        "stranger": {"fingerprint": "e" * 64},
+        "other run": {"fingerprint": "e" * 64},
         "unequal copy": {"scores": segment.scores[:, ::-1].copy()},
         "row beyond": {"rows": segment.rows + 10_000},
     }
     parts = {name: getattr(segment, name) for name in segment.__slots__}
-    commit_segment(bad, type(segment)(**parts | changes[trouble]))
+    commit_segment(bad, type(segment)(**parts | changes[kind]))
     command = ["aggregate", str(surviving), str(bad.parent), "-o", str(out)]
     assert main([*command, "--index", str(undisturbed)]) == 1
     assert str(bad) in capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, c
     shutil.copy(undisturbed / "run.json", mixed)
     for folder in (mixed, alone):
         assert main([*command, str(folder)]) == 1
-        assert "is another run's index" in capsys.readouterr().err
+        assert "is the index of another run" in capsys.readouterr().err
     assert not out.exists()
     assert main([*command, str(undisturbed / "index")]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()

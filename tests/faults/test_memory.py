@@ -32,12 +32,15 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
     Encoder.encode = limited
 """
-"""Makes the encoders of every rank raise above a size, and writes down what was tried."""
+"""Makes the encoders of all ranks raise above a number of tokens, and logs all attempts."""
 
 
 @pytest.fixture
 def memory_of(tmp_path, monkeypatch):
-    """Give the ranks so much room, in tokens, after so many calls; tells the attempts."""
+    """Return a function that limits the ranks' memory to `room` tokens after some calls.
+
+    It returns a function that lists the attempts: encoder and tokens.
+    """
 
     def limit(room, views=("nucleotide", "protein"), after=0):
         attempts = tmp_path / "attempts"
@@ -64,7 +67,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert difference_of(undisturbed, run.root) == []
     before = attempts()
     failed = Counter(name for name, tokens in before if tokens > 512)
-    # Of the budget of 2,048: the first batch and its two halves, once for each length class.
+    # From a budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
     for _, segment in run.segments()[:2]:
         segment.unlink()
@@ -83,13 +86,13 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     run = tmp_path / "run"
     done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2")
     assert done.returncode == 2, done.stderr
-    aside = tables(run / "quarantine.tsv")
+    quarantined = tables(run / "quarantine.tsv")
     reason = "do not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
-    assert all(reason in row["evidence"] for row in aside)
-    assert {row["reason"] for row in aside} == {"out_of_memory"}
-    tokens = [int(row["evidence"].split()[1]) for row in aside]
+    assert all(reason in row["evidence"] for row in quarantined)
+    assert {row["reason"] for row in quarantined} == {"out_of_memory"}
+    tokens = [int(row["evidence"].split()[1]) for row in quarantined]
     assert 150 < min(tokens) <= max(tokens) <= 162
-    names = {row["seq_name"] for row in aside}
+    names = {row["seq_name"] for row in quarantined}
     before, after = tables(undisturbed / "predictions.tsv"), tables(run / "predictions.tsv")
     assert [row["seq_name"] for row in after] == [row["seq_name"] for row in before]
     for old, new in zip(before, after, strict=True):
@@ -102,7 +105,7 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
 def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     virnucpro, memory_of, tmp_path, tables
 ):
-    """Longer than a unit, it is one by itself, and the first: nothing has fitted before it."""
+    """It is a unit by itself and the first one, so no batch has fitted before it."""
     memory_of(500)
     fasta, run = tmp_path / "in.faa", tmp_path / "run"
     short = "".join(f">s{number}\n{'LAGVSERTID' * 3}{'K' * number}\n" for number in range(40))
@@ -110,17 +113,17 @@ def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     done = virnucpro("embed", fasta, "-e", "mini/protein", "-o", run, "--devices", "cpu:1")
     assert done.returncode == 2, done.stderr
     assert "failed" not in done.stderr
-    (aside,) = tables(run / "quarantine.tsv")
-    assert (aside["seq_name"], aside["reason"]) == ("long", "out_of_memory")
-    assert "its 140,002 tokens do not fit" in aside["evidence"]
+    (quarantined,) = tables(run / "quarantine.tsv")
+    assert (quarantined["seq_name"], quarantined["reason"]) == ("long", "out_of_memory")
+    assert "its 140,002 tokens do not fit" in quarantined["evidence"]
     assert not (run / "missing.tsv").exists()
 
 
-@pytest.mark.timeout(220)  # a rank that is started again, and a second run
+@pytest.mark.timeout(220)  # a restart of a rank, and a second run
 def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     virnucpro, memory_of, monkeypatch, tmp_path, tables
 ):
-    """Somebody else takes the memory for a while: the rank fails, and its next start remembers."""
+    """Another process takes memory for a while: the rank fails; its restart reads the sizes."""
     memory_of(300, after=20)
     fasta, run = tmp_path / "in.faa", RunDirectory(tmp_path / "run")
     lengths = [*range(501, 601), *[70] * 100]

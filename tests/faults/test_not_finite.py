@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from virnucpro.encoders.esm2.tokeniser import TOKENS
+from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
@@ -20,7 +20,7 @@ POISON = 17
 
 @pytest.fixture(scope="module")
 def one_with_tryptophan(tmp_path_factory):
-    """Records that hold no tryptophan in any frame, but for one: TGG, and CCA, its reverse."""
+    """Records without tryptophan (TGG; CCA on the other strand) in any frame, except one."""
     dice = random.Random(8)
     codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
     coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA", "TGG", "CCA"}]
@@ -38,7 +38,7 @@ def one_with_tryptophan(tmp_path_factory):
 
 @pytest.fixture
 def tryptophan(bundle_with):
-    """A copy of mini whose ESM-2 has other weights for tryptophan's token, in turns."""
+    """Return a function that copies mini with the given weights for tryptophan's token."""
 
     def make(*values):
         def change(content):
@@ -54,10 +54,10 @@ def tryptophan(bundle_with):
 
 @pytest.fixture
 def overflowing(bundle_with):
-    """A copy of mini that computes the same, but with numbers that fp16 cannot hold at tryptophan.
+    """A copy of mini with the same results, but with values beyond fp16 at tryptophan.
 
-    Its token has one channel far above all others, which a norm makes 11 times what is usual and,
-    now, 10,000 times as much: other residues stay below 65,504 there.
+    One channel of its token is far above all others. The norm makes it 11 times the usual value,
+    and its changed weight multiplies this by 10,000. Other residues stay below 65,504 there.
     """
 
     def change(content):
@@ -72,7 +72,7 @@ def overflowing(bundle_with):
 
 
 def predict(virnucpro, fasta, run, *options):
-    return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:2", *options)
+    return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:1", *options)
 
 
 def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
@@ -80,13 +80,13 @@ def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
 ):
     healthy, run = tmp_path / "healthy", tmp_path / "run"
     assert predict(virnucpro, one_with_tryptophan, healthy).returncode == 0
-    bundle = tryptophan(3e38, -3e38)  # finite, as weights have to be; their variance is not
+    bundle = tryptophan(3e38, -3e38)  # weights must be finite; their variance overflows
     done = predict(virnucpro, one_with_tryptophan, run, "--bundle", bundle)
     assert done.returncode == 2, done.stderr
-    aside = tables(run / "quarantine.tsv")
-    assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
-    assert {row["reason"] for row in aside} == {"not_finite"}
-    assert {row["evidence"] for row in aside} == {
+    quarantined = tables(run / "quarantine.tsv")
+    assert {row["seq_name"] for row in quarantined} == {f"r{POISON}"}
+    assert {row["reason"] for row in quarantined} == {"not_finite"}
+    assert {row["evidence"] for row in quarantined} == {
         "128 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch and alone"
     }
     before, after = tables(healthy / "predictions.tsv"), tables(run / "predictions.tsv")
@@ -138,33 +138,33 @@ def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
     command = ("embed", proteins, "-e", model, "--devices", "cpu:1", "-q", "-o")
     done = virnucpro(*command, run)
     assert done.returncode == 2, done.stderr
-    aside = tables(run / "quarantine.tsv")
-    assert {row["reason"] for row in aside} == {"overflow"}
-    assert all("(start a new run with --embeddings fp32)" in row["evidence"] for row in aside)
-    (told,) = done.stderr.splitlines()
-    assert told.startswith("[virnucpro] warning: 2 rows have no result, and --resume does not")
-    assert told.endswith(
+    quarantined = tables(run / "quarantine.tsv")
+    assert {row["reason"] for row in quarantined} == {"overflow"}
+    assert all("(start a new run with --embeddings fp32)" in row["evidence"] for row in quarantined)
+    (warning,) = done.stderr.splitlines()
+    assert warning.startswith("[virnucpro] warning: 2 rows have no result, and --resume does not")
+    assert warning.endswith(
         " 2 of them exceed the range of fp16: start a new run with --embeddings fp32 to keep them."
     )
     kept = virnucpro(*command, tmp_path / "kept", "--embeddings", "fp32")
     assert (kept.returncode, kept.stderr) == (0, "")
 
 
-FULL = """
+NO_FREE_MEMORY = """
 import sys
 
 if "--multiprocessing-fork" in sys.orig_argv:
-    from virnucpro.encoders.memory import placement
+    from virnucpro.encoders import device
 
-    placement.available_memory = lambda: 10**8
+    device.available_memory = lambda: 10**8
 """
-"""Gives each rank a machine that has no memory left beside the encoders that it loads."""
+"""Makes each rank see a machine with too little memory for a further encoder."""
 
 
 def test_without_memory_for_a_fallback_a_row_is_quarantined(
     one_with_tryptophan, overflowing, virnucpro, tables, tmp_path, monkeypatch
 ):
-    (tmp_path / "sitecustomize.py").write_text(FULL)
+    (tmp_path / "sitecustomize.py").write_text(NO_FREE_MEMORY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     run = tmp_path / "run"
     options = ("--bundle", overflowing, "--precision", "fp16")
@@ -172,7 +172,7 @@ def test_without_memory_for_a_fallback_a_row_is_quarantined(
     assert done.returncode == 2, done.stderr
     assert not (run / "missing.tsv").exists()
     assert "failed" not in done.stderr
-    aside = tables(run / "quarantine.tsv")
-    assert {row["seq_name"] for row in aside} == {f"r{POISON}"}
-    assert {row["reason"] for row in aside} == {"not_finite"}
-    assert all("cpu has 0.1 GB" in row["evidence"] for row in aside)
+    quarantined = tables(run / "quarantine.tsv")
+    assert {row["seq_name"] for row in quarantined} == {f"r{POISON}"}
+    assert {row["reason"] for row in quarantined} == {"not_finite"}
+    assert all("cpu has 0.1 GB" in row["evidence"] for row in quarantined)

@@ -11,8 +11,8 @@ from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = pytest.mark.timeout(110)
 
-# Says last how many kB its process held at most. (getrusage would tell of the parent's memory too:
-# a process starts as a copy of it.)
+# Prints the peak memory of its process in kB. getrusage would include the parent's memory, because
+# a process starts as a copy of its parent.
 MEASURED = """
 import pathlib, sys
 from virnucpro.cli.main import main
@@ -46,7 +46,7 @@ def tiny_records(path, number):
     [(5_000, 30_000), pytest.param(30_000, 300_000, marks=pytest.mark.slow)],
 )
 def test_many_tiny_records_need_bounded_memory(few, many, tmp_path):
-    """The rows are told by digests of 16 bytes, and sorted: 115 bytes an item were measured."""
+    """Rows are identified by digests of 16 bytes, and sorted: measured 115 bytes per item."""
     small = peak_kb("frames", tiny_records(tmp_path / "few.fa", few), "-o", tmp_path / "few")
     large = peak_kb("frames", tiny_records(tmp_path / "many.fa", many), "-o", tmp_path / "many")
     text = (tmp_path / "many" / "many_identified_protein.faa").read_bytes()
@@ -70,7 +70,7 @@ def test_a_huge_record_needs_bounded_memory(megabases, tmp_path):
 
 
 def test_records_with_unusual_names_keep_their_order(tmp_path, tables):
-    """Few distinct sequences, so that embedding is quick: 3,000 records share some 100 rows."""
+    """Few distinct sequences keep the embedding short: 3,000 records share about 100 rows."""
     dice = random.Random(7)
     coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
     genes = ["".join(dice.choices(coding, k=80)) for _ in range(20)]

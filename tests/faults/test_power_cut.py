@@ -1,9 +1,8 @@
 """Row 21: a power cut loses unsynced data and no committed segment.
 
-A real ext4 on a loop device is shut down without writing its journal out (the ioctl that file
-systems are tested with), so that everything that no fsync had forced out is gone when it is mounted
-again. Covered are the file system's own rules for data, names and folders; not covered are disks
-that lie about a flush.
+A real ext4 on a loop device is shut down without writing its journal, by an ioctl for file system
+tests. The next mount shows only data that an fsync has written. The tests cover the file system's
+rules for data, names and folders, but not disks that report a flush too early.
 """
 
 import fcntl
@@ -31,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import Segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 writer = ShardWriter(RunDirectory(Path(sys.argv[1])), 0)
 for unit in range(10_000):
@@ -72,12 +71,12 @@ class Disk:
         deadline = time.monotonic() + 10
         while (done := call("umount", self.folder)).returncode:
             assert time.monotonic() < deadline, done.stderr
-            time.sleep(0.02)  # until the last killed process has let go of it
+            time.sleep(0.02)  # until the last killed process has closed its files
         self.mount()
 
 
 @pytest.fixture
-def disk_with_a_plug(tmp_path):
+def disk_with_power_cut(tmp_path):
     try:
         disk = Disk(tmp_path / "image", tmp_path / "mounted")
     except FileNotFoundError:
@@ -87,47 +86,47 @@ def disk_with_a_plug(tmp_path):
     call("umount", "-l", disk.folder)
 
 
-def test_the_simulated_power_cut_drops_unsynced_data(disk_with_a_plug):
-    (disk_with_a_plug.folder / "careless").write_bytes(b"x" * 100_000)
-    disk_with_a_plug.cut()
-    disk_with_a_plug.mount_again()
-    careless = disk_with_a_plug.folder / "careless"
-    assert not careless.exists() or careless.stat().st_size == 0
+def test_the_simulated_power_cut_drops_unsynced_data(disk_with_power_cut):
+    (disk_with_power_cut.folder / "unsynced").write_bytes(b"x" * 100_000)
+    disk_with_power_cut.cut()
+    disk_with_power_cut.mount_again()
+    unsynced = disk_with_power_cut.folder / "unsynced"
+    assert not unsynced.exists() or unsynced.stat().st_size == 0
 
 
 @pytest.mark.parametrize("after", [0, 1, 7, 20])
-def test_acknowledged_segments_survive_a_power_cut(disk_with_a_plug, after):
-    run = RunDirectory(disk_with_a_plug.folder / "run")
+def test_acknowledged_segments_survive_a_power_cut(disk_with_power_cut, after):
+    run = RunDirectory(disk_with_power_cut.folder / "run")
     run.root.mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, run.root], stdout=subprocess.PIPE, text=True
     ) as writer:
         acknowledged = [int(writer.stdout.readline()) for _ in range(after + 1)]
         time.sleep(0.003 * after)
-        disk_with_a_plug.cut()
+        disk_with_power_cut.cut()
         writer.send_signal(signal.SIGKILL)
-        # what it said between the last line read and the cut was acknowledged as well
-        told = [int(line) for line in writer.stdout if line.endswith("\n")]
-    disk_with_a_plug.mount_again()
+        # lines between the last one read and the cut are acknowledgements, too
+        later = [int(line) for line in writer.stdout if line.endswith("\n")]
+    disk_with_power_cut.mount_again()
     coverage = survey(run, np.arange(0, 40_004, 4), "f")
     assert coverage.rejected == ()
-    assert {*acknowledged, *told} <= coverage.done.keys()
-    assert len(coverage.done) <= len(acknowledged) + len(told) + 1
+    assert {*acknowledged, *later} <= coverage.done.keys()
+    assert len(coverage.done) <= len(acknowledged) + len(later) + 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_a_run_resumes_after_a_power_cut(
-    disk_with_a_plug, few_fasta, undisturbed, virnucpro, difference_of
+    disk_with_power_cut, few_fasta, undisturbed, virnucpro, difference_of
 ):
-    run = RunDirectory(disk_with_a_plug.folder / "run")
+    run = RunDirectory(disk_with_power_cut.folder / "run")
     command = [*PREDICT, few_fasta, "-o", run.root, "-q", "--devices", "cpu:1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
         while len(run.segments()) < 2 and process.poll() is None:
             time.sleep(0.002)
-        disk_with_a_plug.cut()
+        disk_with_power_cut.cut()
         os.killpg(process.pid, signal.SIGKILL)
-    disk_with_a_plug.mount_again()
+    disk_with_power_cut.mount_again()
     found = verify_run(run)
     assert found.problems == ()
     assert found.units_missing

@@ -30,7 +30,7 @@ def case(signal_name, event, part, occurrence=1, *, often=False):
     )
 
 
-# A file's opening is the moment before its first byte, its renaming the one before it appears.
+# `open` is the moment before a file's first byte, `os.rename` the one before the file appears.
 BEFORE_RANKS = [
     case("SIGINT", "open", "index.json"),
     case("SIGTERM", "open", "bases.npy"),
@@ -61,14 +61,14 @@ AFTER_RANKS = [
 def assert_hit(process, signal_name, no_orphan):
     """Check that the process ended by the signal and left no orphan."""
     signum = signal.Signals[signal_name]
-    _, said = process.communicate(timeout=DEADLINE)
+    _, printed = process.communicate(timeout=DEADLINE)
     no_orphan(process.pid)
     if signum == signal.SIGKILL:
         assert process.returncode == -signum
         return
-    assert process.returncode == 128 + signum, said
-    assert "--resume" in said
-    assert "Traceback" not in said
+    assert process.returncode == 128 + signum, printed
+    assert "--resume" in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), BEFORE_RANKS)
@@ -120,7 +120,7 @@ def test_a_signal_while_tables_are_written(
     command = ["predict", few_fasta, "-o", copy_of_run, "--resume"]
     with interrupted(signal_name, event, part, occurrence, *command) as process:
         assert_hit(process, signal_name, no_orphan)
-    for path in outputs:  # whole or as before
+    for path in outputs:  # complete: new or as before
         if path.exists():
             assert path.read_bytes() == (undisturbed / path.name).read_bytes()
         else:
@@ -174,7 +174,7 @@ def states(folder):
     return [rank["state"] for rank in content["ranks"].values()]
 
 
-def stands_still(pid):
+def is_stopped(pid):
     """Return whether a process is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -204,11 +204,11 @@ def test_a_second_signal_ends_the_run_at_once(second, long_fasta, tmp_path, rank
     ) as process:
         wait_until(lambda: "running" in states(tmp_path / "run"), process)
         (rank,) = ranks_of(process)
-        os.kill(rank, signal.SIGSTOP)  # the rank cannot end when asked: the ladder takes 5 s
-        wait_until(lambda: stands_still(rank), process)
+        os.kill(rank, signal.SIGSTOP)  # the rank ignores SIGTERM, so the stop ladder takes 5 s
+        wait_until(lambda: is_stopped(rank), process)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: has_pending(rank, signal.SIGTERM), process)
-        time.sleep(ECHO_S)  # the same one again at once would mean the same request
+        time.sleep(ECHO_S)  # within that time a repetition is the same request
         asked = time.monotonic()
         process.send_signal(second)
         assert process.wait(timeout=DEADLINE) == 128 + second
@@ -226,8 +226,8 @@ def test_a_run_under_nohup_ignores_sighup(
     ) as process:
         wait_until(lambda: len(ranks_of(process)) == 1, process)
         os.killpg(process.pid, signal.SIGHUP)
-        _, said = process.communicate(timeout=DEADLINE)
-        assert process.returncode == 0, said
+        _, printed = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, printed
     assert difference_of(undisturbed, tmp_path / "run") == []
 
 
@@ -250,7 +250,7 @@ def handlers():
 
 def test_the_library_changes_no_signal_handler(own_handlers, copy_of_run, few_fasta, doubles):
     seen = []
-    reporter = doubles.CallingReporter(copy_of_run, lambda _: seen.append(handlers()))
+    reporter = doubles.CallingReporter(lambda _: seen.append(handlers()))
     predict(predict_job([str(few_fasta)]), Execution(copy_of_run, resume=True), reporter)
     assert len(seen) >= 3
     assert all(one == own_handlers for one in seen)

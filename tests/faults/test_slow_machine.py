@@ -38,9 +38,9 @@ def test_a_slow_rank_is_not_killed(few_fasta, tmp_path, ranks_of, undisturbed, d
                 continue
             stops += 1
             time.sleep(0.1)
-        _, said = process.communicate()
-    assert process.returncode == 0, said
-    assert "failed" not in said
+        _, printed = process.communicate()
+    assert process.returncode == 0, printed
+    assert "failed" not in printed
     assert stops >= 5
     assert difference_of(undisturbed, folder) == []
     ranks = json.loads((folder / "status.json").read_text())["ranks"]

@@ -23,7 +23,7 @@ def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
-            *("--max-ranks", "2", "--records", "200", "--max-signals", "2", "--folder", tmp_path),
+            *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
         ],
         check=False,
         capture_output=True,
@@ -80,10 +80,12 @@ def test_missing_and_duplicate_rows_are_counted(checks, copy_of_run):
     assert checks.count_rows(run)[1:3] == (n_rows, 0)
     with h5py.File(second) as file:
         n_twice = len(file["rows"])
-    run.segment(0, 900).write_bytes(second.read_bytes())  # rows that another unit has, too
+    run.segment(0, 900).write_bytes(second.read_bytes())  # rows of another unit
     assert checks.count_rows(run)[1:3] == (n_rows, n_twice)
     run.shard(1).mkdir()
-    run.segment(1, unit).write_bytes(second.read_bytes())  # another copy of a unit is none
+    run.segment(1, unit).write_bytes(
+        second.read_bytes()
+    )  # another copy of a unit has no duplicate rows
     assert checks.count_rows(run)[1:] == (n_rows, n_twice, 0, 1)
 
 

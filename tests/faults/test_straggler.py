@@ -18,12 +18,12 @@ PREDICT = ["predict", "--devices", "cpu:2", "--log-format", "json", "-q"]
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
-    """420 records that make 14 units."""
+    """300 records that make 10 units."""
     dice = random.Random(18)
     path = tmp_path_factory.mktemp("input") / "many.fa"
     codons = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
     with path.open("w") as stream:
-        for number in range(420):
+        for number in range(300):
             stream.write(f">s{number}\n{''.join(dice.choices(codons, k=dice.randint(60, 160)))}\n")
     return path
 
@@ -40,10 +40,10 @@ def committed(run, rank):
 
 def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, virnucpro):
     undisturbed, run = RunDirectory(tmp_path / "undisturbed"), RunDirectory(tmp_path / "run")
-    assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root).returncode == 0
+    assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root, "--devices", "cpu:1").returncode == 0
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
-    # Of the units that are left after its first one, the slow rank keeps two and half of the rest.
+    # Of the units after its first one, the slow rank keeps two and half of the others.
     stolen = slow[-((len(slow) - 3) // 2) :]
     plan = {
         "point": "straggler",

@@ -17,7 +17,7 @@ from pathlib import Path
 from doubles import mini_task
 from virnucpro.pipeline.worker.rank_main import run_rank
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.worker.rank_task import Share
+from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:
@@ -68,10 +68,10 @@ def test_two_attempts_of_one_rank_commit_each_unit_once(copy_of_run, undisturbed
         attempt.stdin.write("go\n")
         attempt.stdin.flush()
     for attempt in attempts:
-        said, _ = attempt.communicate(timeout=60)
+        printed, _ = attempt.communicate(timeout=60)
         assert attempt.returncode == 0
         # Both compute the first unit; a slower one skips what the other has committed.
-        assert 1 <= int(said) <= len(original.segments())
+        assert 1 <= int(printed) <= len(original.segments())
     assert {path.name: path.read_bytes() for path in run.shard(0).iterdir()} == {
         path.name: path.read_bytes() for path in original.shard(0).iterdir()
     }

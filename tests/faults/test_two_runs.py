@@ -9,8 +9,7 @@ from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, SilentReporter
-from virnucpro.pipeline.run.run_lock import run_lock
-from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.run.session import open_session, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -27,7 +26,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
     option, few_fasta, tmp_path, undisturbed, difference_of
 ):
     folder = tmp_path / "run"
-    # The first waits in the middle of its input, and holds the lock.
+    # The first run waits for the rest of its input and holds the lock.
     first = subprocess.Popen(
         [*PREDICT, "-", "-o", folder, "-q", "--devices", "cpu:1"],
         stdin=subprocess.PIPE,
@@ -71,7 +70,7 @@ def frames_job(fasta):
     )
 
 
-def at_the_making_of(folder, action):
+def before_creation_of(folder, action):
     """Call a function between a process's check of a path and its creation of the folder."""
     armed = True
 
@@ -93,7 +92,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
         holding.__enter__()
         run.index.mkdir()
 
-    at_the_making_of(run.root, overtake)
+    before_creation_of(run.root, overtake)
     try:
         with (
             pytest.raises(RunLockedError),

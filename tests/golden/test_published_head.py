@@ -13,12 +13,12 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
 
     from virnucpro.classify.consensus import call_windows
     from virnucpro.classify.head import Head, load_head
-    from virnucpro.report.published import write_consensus, write_results
+    from virnucpro.report.tables import write_consensus, write_results
     from virnucpro.sequences.index import IndexSpec, build_index
     from virnucpro.sequences.records import Alphabet
     from virnucpro.store.coverage import survey
     from virnucpro.store.segment import Segment
-    from virnucpro.store.shard import ShardWriter
+    from virnucpro.store.writer import ShardWriter
 
     reference = shared / "reference" / "published-tool"
     merged = torch.load(

@@ -18,7 +18,7 @@ def _truncated(path):
     path.write_bytes(gzip.compress(b">a\n" + os.urandom(4000).hex().encode())[:-300])
 
 
-# name, function that makes it, exit code, part of the message
+# name, function that makes it, exit code, parts of the message
 CASES = [
     ("absent.fa", lambda _: None, 1, ["absent.fa"]),
     ("folder.fa", _directory, 1, ["folder.fa", "director"]),
@@ -43,11 +43,11 @@ def test_bad_input_is_refused_with_a_reason_and_leaves_nothing(
     path = tmp_path / name
     make(path)
     assert main(["predict", str(path), "-o", str(tmp_path / "run")]) == code
-    message = capsys.readouterr().err
-    assert "virnucpro: error:" in message
-    assert "Traceback" not in message
+    printed = capsys.readouterr().err
+    assert "virnucpro: error:" in printed
+    assert "Traceback" not in printed
     for text in message:
-        assert text in message
+        assert text in printed
     assert not (tmp_path / "run").exists()
 
 
@@ -100,7 +100,7 @@ def test_wrong_usage_exits_64(arguments, message, capsys):
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path, capsys):
-    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "thesis.txt").write_text("text")
     (tmp_path / "a.fa").write_bytes(b">a\n" + GENE)
     for option in ([], ["--force"], ["--resume"]):
         code = main(["predict", str(tmp_path / "a.fa"), "-o", str(tmp_path), *option])

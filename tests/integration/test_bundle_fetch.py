@@ -19,13 +19,13 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.packed import pack
 from virnucpro.errors import BundleError
 
 pytestmark = pytest.mark.timeout(60)
 
-HASTE = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
+SHORT_TIMEOUTS = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
 DATA = str(Path(__file__).parents[1] / "data")
 
 
@@ -81,7 +81,7 @@ def fetch(recipe, data, server):
     def run(**options):
         listener = Listener(stages.append, lambda *_: None)
         return fetch_bundle(
-            options.pop("recipe", recipe), data, listener, patience=HASTE, **options
+            options.pop("recipe", recipe), data, listener, patience=SHORT_TIMEOUTS, **options
         )
 
     run.stages = stages
@@ -112,8 +112,8 @@ def test_a_fetched_bundle_predicts(recipe, data, server, tmp_path, small_fasta, 
     assert first.startswith("open_0_chunk_1")
 
 
-STRETCHES = [(0, 500), (500, 1000)]
-"""Windows of 500 of a record of 1,000 bases, as the published tool cuts it."""
+SPANS = [(0, 500), (500, 1000)]
+"""Windows of 500 bases in a record of 1,000, as the published tool cuts it."""
 
 
 AMINO_ACIDS = "FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
@@ -141,14 +141,14 @@ def input_and_items(tmp_path, small_fasta):
     """A FASTA of five windows, and its items' (name, bases, peptide) by the published rules."""
     lines = small_fasta.read_text().splitlines()
     texts = [bases for bases in lines[1::2] if len(bases) > 1000][:2]
-    records = {"long": texts[0][:1000], "short": texts[1][:480], "crumb": texts[1][480:520]}
-    records["turned"] = reverse_complement(texts[1][520:700])
+    records = {"long": texts[0][:1000], "short": texts[1][:480], "tiny": texts[1][480:520]}
+    records["reversed"] = reverse_complement(texts[1][520:700])
     path = tmp_path / "few.fa"
     path.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
     windows = [
         (f"{name}_chunk_{number}", bases[start:end])
         for name, bases in records.items()
-        for number, (start, end) in enumerate(STRETCHES, 1)
+        for number, (start, end) in enumerate(SPANS, 1)
         if start < len(bases)
     ]
     items = [
@@ -210,11 +210,11 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
 
 
 TRANSIENT = [
-    "break_off",
+    "ends_early",
     "stalls",
-    "hangs_up",
-    "talks_nonsense",
-    "chunked_and_breaks_off",
+    "closes_connection",
+    "malformed_answer",
+    "chunked_ends_early",
     503,
     429,
 ]
@@ -227,7 +227,7 @@ def test_transient_faults_are_retried(fetch, alone, server, fault):
     assert server.faults["esm2_tiny.pt"] == []
 
 
-@pytest.mark.parametrize("fault", ["says_no_length", "chunked", "trickles"])
+@pytest.mark.parametrize("fault", ["no_length", "chunked", "slow"])
 def test_unusual_answers_are_accepted(fetch, alone, server, fault):
     server.always["esm2_tiny.pt"] = fault
     assert fetch(recipe=alone).name == alone.name
@@ -235,13 +235,13 @@ def test_unusual_answers_are_accepted(fetch, alone, server, fault):
 
 
 LASTING = [
-    ("break_off", r"ended after [\d,]+ of [\d,]+ bytes; 3 attempts failed"),
+    ("ends_early", r"ended after [\d,]+ of [\d,]+ bytes; 3 attempts failed"),
     ("stalls", r"TimeoutError.*; 3 attempts failed"),
-    ("chunked_and_breaks_off", r"IncompleteRead.*; 3 attempts failed"),
+    ("chunked_ends_early", r"IncompleteRead.*; 3 attempts failed"),
     (503, r"the server answered 503 Service Unavailable; 3 attempts failed"),
-    ("says_longer", r"ended after [\d,]+ of [\d,]+ bytes"),
-    ("says_shorter", "is not the published file"),
-    ("no_length_and_breaks_off", "is not the published file"),
+    ("length_too_large", r"ended after [\d,]+ of [\d,]+ bytes"),
+    ("length_too_small", "is not the published file"),
+    ("no_length_ends_early", "is not the published file"),
     (lambda content: bytes(len(content)), "is not the published file"),
     (lambda _: b"<html>please log in</html>", "begins like a web page"),
     (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
@@ -249,11 +249,11 @@ LASTING = [
     (403, "the server answered 403 Forbidden"),
     (407, "the server answered 407 Proxy Authentication Required"),
     (416, "the server answered 416"),
-    ("redirects_for_ever", "the server answered 302 .*infinite loop"),
+    ("redirects_endlessly", "the server answered 302 .*infinite loop"),
     ("redirects_to_a_file", "the server answered 302 .*file:///etc/hostname"),
-    ("redirects_to_half_an_address", "the address is malformed"),
-    ("never_ends", r"the server sends [\d,]+ bytes or more"),
-    ("says_far_longer", r"the server sends [\d,]+ bytes or more"),
+    ("redirects_to_malformed_address", "the address is malformed"),
+    ("endless", "is not the published file"),
+    ("length_far_too_large", r"ended after [\d,]+ of [\d,]+ bytes"),
 ]
 
 
@@ -274,7 +274,7 @@ def test_a_lasting_fault_is_a_clear_error_and_a_rerun_succeeds(
 
 
 def test_a_rerun_resumes_an_interrupted_fetch(fetch, server, data):
-    server.always["esm2_tiny.pt"] = "break_off"
+    server.always["esm2_tiny.pt"] = "ends_early"
     with pytest.raises(BundleError, match=r"bytes are kept\. Rerun the command later to resume"):
         fetch()
     kept = (data.downloads / "esm2_tiny.pt.part").stat().st_size
@@ -288,13 +288,13 @@ def test_a_rerun_resumes_an_interrupted_fetch(fetch, server, data):
 
 @pytest.mark.parametrize("fault", ["ignores_ranges", "wrong_range", 416, "redirects"])
 def test_an_unusual_answer_to_a_range_does_not_prevent_the_fetch(fetch, alone, server, fault):
-    server.faults["esm2_tiny.pt"] = ["whole", "break_off", fault]
+    server.faults["esm2_tiny.pt"] = ["whole", "ends_early", fault]
     assert fetch(recipe=alone).name == alone.name
     assert server.asked("esm2_tiny.pt")[2] is not None
 
 
 @pytest.mark.parametrize("former", [b"something else", b"x" * 10**6])
-def test_a_wrong_part_is_downloaded_anew_once(fetch, alone, server, data, former):
+def test_a_wrong_part_is_downloaded_again_once(fetch, alone, server, data, former):
     data.downloads.mkdir(parents=True)
     (data.downloads / "esm2_tiny.pt.part").write_bytes(former)
     assert fetch(recipe=alone).name == alone.name
@@ -302,10 +302,10 @@ def test_a_wrong_part_is_downloaded_anew_once(fetch, alone, server, data, former
     assert list(data.downloads.iterdir()) == []
 
 
-def test_a_file_that_is_still_wrong_when_downloaded_anew_is_an_error(fetch, alone, server, data):
+def test_a_file_that_is_wrong_again_is_an_error(fetch, alone, server, data):
     data.downloads.mkdir(parents=True)
     (data.downloads / "esm2_tiny.pt.part").write_bytes(b"something else")
-    server.always["esm2_tiny.pt"] = "chunked_and_wrong"
+    server.always["esm2_tiny.pt"] = "chunked_wrong_content"
     with pytest.raises(BundleError, match="is not the published file"):
         fetch(recipe=alone)
     assert len(server.asked("esm2_tiny.pt")) <= 3
@@ -340,7 +340,7 @@ def test_a_missing_file_is_an_error_before_any_download(fetch, server, data):
 
 
 def test_a_wrong_file_in_one_piece_is_not_downloaded_twice(fetch, alone, server):
-    server.always["esm2_tiny.pt"] = "chunked_and_wrong"
+    server.always["esm2_tiny.pt"] = "chunked_wrong_content"
     with pytest.raises(BundleError, match="is not the published file"):
         fetch(recipe=alone)
     assert server.asked("esm2_tiny.pt") == [None, None]
@@ -370,7 +370,7 @@ def test_a_disk_that_becomes_full_is_a_clear_error(fetch, server, data, monkeypa
 
 
 def test_a_second_fetch_at_the_same_time_is_refused(fetch, data, server):
-    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) is at work"):
+    with data.lock(), pytest.raises(BundleError, match=rf"pid {os.getpid()}\) uses this folder"):
         fetch()
     assert fetch().name == "virnucpro-500"
 
@@ -477,14 +477,14 @@ def test_a_poisoned_pickle_with_the_right_digest_does_not_run(
     poisoned_recipe = stand_ins.recipe_of_files(server.folder)
     with pytest.raises(BundleError, match=rf"{name}: .*posix\.system") as caught:
         fetch(recipe=poisoned_recipe)
-    assert "weights_only" not in str(caught.value), "torch advises to switch the guard off"
+    assert "weights_only" not in str(caught.value), "the message must not contain torch's advice"
     assert not victim.exists()
     assert entries(data) == []
     import torch
 
     with pytest.raises(AttributeError):
         torch.load(poisoned, weights_only=False).eval()
-    assert victim.exists(), "the poison is one: read in the common way it does run"
+    assert victim.exists(), "without the guard, the pickle must run its code"
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ def test_a_stopped_fetch_installs_nothing_and_can_be_resumed(
     _, output = process.communicate()
     assert process.returncode == code
     assert b"Traceback" not in output
-    assert (b"Downloads are kept: rerun the command to resume" in output) == (code > 0)
+    assert (b"Downloads are kept. Rerun the command to resume" in output) == (code > 0)
     assert entries(data) == []
     server.always.clear()
     server.requests.clear()

@@ -1,4 +1,4 @@
-"""Programs that use a dispatcher and are ended in different ways: no worker is left."""
+"""Programs with a dispatcher end in different ways; no worker may remain."""
 
 import os
 import signal
@@ -100,8 +100,8 @@ def test_a_script_for_the_public_dispatcher_runs_unchanged():
         [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Two workers write at the same time, so lines may be joined. Those of the table are silent.
-    for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] put away"):
+    # Two workers write at the same time, so lines may be joined. With the table they are silent.
+    for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] cleaned up"):
         assert done.stdout.count(message) == 1
     assert done.stdout.splitlines()[-4:] == [
         "58 completed, 1 failed, 1 late",

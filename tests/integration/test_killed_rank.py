@@ -16,7 +16,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 CAMPAIGNS = 20
-IN_EVERY_RUN = 3
+IN_EVERY_RUN = 2
 DEADLINE = 60.0
 
 
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory, many_fasta):
     from virnucpro.cli.main import main
 
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert main(["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]) == 0
+    assert main(["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
     return folder
 
 
@@ -71,7 +71,7 @@ def kill_a_rank(folder, victim, after_units, later):
             os.kill(pid, signal.SIGKILL)
             return
         time.sleep(0.002)
-    pytest.fail(f"rank {victim} never had {after_units} segments")
+    pytest.fail(f"rank {victim} had fewer than {after_units} segments after {DEADLINE:.0f} s")
 
 
 @pytest.mark.timeout(100)

@@ -1,4 +1,4 @@
-"""``virnucpro launch``: a folder of files, stopped and killed in every way, always resumed."""
+"""``virnucpro launch``: a folder of files; launches are stopped, killed and resumed."""
 
 import contextlib
 import csv
@@ -42,7 +42,7 @@ def rows_of(out, tables):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Names that differ in their endings or folders only; two broken files."""
+    """Names that differ only in their endings or folders; two broken files."""
     folder = tmp_path_factory.mktemp("in")
     (folder / "sub").mkdir()
     (folder / "a.fa").write_text(fasta(1, 5))
@@ -107,7 +107,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     }
     assert "FingerprintError: " in rows["a.fa"]["error"]
     assert f"launch has no --force: delete {out / 'a.fa'} and rerun" in rows["a.fa"]["error"]
-    assert "sequences that the run was made from" in again.stderr
+    assert "other sequences than the input of the run" in again.stderr
     assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
 
 
@@ -121,7 +121,7 @@ def long_files(tmp_path_factory):
 
 
 def segments_of(out):
-    """Every committed segment with its inode and time, which a second write would change."""
+    """Return all segments with inode and time, which a second write would change."""
     return {
         path: (path.stat().st_ino, path.stat().st_mtime_ns)
         for one in out.iterdir()

@@ -117,7 +117,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
     packed = tmp_path / "small.fa.gz"
     packed.write_bytes(gzip.compress(small_fasta.read_bytes()))
     with packed.open("rb") as stream:
-        done = virnucpro("predict", "-", "-o", tmp_path / "run", stdin=stream)
+        done = virnucpro("predict", "-", "-o", tmp_path / "run", "--devices", "cpu:1", stdin=stream)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, tmp_path / "run") == []
     with small_fasta.open("rb") as stream:

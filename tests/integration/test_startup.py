@@ -1,4 +1,4 @@
-"""Each command imports only the modules that it needs: torch takes a second or two."""
+"""Each command imports only the modules that it needs: importing torch takes a second."""
 
 import re
 import shutil

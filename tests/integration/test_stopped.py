@@ -1,4 +1,4 @@
-"""A run stopped or killed as a whole: commits are kept and no process is left."""
+"""A whole run is stopped or killed: commits are kept and no process remains."""
 
 import os
 import random
@@ -13,6 +13,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
+N_RECORDS = 800
 EXAMPLE = "tests/data/example.fa"
 
 
@@ -24,13 +25,13 @@ def long_fasta(tmp_path_factory):
     coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
     path = tmp_path_factory.mktemp("input") / "long.fa"
     with path.open("w") as stream:
-        for number in range(1500):
+        for number in range(N_RECORDS):
             stream.write(f">r{number}\n{''.join(dice.choices(coding, k=160))}\n")
     return path
 
 
 def started(fasta, folder):
-    """A run of two ranks with a first commit."""
+    """Start a run of two ranks and wait for its first commit."""
     command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", folder]
     process = subprocess.Popen(
         [*command, "--devices", "cpu:2", "--resume"],
@@ -91,7 +92,7 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
     done = virnucpro("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:2")
     assert done.returncode == 0, done.stderr
     rows = tables(folder / "predictions.tsv")
-    assert len(rows) == 1500
+    assert len(rows) == N_RECORDS
     assert {row["status"] for row in rows} == {"scored"}
 
 

@@ -7,15 +7,15 @@ import torch
 
 from virnucpro import predict_worker as predict
 from virnucpro.dispatch import WorkerUnusable
-from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
+from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.errors import InputError, UsageError
 from virnucpro.launch import run_multi_gpu
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.run.session import open_session
+from virnucpro.pipeline.scheduling import preflight
 from virnucpro.pipeline.scheduling.preflight import with_precision
 from virnucpro.run_dir import RunDirectory
 
@@ -67,7 +67,7 @@ def test_invalid_options_are_refused_at_setup(folders, options):
 
 
 def test_auto_becomes_the_precision_of_a_new_run(folders, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "bf16")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "bf16")
     keywords = predict.Worker.prepare("cpu", folders["output_dir"], {"precision": "auto"})
     assert keywords["job"].precision == "bf16"
     one = predict.Worker()
@@ -77,7 +77,7 @@ def test_auto_becomes_the_precision_of_a_new_run(folders, monkeypatch):
 
 def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
     out = folders["output_dir"]
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     job = predict_job([str(folders["input_dir"] / "sub" / "a.fa")], precision="auto")
     first = Execution(out / "sub" / "b.fa", devices="cpu:1")
     first.outdir.parent.mkdir(parents=True)
@@ -93,7 +93,7 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
         (out / name).mkdir()
         (out / name / "run.json").write_text(text)
     (out / "e.fa" / "run.json").mkdir(parents=True)
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
     for given, wanted in (("auto", "fp16"), ("bf16", "bf16")):
         keywords = predict.Worker.prepare("cpu", out, {"precision": given})
         assert keywords["job"].precision == wanted

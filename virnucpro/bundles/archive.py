@@ -54,8 +54,14 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 def _output_file(target: Path) -> Path:
     """Resolve symbolic links; refuse a target that a rename would destroy, such as a device."""
     resolved = Path(os.path.realpath(target))
+    if str(target) == "-":
+        raise UsageError("pack cannot write to standard output. Name a file.")
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target}: exists and is not a regular file. Name another file.")
+        raise UsageError(f"{target}: is not a regular file: name another file.")
+    if not resolved.parent.is_dir():
+        raise UsageError(
+            f"{target.parent}: the folder does not exist: create it, or name another file."
+        )
     if (resolved.parent / MANIFEST).exists():
         raise UsageError(
             f"{target}: is inside the folder of a bundle, which must not be changed. Name a file "

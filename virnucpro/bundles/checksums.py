@@ -8,14 +8,7 @@ from typing import Literal, TypeAlias
 from virnucpro.bundles.permissions import DENIED, advice_on_reading
 from virnucpro.errors import BundleError
 
-__all__ = [
-    "Checksum",
-    "FileDigest",
-    "digest_of",
-    "file_digest",
-    "require_content",
-    "verify_file",
-]
+__all__ = ["Checksum", "FileDigest", "digest_of", "file_digest", "require_content", "verify_file"]
 
 Kind: TypeAlias = Literal["sha256", "md5", "git-blob"]
 

@@ -1,10 +1,10 @@
 """Published files converted to a bundle's files: safetensors, and the manifest's encoder entries.
 
-The files may come from strangers. `Isolate` lets a caller read them in a process of its own.
+The files may be malicious. `Isolate` lets a caller read them in a separate process with limits.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "HEAD",
     "Isolate",
     "call_directly",
+    "convert_classifier",
     "convert_dnabert_s",
+    "convert_encoder",
     "convert_esm2",
     "convert_head",
     "convert_isolated",
@@ -33,7 +34,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-HEAD: Final = "head.safetensors"
+_HEAD: Final = "head.safetensors"
 _NUCLEOTIDE: Final = "nucleotide.safetensors"
 _PROTEIN: Final = "protein.safetensors"
 _TOKENIZER: Final = "tokenizer.json"
@@ -89,6 +90,44 @@ def convert_isolated(
             "malicious, or memory or disk space ran out. Get the file again from its publisher."
         ) from None
     return result
+
+
+def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
+    """Convert a published classifier into `folder` through `isolate`; return the file's name.
+
+    Raises
+    ------
+    BundleError
+        As `convert_isolated`.
+    """
+    convert_isolated(isolate, classifier, convert_head, classifier, folder)
+    return _HEAD
+
+
+def convert_encoder(
+    isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
+) -> EncoderEntry:
+    """Convert the published files of an encoder into `folder` through `isolate`.
+
+    Parameters
+    ----------
+    architecture
+        ``esm2`` or ``dnabert_s``.
+    name
+        Name of the encoder.
+    paths
+        The checkpoint, or the three files of `DnabertSFiles`.
+
+    Raises
+    ------
+    BundleError
+        As `convert_isolated`.
+    """
+    if architecture == "esm2":
+        (weights,) = paths
+        return convert_isolated(isolate, weights, convert_esm2, name, weights, folder)
+    files = DnabertSFiles(*paths)
+    return convert_isolated(isolate, files.weights, convert_dnabert_s, name, files, folder)
 
 
 def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
@@ -158,7 +197,7 @@ def convert_head(classifier: Path, folder: Path) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     wanted = head_shapes(layer_sizes(shapes, classifier))
     check_tensors(wanted, tensors, classifier, (), torch.float32)
-    write_tensors(folder / HEAD, tensors)
+    write_tensors(folder / _HEAD, tensors)
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:

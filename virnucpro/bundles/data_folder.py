@@ -14,13 +14,7 @@ from virnucpro.durable import finished_name, sync_folder, temporary_beside
 from virnucpro.errors import BundleError, RunLockedError
 from virnucpro.folder_lock import folder_lock
 
-__all__ = [
-    "DataFolder",
-    "check_name",
-    "data_folder",
-    "require_space",
-    "require_utf8",
-]
+__all__ = ["DataFolder", "check_name", "data_folder", "require_space", "require_utf8"]
 
 _VARIABLE: Final = "VIRNUCPRO_DATA"
 

@@ -188,7 +188,7 @@ class _Source:
         if response is None:
             return None
         with response:
-            return self._announced_size(response, 0)
+            return response.length
 
     def receive(self, part: Path, listener: Listener) -> bool:
         """Fetch the missing bytes of a file; return whether an earlier part was continued."""
@@ -199,18 +199,17 @@ class _Source:
         with response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:
                 here = 0
-            resumed, size = here > 0, self._announced_size(response, here)
+            resumed = here > 0
+            size = None if response.length is None else here + response.length
             with part.open("ab" if resumed else "wb") as stream:
-                while block := _read(response):
+                # The checksum refuses a longer file.
+                while here <= self.file.max_bytes and (block := _read(response)):
                     stream.write(block)
                     here += len(block)
-                    if here > self.file.max_bytes:
-                        part.unlink()
-                        raise self._too_large(here)
                     listener.progress(self.file.name, here, size)
                 stream.flush()
                 os.fsync(stream.fileno())
-        if size is not None and here < size:
+        if size is not None and here < min(size, self.file.max_bytes):
             raise _TransientError(f"the connection ended after {here:,} of {size:,} bytes")
         return resumed
 
@@ -239,20 +238,6 @@ class _Source:
         except (OSError, http.client.HTTPException) as error:
             raise _TransientError(f"the connection failed ({error!r})") from None
         return response
-
-    def _announced_size(self, response: http.client.HTTPResponse, start: int) -> int | None:
-        if response.length is None:
-            return None
-        size = start + response.length
-        if size > self.file.max_bytes:
-            raise self._too_large(size)
-        return size
-
-    def _too_large(self, size: int) -> _RefusedError:
-        return _RefusedError(
-            f"the server sends {size:,} bytes or more, and the published file has less than "
-            f"{self.file.max_bytes:,}"
-        )
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:

@@ -7,23 +7,15 @@ from pathlib import Path
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.checksums import require_content
-from virnucpro.bundles.convert import (
-    HEAD,
-    Isolate,
-    call_directly,
-    convert_dnabert_s,
-    convert_esm2,
-    convert_head,
-    convert_isolated,
-)
+from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
 from virnucpro.bundles.data_folder import DataFolder, require_space, require_utf8
 from virnucpro.bundles.download import Listener, Patience, download, remote_size
 from virnucpro.bundles.install import Parts, install
-from virnucpro.bundles.manifest import EncoderEntry, read_manifest
+from virnucpro.bundles.manifest import read_manifest
 from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
-from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
+from virnucpro.bundles.published import PublishedFile, Recipe
 from virnucpro.bundles.shared_encoders import InstalledEncoder, find_encoder
-from virnucpro.encoders.dnabert_s.config import DnabertSFiles
+from virnucpro.encoders.base import View
 from virnucpro.errors import BundleError
 
 __all__ = ["Listener", "fetch_bundle"]
@@ -72,13 +64,8 @@ def fetch_bundle(
     with data.lock():
         if (installed := fetch.installed()) is not None:
             return installed
-        shared: dict[str, InstalledEncoder] = {
-            encoder.view: found
-            for encoder in recipe.encoders
-            if (found := find_encoder(data, encoder)) is not None
-        }
-        encoders = [one for one in recipe.encoders if one.view not in shared]
-        files = [file for encoder in encoders for file in encoder.files]
+        shared = {one.view: find_encoder(data, one) for one in recipe.encoders}
+        files = [file for one in recipe.encoders if not shared[one.view] for file in one.files]
         files += [] if recipe.head is None else [recipe.head]
         if source is None:
             paths = fetch.download(files, patience or Patience())
@@ -132,7 +119,7 @@ class _Fetch:
             if path.exists():
                 needed += path.stat().st_size
                 continue
-            size = remote_size(file, urls[file.name], patience) or 0
+            size = min(remote_size(file, urls[file.name], patience) or 0, file.max_bytes)
             part = path.with_name(f"{path.name}.part")
             here = part.stat().st_size if part.exists() else 0
             needed += size + max(0, size - here)  # the converted copy, the rest of the download
@@ -161,31 +148,23 @@ class _Fetch:
         return paths
 
     def install(
-        self, shared: Mapping[str, InstalledEncoder], paths: Mapping[str, Path], isolate: Isolate
+        self,
+        shared: Mapping[View, InstalledEncoder | None],
+        paths: Mapping[str, Path],
+        isolate: Isolate,
     ) -> None:
         """Convert or link the parts and install the bundle."""
         recipe = self.recipe
-        parts = Parts(
-            recipe.name, recipe.description, window=recipe.window, sources=dict(recipe.sources)
-        )
+        parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:
             for encoder in recipe.encoders:
                 self.listener.stage(f"converting {encoder.name}")
-                if (found := shared.get(encoder.view)) is not None:
+                if (found := shared[encoder.view]) is not None:
                     parts.encoders.append(found.link_into(folder))
                 else:
                     own = [paths[file.name] for file in encoder.files]
-                    parts.encoders.append(_convert(encoder, own, folder, isolate))
+                    parts.encoders.append(
+                        convert_encoder(isolate, encoder.architecture, encoder.name, own, folder)
+                    )
             if recipe.head is not None:
-                head, parts.head = paths[recipe.head.name], HEAD
-                convert_isolated(isolate, head, convert_head, head, folder)
-
-
-def _convert(
-    encoder: EncoderSource, paths: Sequence[Path], folder: Path, isolate: Isolate
-) -> EncoderEntry:
-    if encoder.architecture == "esm2":
-        (weights,) = paths
-        return convert_isolated(isolate, weights, convert_esm2, encoder.name, weights, folder)
-    files = DnabertSFiles(*paths)
-    return convert_isolated(isolate, files.weights, convert_dnabert_s, encoder.name, files, folder)
+                parts.head = convert_classifier(isolate, paths[recipe.head.name], folder)

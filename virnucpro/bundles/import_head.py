@@ -4,26 +4,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.bundles.convert import (
-    HEAD,
-    Isolate,
-    call_directly,
-    convert_dnabert_s,
-    convert_esm2,
-    convert_head,
-    convert_isolated,
-)
+from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
 from virnucpro.bundles.data_folder import DataFolder, require_utf8
 from virnucpro.bundles.install import Parts, check_free, install
-from virnucpro.bundles.manifest import EncoderEntry
 from virnucpro.bundles.provenance import refuse_other_content
 from virnucpro.bundles.published import HEAD_PART, published_digest, published_names, recipe_of
 from virnucpro.bundles.shared_encoders import InstalledEncoder, installed_encoders
 from virnucpro.console import printable
-from virnucpro.encoders.dnabert_s.config import FILES, DnabertSFiles, find_published, missing_files
+from virnucpro.encoders.dnabert_s.config import FILES, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.windows import WINDOWS, is_window
 
@@ -84,23 +75,29 @@ def import_classifier(
     parts = Parts(
         chosen,
         f"a {kind}, imported from {printable(classifier.name)}",
-        head=HEAD,
         window=_window(classifier, published, window),
         sources={HEAD_PART: sources},
     )
     with data.lock():
         check_free(data, chosen)
-        own = _OwnEncoders.find(encoders) if isinstance(encoders, OwnFiles) else None
-        installed = _installed(data, encoders) if not isinstance(encoders, OwnFiles) else []
-        parts.sources |= own.sources() if own else {}
+        own: list[_OwnEncoder] = []
+        installed: list[InstalledEncoder] = []
+        if isinstance(encoders, OwnFiles):
+            own = _own_encoders(encoders)
+        else:
+            installed = _installed(data, encoders)
+        parts.sources |= {one.view: _sources(*one.paths) for one in own}
         parts.sources |= {one.entry.view: one.sources for one in installed}
         parts.unverified |= {one.entry.view for one in installed if not one.made_here}
         refuse_other_content(
             chosen, parts.sources, parts.window, "Choose another name for it (--name)."
         )
         with install(data, parts) as folder:
-            convert_isolated(isolate, classifier, convert_head, classifier, folder)
-            parts.encoders += own.convert(folder, isolate) if own else []
+            parts.head = convert_classifier(isolate, classifier, folder)
+            parts.encoders += [
+                convert_encoder(isolate, one.architecture, one.name, one.paths, folder)
+                for one in own
+            ]
             parts.encoders += [one.link_into(folder) for one in installed]
         return open_bundle(str(data.bundle(chosen)))
 
@@ -152,46 +149,37 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnEncoders:
-    """The user's encoder files; an encoder's name is that of its folder or file."""
+class _OwnEncoder(NamedTuple):
+    """An encoder in the user's files."""
 
-    nucleotide: DnabertSFiles
-    protein: Path
-    names: tuple[str, str]
+    view: str
+    architecture: str
+    name: str
+    paths: tuple[Path, ...]
 
-    @classmethod
-    def find(cls, files: OwnFiles) -> "_OwnEncoders":
-        for path in (files.nucleotide, files.protein):
-            require_utf8(path)
-        found = find_published(files.nucleotide)
-        if found is None:
-            missing = ", ".join(missing_files(files.nucleotide))
-            raise BundleError(
-                f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. Give one "
-                f"with {FILES}."
-            )
-        names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)
-        if len(set(names)) == 1:
-            raise BundleError(
-                f"{files.nucleotide} and {files.protein}: both encoders would have the name "
-                f"{names[0]!r}. Rename the folder or the file."
-            )
-        return cls(found, files.protein, names)
 
-    def sources(self) -> dict[str, Mapping[str, str]]:
-        own = self.nucleotide
-        return {
-            "nucleotide": _sources(own.settings, own.tokenizer, own.weights),
-            "protein": _sources(self.protein),
-        }
-
-    def convert(self, folder: Path, isolate: Isolate) -> list[EncoderEntry]:
-        own, (nucleotide, protein) = self.nucleotide, self.names
-        return [
-            convert_isolated(isolate, own.weights, convert_dnabert_s, nucleotide, own, folder),
-            convert_isolated(isolate, self.protein, convert_esm2, protein, self.protein, folder),
-        ]
+def _own_encoders(files: OwnFiles) -> list[_OwnEncoder]:
+    """Return the encoders in the user's files; their names are those of the folder and the file."""
+    for path in (files.nucleotide, files.protein):
+        require_utf8(path)
+    found = find_published(files.nucleotide)
+    if found is None:
+        missing = ", ".join(missing_files(files.nucleotide))
+        raise BundleError(
+            f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. Give one with "
+            f"{FILES}."
+        )
+    names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)
+    if len(set(names)) == 1:
+        raise BundleError(
+            f"{files.nucleotide} and {files.protein}: both encoders would have the name "
+            f"{names[0]!r}. Rename the folder or the file."
+        )
+    paths = (found.settings, found.tokenizer, found.weights)
+    return [
+        _OwnEncoder("nucleotide", "dnabert_s", names[0], paths),
+        _OwnEncoder("protein", "esm2", names[1], (files.protein,)),
+    ]
 
 
 def _sources(*paths: Path) -> dict[str, str]:

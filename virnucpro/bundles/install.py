@@ -41,7 +41,7 @@ class Parts:
     sources
         For each encoder's view, and for ``head``: name and digest of the published files.
     unverified
-        Parts of a bundle that was packed elsewhere: their sources are that bundle's statement.
+        Parts of a bundle that was packed elsewhere: it states their sources without proof.
     """
 
     name: str

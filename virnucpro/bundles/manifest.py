@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,13 +14,7 @@ from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, is_window
 
-__all__ = [
-    "MANIFEST",
-    "EncoderEntry",
-    "Manifest",
-    "parse_manifest",
-    "read_manifest",
-]
+__all__ = ["MANIFEST", "EncoderEntry", "Manifest", "parse_manifest", "read_manifest"]
 
 MANIFEST: Final = "bundle.json"
 _SCHEMA_VERSION: Final = 1
@@ -160,21 +154,21 @@ class _Reader:
         self._location = location
         if not isinstance(content, dict):
             raise self.error("must be a JSON object")
-        self._content = content
+        self.content = content
 
     def error(self, problem: str) -> BundleError:
         where = f" at {self._location!r}" if self._location else ""
         return BundleError(f"{self._path}: the manifest{where} {problem}. Get the bundle again.")
 
     def take(self, key: str, kind: type[T]) -> T:
-        value = self._content.get(key)
+        value = self.content.get(key)
         # isinstance(True, int) holds
         if isinstance(value, bool) or not isinstance(value, kind):
             raise self.error(f"needs a field {key!r} of type {kind.__name__}, not {value!r}")
         return value
 
     def inside(self, key: str) -> "_Reader":
-        return _Reader(self._path, self._content.get(key), f"{self._location}/{key}".lstrip("/"))
+        return _Reader(self._path, self.content.get(key), f"{self._location}/{key}".lstrip("/"))
 
     def each(self, key: str) -> list["_Reader"]:
         entries = self.take(key, list)
@@ -186,37 +180,36 @@ class _Reader:
             raise self.error(f"needs strings only in {key!r}, not {values!r}")
         return tuple(values)
 
-    def keys(self) -> list[str]:
-        return list(self._content)
-
-    def is_null(self, key: str) -> bool:
-        return key in self._content and self._content[key] is None
-
 
 def _parse(reader: _Reader) -> Manifest:
     files = _files(reader.inside("files"))
+    with_head = reader.content.get("head", "") is not None
+    head = _listed(reader, reader.take("head", str), files) if with_head else None
+    thresholds = reader.inside("thresholds")
+    names = ("viral", "non_viral") if with_head else ()
     manifest = Manifest(
         name=reader.take("name", str),
         version=reader.take("version", str),
         description=reader.take("description", str),
         encoders=tuple(_encoder(entry, files) for entry in reader.each("encoders")),
-        head=None if reader.is_null("head") else _listed(reader, reader.take("head", str), files),
+        head=head,
         window=reader.take("window", int),
         tiling=reader.take("tiling", str),
         genetic_code=reader.take("genetic_code", int),
         labels=reader.strings("labels"),
-        thresholds=_thresholds(reader),
+        thresholds={name: thresholds.take(name, float) for name in names},
         metrics=reader.take("metrics", dict),
         provenance=reader.take("provenance", dict),
         files=files,
     )
-    _check(reader, manifest)
+    for problem in _problems(manifest):
+        raise reader.error(problem)
     return manifest
 
 
 def _files(reader: _Reader) -> dict[str, FileDigest]:
     files = {}
-    for name in reader.keys():  # noqa: SIM118 - a reader is not a mapping
+    for name in reader.content:
         if name != Path(name).name or name in ("", ".", "..", MANIFEST) or "\\" in name:
             raise reader.error(f"lists {name!r}, which is not a plain file name")
         entry = reader.inside(name)
@@ -234,7 +227,7 @@ def _encoder(reader: _Reader, files: Mapping[str, FileDigest]) -> EncoderEntry:
     if view not in _VIEWS:
         raise reader.error(f"has the unknown view {view!r}; known are {', '.join(_VIEWS)}")
     roles = reader.inside("files")
-    names = {role: _listed(roles, roles.take(role, str), files) for role in roles.keys()}  # noqa: SIM118 - as above
+    names = {role: _listed(roles, roles.take(role, str), files) for role in roles.content}
     dim = reader.take("dim", int)
     return EncoderEntry(
         reader.take("name", str), architecture, view, dim, names, reader.take("config", dict)
@@ -247,34 +240,24 @@ def _listed(reader: _Reader, name: str, files: Mapping[str, FileDigest]) -> str:
     return name
 
 
-def _thresholds(manifest: _Reader) -> dict[str, float]:
-    reader = manifest.inside("thresholds")
-    if manifest.is_null("head"):
-        return {}
-    thresholds = {name: reader.take(name, float) for name in ("viral", "non_viral")}
-    if not 0.0 <= thresholds["non_viral"] <= thresholds["viral"] <= 1.0:
-        raise reader.error(f"needs 0 <= non_viral <= viral <= 1, not {thresholds}")
-    return thresholds
-
-
-def _check(reader: _Reader, manifest: Manifest) -> None:
+def _problems(manifest: Manifest) -> Iterator[str]:
+    """Yield a description of each invalid field; the types of all fields are correct."""
     if not manifest.encoders:
-        raise reader.error("lists no encoder")
+        yield "lists no encoder"
     for what in ("view", "name"):
         values = [getattr(encoder, what) for encoder in manifest.encoders]
         if len(set(values)) != len(values):
-            raise reader.error(f"has two encoders of the {what} {values[0]!r}")
+            yield f"has two encoders of the {what} {values[0]!r}"
     if not is_window(manifest.window):
-        raise reader.error(
-            f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
-        )
+        yield f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
     if manifest.tiling not in TILINGS:
-        raise reader.error(
-            f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
-        )
+        yield f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
     if manifest.head is not None and len(manifest.labels) != 2:
-        raise reader.error(f"needs two labels (others, virus), not {manifest.labels}")
+        yield f"needs two labels (others, virus), not {manifest.labels}"
+    viral, non_viral = (manifest.thresholds.get(name, 1.0) for name in ("viral", "non_viral"))
+    if manifest.thresholds and not 0.0 <= non_viral <= viral <= 1.0:
+        yield f"needs thresholds with 0 <= non_viral <= viral <= 1, not {manifest.thresholds}"
     try:
         genetic_code(manifest.genetic_code)
     except UsageError as error:
-        raise reader.error(f"has an unknown genetic code ({error})") from error
+        yield f"has an unknown genetic code ({error})"

@@ -53,7 +53,7 @@ class Home:
 class PublishedFile:
     """One file: its server, its path there, its local name, its checksum, an upper bound in bytes.
 
-    A server that sends more than `max_bytes` sends another file.
+    At most `max_bytes` are downloaded: a longer file is another one.
     """
 
     home: str
@@ -116,18 +116,20 @@ class Recipe:
     window: int
 
     @property
-    def files(self) -> tuple[PublishedFile, ...]:
-        """All files of the bundle."""
-        own = tuple(file for encoder in self.encoders for file in encoder.files)
-        return own if self.head is None else (*own, self.head)
+    def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
+        """The files of each encoder by its view, and the file of the head."""
+        head = {} if self.head is None else {HEAD_PART: (self.head,)}
+        return {encoder.view: encoder.files for encoder in self.encoders} | head
 
     @property
-    def sources(self) -> dict[str, dict[str, str]]:
+    def files(self) -> tuple[PublishedFile, ...]:
+        """All files of the bundle."""
+        return tuple(file for files in self.parts.values() for file in files)
+
+    @property
+    def sources(self) -> dict[str, Mapping[str, str]]:
         """Name and digest of the files of each part, as in a bundle's provenance."""
-        sources: dict[str, dict[str, str]] = {
-            encoder.view: sources_of(encoder.files) for encoder in self.encoders
-        }
-        return sources if self.head is None else {**sources, HEAD_PART: sources_of((self.head,))}
+        return {part: sources_of(files) for part, files in self.parts.items()}
 
 
 HOMES: Final[Mapping[str, Home]] = {

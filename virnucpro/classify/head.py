@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import batch_norm
 
 from virnucpro.classify.head_tensors import layer_sizes
-from virnucpro.encoders.memory.placement import open_device
+from virnucpro.encoders.device import open_device
 from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
 
 __all__ = ["Head", "load_head"]

@@ -21,12 +21,12 @@ _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
 def linear_of(number: int) -> str:
-    """Return the name of the linear part of a hidden layer."""
+    """Return the prefix of the tensors of a hidden layer's matrix and bias."""
     return f"hidden.{number}.linear"
 
 
 def norm_of(number: int) -> str:
-    """Return the name of the batch norm of a hidden layer."""
+    """Return the prefix of the tensors of a hidden layer's batch norm."""
     return f"hidden.{number}.norm"
 
 

@@ -6,14 +6,9 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command."""
+    """Exit code of a command. After a signal it is 128 + its number: 130 SIGINT, 143 SIGTERM."""
 
     OK = 0
     FAILED = 1
     PARTIAL = 2
     USAGE = 64
-
-    @staticmethod
-    def signalled(signum: int) -> int:
-        """Return the exit code after a signal: 130 for SIGINT, 143 for SIGTERM."""
-        return 128 + signum

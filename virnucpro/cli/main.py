@@ -2,12 +2,14 @@
 
 import argparse
 import difflib
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from virnucpro import __version__
+from virnucpro.cli.advice import advice_for
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
@@ -27,7 +29,7 @@ _COMMANDS: Final = {
     "parity": "compare the numbers of a device and precision with CPU and fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }
-"""Command -> its help. The options are added by the module ``commands.NAME_command``."""
+"""Help of each command. Its module ``commands.NAME_command`` adds the description and options."""
 
 _EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
@@ -48,13 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(words).parse_args(words)
+    resumable = hasattr(arguments, "resume")
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
             sys.stdout.flush()  # results that cannot be printed are an error of the command
             return code
     except StopRequested as stop:
-        return ExitCode.signalled(stop.signum)
+        return 128 + stop.signum
     except UsageError as error:
         _complain(error)
         return ExitCode.USAGE
@@ -63,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Advice on system errors is about output folders; a missing input is named already.
         if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
-        _complain(error, _advice(cause, arguments) if isinstance(cause, OSError) else None)
+        _complain(error, cause, resumable=resumable)
         return ExitCode.FAILED
     except (OSError, MemoryError) as error:
-        _complain(error, _advice(error, arguments))
+        _complain(error, error, resumable=resumable)
         return ExitCode.FAILED
 
 
@@ -75,21 +78,17 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - ArgumentParser's own
         super().__init__(**keywords, allow_abbrev=False)
-        self._commands: argparse._SubParsersAction[Any] | None = None
-
-    def add_subparsers(self, **keywords: Any) -> Any:  # noqa: ANN401 - argparse keeps the type private
-        self._commands = super().add_subparsers(**keywords)
-        return self._commands
 
     def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
         self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse arguments; exit with this parser's usage if one of them is unknown."""
         words = list(args or ())
-        self._refuse_unknown(words)
+        self._check_words(words)
         parsed, rest = super().parse_known_args(words, namespace)
         if rest:
-            self.error(f"too many arguments: {' '.join(rest)}")
+            problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
+            self.error(f"{problem} {' '.join(rest)}")
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
@@ -97,19 +96,22 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
 
-    def _refuse_unknown(self, words: Sequence[str]) -> None:
-        for word in words:
-            if word == "--":
-                return
-            option = word.partition("=")[0]
-            known = self._option_string_actions
+    def _check_words(self, words: Sequence[str]) -> None:
+        # the names of the commands or actions, if this parser has some
+        names = next((one.choices for one in self._actions if one.nargs == argparse.PARSER), None)
+        known = self._option_string_actions
+        empty = names is None and "" in words
+        for word in words[: words.index("--")] if "--" in words else words:
+            option, equals, value = word.partition("=")
             if option.startswith("--") and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
-            if self._commands is not None and not word.startswith("-"):
-                names = self._commands.choices
+            empty = empty or (option.startswith("--") and equals == "=" and not value)
+            if names is not None and not word.startswith("-"):
                 if word not in names:
                     self.error(f"unknown command {word!r}{_nearest(word, names)}")
                 return  # all further words are the command's
+        if empty:
+            self.error(f"an argument is empty: {shlex.join(words)}")
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -130,17 +132,18 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in words:
-            import_module(f"virnucpro.cli.commands.{name}_command").add_options(command)
+            module = import_module(f"virnucpro.cli.commands.{name}_command")
+            command.description = module.__doc__
+            module.add_options(command)
     return parser
 
 
-def _advice(error: OSError | MemoryError, arguments: argparse.Namespace) -> str | None:
-    from virnucpro.cli.advice import advice_for
-
-    return advice_for(error, resumable=hasattr(arguments, "resume"))
-
-
-def _complain(error: Exception, advice: str | None = None) -> None:
-    texts = [str(error) or "out of memory", *getattr(error, "__notes__", []), advice or ""]
+def _complain(
+    error: Exception, cause: BaseException | None = None, *, resumable: bool = False
+) -> None:
+    """Print an error, its notes, and the next step if the system caused it."""
+    texts = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
+    if isinstance(cause, OSError | MemoryError):
+        texts.append(advice_for(cause, resumable=resumable) or "")
     lines = [printable(line) for text in texts if text for line in text.split("\n")]
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)

@@ -3,10 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from virnucpro.console import say
@@ -16,47 +13,42 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.run.outputs import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["Advice", "CommandReporter", "open_reporter"]
+__all__ = ["CommandReporter", "open_reporter"]
 
 _INTERVAL_S: Final = 10.0
 
 _RESUMABLE: Final = "Finished units are kept. Rerun the command with --resume."
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Next steps that a command recommends; the defaults are for commands that make a run.
-
-    Attributes
-    ----------
-    stopped
-        For a command that was stopped before its workers started.
-    partial
-        For a run in which some sequences have no result yet.
-    """
-
-    stopped: str = (
-        "Nothing new was computed. Rerun the same command, with --resume or --force if it had them."
-    )
-    partial: str = "Rerun the command with --resume."
-
-
-_RUN_ADVICE: Final = Advice()
+_IF_STOPPED: Final = (
+    "Nothing new was computed. Rerun the same command, with --resume or --force if it had them."
+)
+_IF_PARTIAL: Final = "Rerun the command with --resume."
 
 
 class CommandReporter:
-    """Report the progress of a run on standard error."""
+    """Report the progress of a run on standard error.
+
+    Parameters
+    ----------
+    view
+        Display of the workers' progress; None for none.
+    quiet
+        Print warnings only.
+    if_stopped
+        Next step if the command is stopped before its workers started.
+    if_partial
+        Next step if some sequences have no result yet.
+    """
 
     def __init__(
         self,
-        root: Path,
         view: "_ProgressLines | _RichBars | None",
         *,
         quiet: bool,
-        advice: Advice = _RUN_ADVICE,
+        if_stopped: str = _IF_STOPPED,
+        if_partial: str = _IF_PARTIAL,
     ) -> None:
-        self._root = root
-        self._advice = advice
+        self._if_stopped = if_stopped
+        self._if_partial = if_partial
         self._view = view
         self._quiet = quiet
         self._computing = False
@@ -90,7 +82,7 @@ class CommandReporter:
         if outcome.rows_missing:
             self.warn(
                 f"partial: {outcome.records.get('missing', 0):,} sequences have no result yet, "
-                f"listed in {outcome.root / 'missing.tsv'}. {self._advice.partial}"
+                f"listed in {outcome.root / 'missing.tsv'}. {self._if_partial}"
             )
         if outcome.rows_quarantined:
             self.warn(_quarantined(outcome))
@@ -106,23 +98,21 @@ class CommandReporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            say(f"stopped ({error}). {_RESUMABLE if self._computing else self._advice.stopped}")
+            say(f"stopped ({error}). {_RESUMABLE if self._computing else self._if_stopped}")
 
 
-def open_reporter(root: Path, *, quiet: bool, advice: Advice = _RUN_ADVICE) -> CommandReporter:
-    """Return the reporter of a run in the folder `root` that suits standard error."""
+def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
+    """Return the reporter of a run that suits standard error.
+
+    `advice` may replace `if_stopped` and `if_partial` of `CommandReporter`.
+    """
     view: _ProgressLines | _RichBars | None = None
     if not quiet:
         view = _RichBars() if sys.stderr.isatty() and find_spec("rich") else _ProgressLines()
-    return CommandReporter(root, view, quiet=quiet, advice=advice)
+    return CommandReporter(view, quiet=quiet, **advice)
 
 
 class _ProgressLines:
@@ -151,21 +141,15 @@ class _RichBars:
     """Show a bar for each worker."""
 
     def __init__(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
-        self._progress = Progress(
-            TextColumn("worker {task.fields[rank]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+        self._progress = progress.Progress(
+            progress.TextColumn("worker {task.fields[rank]}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[state]}"),
+            progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )

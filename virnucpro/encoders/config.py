@@ -1,69 +1,18 @@
-"""Settings of a model: tensor names and shapes, and amount of work. Needs no torch."""
+"""Settings of a model: names and shapes of its tensors. Needs no torch."""
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from virnucpro.encoders.base import View
 from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError
 
-__all__ = ["EncoderConfig", "Product", "Work", "read_fields"]
+__all__ = ["EncoderConfig", "read_fields"]
 
 Config = TypeVar("Config", bound="EncoderConfig")
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A matrix product of a layer: `inputs` numbers per token become `outputs` numbers."""
-
-    inputs: int
-    outputs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Arithmetic operations of an encoder; a multiplication with its addition counts as two.
-
-    Attributes
-    ----------
-    n_layers
-        Number of identical layers.
-    width
-        Numbers per token between layers; the sum over all attention heads.
-    products
-        Matrix products of a layer as they run: query, key and value in one; gate and value of a
-        gated unit in two.
-    """
-
-    n_layers: int
-    width: int
-    products: tuple[Product, ...]
-
-    @property
-    def linear(self) -> int:
-        """Operations of the matrix products for one token."""
-        return 2 * self.n_layers * sum(one.inputs * one.outputs for one in self.products)
-
-    def attention(self, lengths: npt.ArrayLike) -> int:
-        """Count the operations of attention: queries by keys, and weights by values.
-
-        Parameters
-        ----------
-        lengths
-            (n,) tokens of each sequence.
-        """
-        squares = int((np.asarray(lengths, np.int64) ** 2).sum())
-        return 4 * self.n_layers * self.width * squares
-
-    def operations(self, lengths: npt.ArrayLike) -> int:
-        """Count all operations for sequences of these lengths in tokens."""
-        return self.linear * int(np.asarray(lengths, np.int64).sum()) + self.attention(lengths)
 
 
 class EncoderConfig(Protocol):
@@ -106,9 +55,6 @@ class EncoderConfig(Protocol):
         BundleError
             If a tensor is missing, unknown, or of another shape.
         """
-
-    def work(self) -> Work:
-        """Return the amount of work of an encoder."""
 
 
 _VALID: Final[Mapping[object, tuple[str, Callable[[Any], bool]]]] = {

@@ -1,4 +1,4 @@
-"""Many files on the devices of one machine, processed by workers that stay on their devices."""
+"""Process many files with workers that stay on their devices."""
 
 from virnucpro.launch.allocator import ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer

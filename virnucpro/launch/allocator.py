@@ -1,11 +1,10 @@
-"""Search for input files and their distribution."""
+"""Search and distribution of input files."""
 
 import logging
 import math
 import os
 import queue
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,21 +24,11 @@ _ANY_DEPTH = "**"
 _log = logging.getLogger("virnucpro.launch")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Paths below a folder that match a pattern.
+Found = dict[Path, str]
+"""Paths below a folder that match a pattern: "" for a file, the reason for an unusable path.
 
-    Attributes
-    ----------
-    files
-        Regular files and links to such.
-    unusable
-        Other paths, each with the reason: broken links, devices, pipes, and folders that cannot be
-        listed.
-    """
-
-    files: set[Path] = field(default_factory=set)
-    unusable: dict[Path, str] = field(default_factory=dict)
+Unusable are broken links, devices, pipes, and folders that cannot be listed.
+"""
 
 
 def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
@@ -82,13 +71,14 @@ class ResourceAllocator:
         UsageError
             If the folder does not exist, or the pattern leaves it.
         """
-        found = self.look_through(input_dir, pattern)
-        for path, reason in sorted(found.unusable.items()):
-            _log.warning("%s: %s", path, reason)
-        return sorted(found.files)
+        found = sorted(self.look_through(input_dir, pattern).items())
+        for path, reason in found:
+            if reason:
+                _log.warning("%s: %s", path, reason)
+        return [path for path, reason in found if not reason]
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Return the files and the unusable paths that match a pattern.
+        """Return the paths that match a pattern, each with the reason if it is unusable.
 
         See `discover_files` for parameters and errors. Hidden files match; links to folders are
         not followed by ``**/``.
@@ -106,7 +96,7 @@ class ResourceAllocator:
             raise UsageError(
                 f"pattern {pattern!r}: '**' matches whole folder names only; write '**/*.fa'."
             )
-        found = Found()
+        found: Found = {}
         _search(Path(input_dir), (*parts, "*") if parts[-1] == _ANY_DEPTH else parts, found)
         return found
 
@@ -217,14 +207,14 @@ def _entries(folder: Path, found: Found) -> Iterator[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             yield from list(entries)
     except OSError as error:
-        found.unusable[folder] = f"the folder cannot be listed ({error.strerror})."
+        found[folder] = f"the folder cannot be listed ({error.strerror})."
 
 
 def _add(path: Path, found: Found) -> None:
     try:
         if path.is_file():
-            found.files.add(path)
+            found[path] = ""
         elif not path.is_dir():
-            found.unusable[path] = "neither a file nor a folder, or a broken link."
+            found[path] = "neither a file nor a folder, or a broken link."
     except OSError as error:
-        found.unusable[path] = f"the file cannot be examined ({error.strerror})."
+        found[path] = f"the file cannot be examined ({error.strerror})."

@@ -149,9 +149,25 @@ class LauncherOrchestrator:
             If the output folder cannot be written at the start.
         """
         source, target = Path(input_dir).absolute(), Path(output_dir).absolute()
-        options = options or LaunchOptions()
-        setup_kwargs |= keywords or {}
-        plan = self._plan(source, target, gpus, pattern, load_worker(worker), options, setup_kwargs)
+        options, worker_cls = options or LaunchOptions(), load_worker(worker)
+        found = self._find(source, target, pattern)
+        devices = _devices(gpus)
+        hooks = worker_cls if issubclass(worker_cls, FileWorker) else FileWorker
+        setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
+        n_threads = options.threads or usable_cpus()
+        if gpus == "auto" and devices[0].kind == "cpu":
+            devices *= _cpu_workers(n_threads, hooks.memory_bytes(setup))
+        n_workers = min(len(devices), list(found.values()).count(""))
+        gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
+        threads = max(1, n_threads // n_workers)
+        offered = {
+            "input_dir": source,
+            "output_dir": target,
+            "device": devices[0].kind,
+            "threads": threads,
+        }
+        setup = accepted(worker_cls, offered) | setup
+        plan = _Plan(source, target, pattern, found, worker_cls, gpu_ids, devices, threads, setup)
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
@@ -180,35 +196,6 @@ class LauncherOrchestrator:
             "details": [self.gpu_detector.get_gpu_info(gpu_id) for gpu_id in gpu_ids],
         }
 
-    def _plan(
-        self,
-        source: Path,
-        target: Path,
-        gpus: str | Sequence[int | Device],
-        pattern: str,
-        worker: type[BaseWorker],
-        options: LaunchOptions,
-        keywords: dict[str, Any],
-    ) -> "_Plan":
-        found = self._find(source, target, pattern)
-        devices = _devices(gpus)
-        hooks = worker if issubclass(worker, FileWorker) else FileWorker
-        keywords = hooks.prepare(devices[0].kind, target, keywords)
-        n_threads = options.threads or usable_cpus()
-        if gpus == "auto" and devices[0].kind == "cpu":
-            devices *= _cpu_workers(n_threads, hooks.memory_bytes(keywords))
-        n_workers = min(len(devices), len(found.files))
-        gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
-        threads = max(1, n_threads // n_workers)
-        offered = {
-            "input_dir": source,
-            "output_dir": target,
-            "device": devices[0].kind,
-            "threads": threads,
-        }
-        keywords = accepted(worker, offered) | keywords
-        return _Plan(source, target, pattern, found, worker, gpu_ids, devices, threads, keywords)
-
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
         """Find the input files; ignore the results of an earlier launch."""
         output = target.resolve()
@@ -218,35 +205,43 @@ class LauncherOrchestrator:
                 f"{target}: the output folder is the input folder, or contains it. Choose another "
                 "one."
             )
-        found.files.difference_update(
-            [file for file in found.files if file.resolve().is_relative_to(output)]
-        )
-        for path in [one for one in found.unusable if one.is_relative_to(output)]:
-            del found.unusable[path]
-        if not found.files:
-            reasons = "".join(f" {path}: {why}" for path, why in sorted(found.unusable.items()))
+        found = {
+            path: why
+            for path, why in found.items()
+            if not (path if why else path.resolve()).is_relative_to(output)
+        }
+        if all(found.values()):
+            reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
                 "pattern ('**/' matches folders in between)."
             )
-        for file in (*found.files, *found.unusable):
+        for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:
                 raise UsageError(
                     f"{file}: its result would overwrite the launch's own {name}. Rename the "
                     "file, or give a narrower pattern."
                 )
-        return found
+        return dict(sorted(found.items()))
 
     def _execute(self, plan: "_Plan", options: LaunchOptions) -> LaunchReport:
         plan.target.mkdir(parents=True, exist_ok=True)
-        n_files, allocator = len(plan.files), self.resource_allocator
+        files, allocator = list(plan.found), self.resource_allocator
+        usable = [path for path, why in plan.found.items() if not why]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
         balancer = self.load_balancer = LoadBalancer(plan.gpu_ids, devices=names)
-        spawner = self.process_spawner = plan.spawner(options)
-        table = LaunchTable(plan.source, plan.target, plan.files, plan.facts, balancer)
-        printer = ResultPrinter(
-            balancer, spawner.get_process_status, options.quiet, _shows_table(options)
+        live = not options.quiet and _has_live_table()
+        spawner = self.process_spawner = ProcessSpawner(
+            max_attempts=options.max_attempts,
+            file_timeout=options.file_timeout,
+            setup_timeout=options.start_timeout,
+            progress_timeout=options.progress_timeout,
+            environment=thread_variables(plan.threads, os.environ),
+            log_folder=plan.target / LOGS_NAME,
+            show_ui=live,
         )
+        table = LaunchTable(plan.source, plan.target, files, plan.facts, balancer)
+        printer = ResultPrinter(balancer, spawner.get_process_status, options.quiet, live)
 
         def receive(item: FileResult | WorkerTrouble) -> None:
             printer.print(item)
@@ -255,28 +250,29 @@ class LauncherOrchestrator:
         with folder_lock(plan.target / LOCK_NAME, "Wait for it, or choose another folder."):
             balancer.results.extend(
                 FileResult(str(path), FileStatus.FAILED, error=why)
-                for path, why in plan.found.unusable.items()
+                for path, why in plan.found.items()
+                if why
             )
             table.begin()
             try:
                 results = allocator.create_result_queue()
                 spawner.spawn_workers(
                     plan.gpu_ids,
-                    allocator.create_task_queue(list(plan.found.files), len(plan.gpu_ids)),
+                    allocator.create_task_queue(usable, len(plan.gpu_ids)),
                     results,
                     plan.worker,
                     devices=plan.devices,
-                    total_files=len(plan.found.files),
+                    total_files=len(usable),
                     keywords=plan.keywords,
                 )
-                balancer.monitor_progress(results, n_files, receive, printer.print_activity)
+                balancer.monitor_progress(results, len(files), receive, printer.print_activity)
                 spawner.wait_for_completion()
             finally:
                 spawner.terminate_all()
                 report = table.end()
         _require_some_work(balancer, report)
         if not options.quiet:
-            balancer.print_summary(n_files)
+            balancer.print_summary(len(files))
         return report
 
 
@@ -295,11 +291,6 @@ class _Plan:
     keywords: Mapping[str, Any]
 
     @property
-    def files(self) -> list[Path]:
-        """All files of the table, sorted."""
-        return sorted((*self.found.files, *self.found.unusable))
-
-    @property
     def facts(self) -> dict[str, Any]:
         """Constant entries of ``launch.json``."""
         module = file_of(self.worker) or self.worker.__module__
@@ -310,23 +301,11 @@ class _Plan:
             "devices": [str(device) for device in self.devices],
         }
 
-    def spawner(self, options: LaunchOptions) -> ProcessSpawner:
-        """Return the spawner of the workers."""
-        return ProcessSpawner(
-            max_attempts=options.max_attempts,
-            file_timeout=options.file_timeout,
-            setup_timeout=options.start_timeout,
-            progress_timeout=options.progress_timeout,
-            environment=thread_variables(self.threads, os.environ),
-            log_folder=self.target / LOGS_NAME,
-            show_ui=_shows_table(options),
-        )
 
-
-def _shows_table(options: LaunchOptions) -> bool:
-    if options.quiet or sys.stderr is None or not sys.stderr.isatty():
-        return False
-    return importlib.util.find_spec("rich") is not None
+def _has_live_table() -> bool:
+    """Return whether standard error is a terminal and rich is installed."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return terminal and importlib.util.find_spec("rich") is not None
 
 
 def _devices(gpus: object) -> list[Device]:
@@ -369,19 +348,5 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
     ) from balancer.error
 
 
-def run_multi_gpu(
-    input_dir: Path | str,
-    output_dir: Path | str,
-    gpus: str | Sequence[int | Device] = "auto",
-    pattern: str = "*",
-    worker: str | type[BaseWorker] = DEFAULT_WORKER,
-    *,
-    options: LaunchOptions | None = None,
-    keywords: Mapping[str, Any] | None = None,
-    **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
-) -> int:
-    """Do the same as `LauncherOrchestrator.run` in one call; return the exit code."""
-    setup_kwargs |= keywords or {}
-    return LauncherOrchestrator().run(
-        input_dir, output_dir, gpus, pattern, worker, options=options, keywords=setup_kwargs
-    )
+run_multi_gpu = LauncherOrchestrator().run
+"""Run a launch in one call and return the exit code."""

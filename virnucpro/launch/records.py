@@ -22,7 +22,8 @@ def distribute_to_gpus(
 
     Returns
     -------
-    ``(records, gpu_id, position)`` for each GPU that has records; the position is that of its bar.
+    ``(records, gpu_id, position)`` for each GPU that has records; the position is the row of its
+    progress bar.
 
     Raises
     ------

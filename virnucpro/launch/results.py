@@ -54,7 +54,7 @@ class FileResult:
     Attributes
     ----------
     file
-        The path that the worker was given.
+        Path of the file, as given to the worker.
     gpu_id
         Number of the worker; None if no worker processed the file.
     seconds
@@ -105,7 +105,7 @@ ResultQueue = queue.SimpleQueue[FileResult | WorkerTrouble | RunOver]
 def reason_of(traceback: str) -> str:
     """Return a traceback's last error in one line: class, message and notes.
 
-    The exit of a worker, if it is in the first line, stays in front.
+    A first line about the exit of a worker is kept.
     """
     lines = [line for line in traceback.strip().splitlines() if line.strip()]
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]

@@ -35,7 +35,7 @@ _INTERVAL_S = 1.0
 """Minimum seconds between two versions of the table."""
 
 _SHARE = 20
-"""Writing the table takes at most this fraction, 1/20, of the time."""
+"""Minimum seconds between two versions, per second that the last writing took."""
 
 _MAX_WIDTH = 60
 """Maximum characters of a cell on a terminal."""

@@ -1,4 +1,4 @@
-"""Worker classes of a launch: by name, with hooks for keywords and memory."""
+"""Worker classes of a launch: import by name, hooks for keywords and memory."""
 
 import importlib
 import inspect

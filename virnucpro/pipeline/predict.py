@@ -1,15 +1,90 @@
-"""Run a job, from its inputs to its tables."""
+"""The job of ``virnucpro predict``, and the run of a job, from its inputs to its tables."""
 
+import os
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.inputs import require_inputs
-from virnucpro.pipeline.jobs.job import Job, Reporter, SilentReporter
-from virnucpro.pipeline.jobs.predict_job import predict_job
-from virnucpro.pipeline.jobs.rank_count import devices_of
+from virnucpro.pipeline.jobs.job import (
+    EmbeddingsDtype,
+    Inputs,
+    Job,
+    PrecisionChoice,
+    Reporter,
+    SilentReporter,
+    inputs_of,
+    require_inputs,
+)
 from virnucpro.pipeline.run.outputs import Outcome
-from virnucpro.pipeline.scheduling.preflight import refuse_what_does_not_fit, with_precision
+from virnucpro.pipeline.scheduling.preflight import (
+    check_device_memory,
+    devices_of,
+    with_precision,
+)
 from virnucpro.pipeline.scheduling.runner import run_job
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.windows import Tiling
 
 __all__ = ["predict", "predict_job"]
+
+
+def predict_job(
+    inputs: Inputs,
+    *,
+    bundle: str | os.PathLike[str] = "mini",
+    window: int | None = None,
+    tiling: Tiling | None = None,
+    genetic_code: int | None = None,
+    precision: PrecisionChoice = "fp32",
+    embeddings: EmbeddingsDtype = "fp16",
+) -> Job:
+    """Return a job for `virnucpro.pipeline.predict.predict`.
+
+    Parameters
+    ----------
+    inputs
+        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+    bundle
+        As `open_bundle` takes it.
+    window, tiling, genetic_code
+        Those of the bundle by default.
+    precision
+        `predict` resolves ``auto`` by device, model and, for a resume, the run.
+
+    Raises
+    ------
+    BundleError
+        If the bundle is missing or damaged; every file is verified.
+    UsageError
+        If there is no such bundle, it has no classifier, or an option is invalid.
+    """
+    opened = open_bundle(os.fspath(bundle))
+    if opened.head is None:
+        raise UsageError(
+            f"{bundle}: has encoders but no classifier. Compute vectors with virnucpro embed "
+            f"-e {bundle}/{opened.encoders[0].view}, or give a bundle with a classifier."
+        )
+    return Job(
+        command="predict",
+        inputs=inputs_of(inputs),
+        index=IndexSpec(
+            kind="frames",
+            alphabet=Alphabet.NUCLEOTIDE,
+            window=opened.window if window is None else window,
+            tiling=opened.tiling if tiling is None else tiling,
+            genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
+        ),
+        encoders=opened.encoders,
+        model_name=opened.name,
+        model=opened.fingerprint,
+        head=opened.head,
+        labels=opened.labels,
+        thresholds=dict(opened.thresholds),
+        precision=precision,
+        embeddings=embeddings,
+        verified_precisions=opened.verified_precisions,
+    )
 
 
 def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
@@ -36,6 +111,6 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     reporter = reporter or SilentReporter()
     job = with_precision(job, execution)
     devices = devices_of(job, execution)
-    refuse_what_does_not_fit(job, devices)
+    check_device_memory(job, devices)
     outcome, _ = run_job(job, devices, execution, reporter)
     return outcome

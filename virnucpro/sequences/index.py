@@ -12,8 +12,15 @@ import numpy.typing as npt
 
 from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import input_digests, write_index
-from virnucpro.sequences.columns import ADVICE, COLUMNS, Column, checksum, column_path
-from virnucpro.sequences.header import Header, read_header
+from virnucpro.sequences.columns import (
+    ADVICE,
+    COLUMNS,
+    Column,
+    Header,
+    checksum,
+    column_path,
+    read_header,
+)
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.translation import (
     FRAMES,

@@ -28,9 +28,7 @@ from itertools import chain
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
-from virnucpro.sequences.fasta import split_fasta
-from virnucpro.sequences.fastq import split_fastq
-from virnucpro.sequences.streams import STANDARD_INPUT, read_blocks
+from virnucpro.sequences.entries import STANDARD_INPUT, read_blocks, split_fasta, split_fastq
 
 __all__ = ["STANDARD_INPUT", "Alphabet", "Record", "read_records"]
 

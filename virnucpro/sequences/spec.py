@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from virnucpro.errors import UsageError
-from virnucpro.sequences.genetic_codes import genetic_code
 from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling, is_window
 
 __all__ = [

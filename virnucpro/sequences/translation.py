@@ -1,4 +1,4 @@
-"""The six frames of windows, and their open frames without a translation.
+"""Genetic codes, and the open frames of windows without a translation.
 
 Each position of a sequence starts one codon. A frame of a window is a run of codons whose
 positions have the same remainder modulo 3, from the start of the window to three bases before its
@@ -11,19 +11,26 @@ Rules, equal to those of the published tool: frames are F1, F2, F3 of the window
 of its reverse complement, in which only A, C, G, T are complemented. Codons with another letter
 are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases of a
 frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
+
+Source of the codes: NCBI, "The Genetic Codes" (``gc.prt``). Codes 27, 28 and 31 are not supported:
+there one codon is a stop or a residue, depending on its position. Start codons are not listed,
+because whole frames are translated; so codes 1 and 11 are equal here.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.sequences.genetic_codes import CODON_LETTERS, GeneticCode, genetic_code
+from virnucpro.errors import UsageError
 from virnucpro.sequences.windows import IntArray
 
 __all__ = [
+    "CODON_LETTERS",
     "FRAMES",
+    "GENETIC_CODES",
     "GeneticCode",
     "OpenFrames",
     "genetic_code",
@@ -32,6 +39,58 @@ __all__ = [
     "residues_by_codon",
     "reverse_complement",
 ]
+
+CODON_LETTERS = b"TCAG"
+"""Order of bases in a code: codon ``xyz`` is entry ``16 x + 4 y + z``."""
+
+
+GeneticCode: TypeAlias = bytes
+"""64 residues in the order of `CODON_LETTERS`, ``*`` for a stop."""
+
+_STANDARD = b"FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
+
+GENETIC_CODES = {
+    1: _STANDARD,
+    2: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIMMTTTTNNKKSS**VVVVAAAADDEEGGGG",
+    3: b"FFLLSSSSYY**CCWWTTTTPPPPHHQQRRRRIIMMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    4: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    5: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIMMTTTTNNKKSSSSVVVVAAAADDEEGGGG",
+    6: b"FFLLSSSSYYQQCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    9: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNNKSSSSVVVVAAAADDEEGGGG",
+    10: b"FFLLSSSSYY**CCCWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    11: _STANDARD,
+    12: b"FFLLSSSSYY**CC*WLLLSPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    13: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIMMTTTTNNKKSSGGVVVVAAAADDEEGGGG",
+    14: b"FFLLSSSSYYY*CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNNKSSSSVVVVAAAADDEEGGGG",
+    15: b"FFLLSSSSYY*QCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    16: b"FFLLSSSSYY*LCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    21: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIMMTTTTNNNKSSSSVVVVAAAADDEEGGGG",
+    22: b"FFLLSS*SYY*LCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    23: b"FF*LSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    24: b"FFLLSSSSYY**CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSSKVVVVAAAADDEEGGGG",
+    25: b"FFLLSSSSYY**CCGWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    26: b"FFLLSSSSYY**CC*WLLLAPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    29: b"FFLLSSSSYYYYCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    30: b"FFLLSSSSYYEECC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    32: b"FFLLSSSSYY*WCC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG",
+    33: b"FFLLSSSSYYY*CCWWLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSSKVVVVAAAADDEEGGGG",
+}
+"""All supported codes, by number."""
+
+
+def genetic_code(number: int) -> GeneticCode:
+    """Return a genetic code.
+
+    Raises
+    ------
+    UsageError
+        When the number is unknown, or the code has no fixed table (27, 28, 31).
+    """
+    if number not in GENETIC_CODES:
+        known = ", ".join(map(str, GENETIC_CODES))
+        raise UsageError(f"unknown genetic code {number}: choose one of {known}")
+    return GENETIC_CODES[number]
+
 
 FRAMES = ("F1", "F2", "F3", "R1", "R2", "R3")
 """Names of frames 0 to 5."""

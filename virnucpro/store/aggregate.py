@@ -242,7 +242,7 @@ def _rewrite_layout(
     index: ItemIndex,
     folder: Path,
 ) -> None:
-    """Replace all bytes but the vectors by those for a coverage that is known now."""
+    """Rewrite all bytes except the vectors, now that the coverage is known."""
     state, fingerprint = coverage.row_state, coverage.fingerprint
     attributes = _attributes(state, fingerprint, index, complete=coverage.complete)
     layout = replace(layout, attributes=attributes)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.store.schema import SCHEMA_VERSION, RowState
-from virnucpro.store.space import is_short_of_space
+from virnucpro.store.segment import is_short_of_space
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

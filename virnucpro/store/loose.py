@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.errors import DamagedSegmentError, InputError, StoreError
-from virnucpro.store.copies import difference
-from virnucpro.store.coverage import RejectedFile
+from virnucpro.store.coverage import RejectedFile, difference
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment, read_segments
 

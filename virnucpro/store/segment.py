@@ -20,13 +20,13 @@ import numpy.typing as npt
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
-from virnucpro.store.space import is_short_of_space
 
 __all__ = [
     "Segment",
     "commit_segment",
     "encode_segment",
     "finite_rows",
+    "is_short_of_space",
     "read_segment",
     "read_segments",
 ]
@@ -44,6 +44,7 @@ _CACHED_ROWS = 64
 _ONES = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
+_SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READERS = 2
 """Threads that read and hash ahead of the caller; each has one segment in memory."""
 
@@ -199,6 +200,11 @@ def commit_segment(path: Path, segment: Segment) -> int:
             )
         raise
     return len(data)
+
+
+def is_short_of_space(error: OSError) -> bool:
+    """Return whether space is short: on the disk, in a quota, or below a limit of file sizes."""
+    return error.errno in _SHORT_OF_SPACE
 
 
 def _header(payload: memoryview | bytes) -> bytes:

@@ -226,7 +226,7 @@ def test_a_torchscript_archive_is_refused_without_torchs_advice(tmp_path, stand_
 
 
 @pytest.mark.parametrize("read", ["open", "convert"])
-def test_esm2_in_the_format_before_archives_is_refused_alike(tmp_path, stand_ins, read):
+def test_esm2_in_the_format_before_archives_is_refused(tmp_path, stand_ins, read):
     stand_ins.write_esm2(tmp_path / "esm2_tiny.pt")
     with torch.serialization.safe_globals([stand_ins.Namespace]):
         content = torch.load(tmp_path / "esm2_tiny.pt", weights_only=True)

@@ -50,7 +50,7 @@ def test_an_error_shows_control_characters_as_escapes(capsys):
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
         *(
             ["embed", "x.fa", "-o", "nowhere", "-e", name]
-            for name in ("", "nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini/rna")
+            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini/rna")
         ),
         ["parity", "-e", "nosuch"],
         ["parity", "-n", "99999999999999"],
@@ -74,6 +74,7 @@ def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
         "launch --input-dir . -o out -b",
         "launch -o out --input-dir",
         "parity -b",
+        "embed x.fa -o out -e",
         "bench -b",
         "bundle show",
         "bundle verify",
@@ -108,6 +109,9 @@ def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, m
         (["bundle", "verfy"], "virnucpro bundle", "'verfy': did you mean verify?"),
         (["predit", "x.fa"], "virnucpro", "unknown command 'predit': did you mean predict?"),
         (["status", "run", "other"], "virnucpro status", "too many arguments: other"),
+        (["status", "run", "-x"], "virnucpro status", "unknown option -x"),
+        (["predict", "-o", "out", "--", ""], "virnucpro predict", "an argument is empty: -o out"),
+        (["predict", "x.fa", "-o", "out", "--bundle="], "virnucpro predict", "is empty"),
         (["--verison"], "virnucpro", "did you mean --version?"),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
@@ -153,7 +157,7 @@ def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, c
     assert main([*command, str(tmp_path / "none.fa")]) == 1
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "check the name" in printed
+    assert "check its path" in printed
 
 
 def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsys):
@@ -166,7 +170,7 @@ def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsy
 @pytest.mark.parametrize("place", ["", "none/mini.tar"])
 def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys):
     assert main(["bundle", "pack", "mini", "-o", str(tmp_path / place)]) == 64
-    assert "folder" in capsys.readouterr().err
+    assert "name another file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

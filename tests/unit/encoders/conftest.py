@@ -1,5 +1,6 @@
-"""Small encoders with random weights, in the very formats of the published ones."""
+"""Small encoders with random weights, in the formats of the published ones."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def one_thread():
 
 @pytest.fixture
 def random_sequences():
-    """Give a function (alphabet, lengths, seed) -> sequences."""
+    """Return a function: alphabet, lengths, seed -> random sequences."""
 
     def draw(alphabet, lengths, seed=0):
         generator = np.random.default_rng(seed)
@@ -49,7 +50,7 @@ def bases(random_sequences):
 
 @pytest.fixture
 def roughen():
-    """Give a function that makes every parameter of a module matter: biases, norms and all."""
+    """Return a function that sets random values in all parameters of a module."""
 
     def apply(module, seed=0):
         generator = torch.Generator().manual_seed(seed)
@@ -63,7 +64,7 @@ def roughen():
 
 @pytest.fixture
 def fair_esm(tmp_path, roughen, stand_ins):
-    """Give a function that saves a checkpoint of fair-esm's format: (path, its own model)."""
+    """Return a function that saves a fair-esm checkpoint: -> path, fair-esm's model."""
 
     def make(num_layers=2, embed_dim=32, heads=4, *, token_dropout=True, name="esm2_tiny"):
         with torch.random.fork_rng():
@@ -84,7 +85,7 @@ def small_tokenizer(stand_ins):
 
 @pytest.fixture
 def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
-    """Give a function that saves a DNABERT-S folder: (folder, the module behind it)."""
+    """Return a function that saves a DNABERT-S folder: -> folder, its module."""
 
     def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S", **extra):
         config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
@@ -116,7 +117,7 @@ def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
 
 @pytest.fixture
 def spec_of(fair_esm, dnabert):
-    """Give a function that makes a small encoder of an architecture: its spec."""
+    """Return a function that makes a small encoder: architecture -> spec."""
     makers = {"esm2": fair_esm, "dnabert_s": dnabert}
 
     def make(architecture) -> EncoderSpec:
@@ -124,3 +125,10 @@ def spec_of(fair_esm, dnabert):
         return open_spec(Path(path))
 
     return make
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Import scripts/bench/ceiling.py."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "scripts/bench")
+    return importlib.import_module("ceiling")

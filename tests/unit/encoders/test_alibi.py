@@ -6,33 +6,33 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from virnucpro.encoders.dnabert_s import alibi
-from virnucpro.encoders.dnabert_s.alibi import AlignedBias, MirroredBias, head_slopes
+from virnucpro.encoders.dnabert_s import model as alibi
+from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias, head_slopes
 from virnucpro.encoders.packed import Run
 
 HEADS, HEAD_DIM = 6, 8
 RUNS = [Run(0, 2, 70), Run(140, 1, 33), Run(173, 3, 32), Run(269, 4, 1)]
-ROWS = 280  # seven of them are no sequence's
+ROWS = 280  # the last seven are filler
 
 
-def test_slopes_of_eight_heads_halve():
+def test_slopes_of_eight_heads_are_halved_in_turn():
     assert head_slopes(8) == pytest.approx([2.0**-k for k in range(1, 9)])
 
 
-def test_slopes_of_twelve_heads_are_those_of_eight_and_four_between():
+def test_slopes_of_twelve_heads_are_those_of_eight_plus_four_between():
     between = [2.0 ** -(k + 0.5) for k in range(4)]
     assert head_slopes(12) == pytest.approx([2.0**-k for k in range(1, 9)] + between)
 
 
 @pytest.mark.parametrize("heads", range(1, 34))
-def test_there_is_one_distinct_slope_a_head_within_zero_and_one(heads):
+def test_each_head_has_a_distinct_slope_between_zero_and_one(heads):
     slopes = head_slopes(heads)
     assert len(set(slopes)) == heads
     assert all(0 < slope < 1 for slope in slopes)
 
 
 def straight_line(joined, runs):
-    """Sequence by sequence, head by head, in fp64: softmax of the scores minus slope * distance."""
+    """Compute attention per sequence and head in fp64: softmax of scores minus slope * distance."""
     q, k, v = joined.double().view(len(joined), 3, HEADS, HEAD_DIM).unbind(1)
     mixed = torch.zeros_like(q)
     for run in runs:
@@ -56,14 +56,14 @@ def joined():
 @pytest.mark.parametrize(
     ("dtype", "most"), [(torch.float32, 5e-6), (torch.float16, 5e-3), (torch.bfloat16, 5e-2)]
 )
-def test_both_layouts_attend_as_the_rule_says(joined, layout, dtype, most):
+def test_both_layouts_equal_a_simple_implementation(joined, layout, dtype, most):
     mixed = layout(HEADS)(joined.to(dtype), RUNS)
     assert mixed.dtype == dtype
     expected = straight_line(joined.to(dtype), RUNS)
     torch.testing.assert_close(mixed.double(), expected, rtol=0, atol=most)
 
 
-def test_a_mirrored_bias_is_a_view_of_one_ramp_for_all_lengths(joined):
+def test_a_mirrored_bias_is_a_view_of_one_ramp(joined):
     bias = MirroredBias(HEADS)
     bias(joined, RUNS)
     held = bias.table(70).untyped_storage()
@@ -77,7 +77,7 @@ def test_a_mirrored_bias_is_a_view_of_one_ramp_for_all_lengths(joined):
     assert held.nbytes() <= 4 * HEADS * 2 * 128
 
 
-def test_the_ramp_grows_with_the_longest_sequence_alone(joined):
+def test_the_ramp_grows_only_for_longer_sequences(joined):
     bias = MirroredBias(HEADS)
     bias(joined[:4], [Run(0, 1, 4)])
     short = bias.table(4).untyped_storage().nbytes()
@@ -89,7 +89,7 @@ def test_the_ramp_grows_with_the_longest_sequence_alone(joined):
 
 @pytest.fixture
 def biases(monkeypatch):
-    """Collect every bias that the attention is given: (what is added, whether it is broadcast)."""
+    """Record each bias passed to the attention."""
     given = []
 
     def spy(q, k, v, attn_mask):
@@ -100,7 +100,7 @@ def biases(monkeypatch):
     return given
 
 
-def test_an_aligned_bias_is_broadcast_of_the_keys_type_and_whole_sixteens(joined, biases):
+def test_an_aligned_bias_is_broadcast_in_the_type_of_the_keys_and_padded_to_16(joined, biases):
     AlignedBias(HEADS)(joined.half(), RUNS)
     assert [tuple(bias.shape) for bias in biases] == [
         (2, HEADS, 70, 80),
@@ -114,9 +114,7 @@ def test_an_aligned_bias_is_broadcast_of_the_keys_type_and_whole_sixteens(joined
         assert all(step % 16 == 0 for step in bias.stride()[1:3])
 
 
-def test_tables_that_are_made_once_serve_all_layers_and_all_of_them_are_bounded(
-    joined, biases, monkeypatch
-):
+def test_tables_are_shared_by_layers_and_their_memory_is_bounded(joined, biases, monkeypatch):
     bias = AlignedBias(HEADS)
     for _ in range(2):
         bias(joined, RUNS)
@@ -129,7 +127,7 @@ def test_tables_that_are_made_once_serve_all_layers_and_all_of_them_are_bounded(
         assert sum(table.numel() for table in bounded._held.values()) <= HEADS * 70 * 80
 
 
-def test_a_table_too_large_to_be_held_is_made_for_blocks_of_queries(joined, biases, monkeypatch):
+def test_a_table_too_large_for_the_cache_is_computed_in_blocks(joined, biases, monkeypatch):
     monkeypatch.setattr(alibi, "_MOST_HELD", 20_000)
     monkeypatch.setattr(alibi, "_BLOCK", 5_000)
     mixed = AlignedBias(HEADS)(joined, RUNS)
@@ -138,7 +136,7 @@ def test_a_table_too_large_to_be_held_is_made_for_blocks_of_queries(joined, bias
     torch.testing.assert_close(mixed.double(), straight_line(joined, RUNS), rtol=0, atol=5e-6)
 
 
-def test_a_long_sequence_is_given_a_small_ramp(biases):
+def test_a_long_sequence_needs_a_small_ramp(biases):
     bias = MirroredBias(2)
     bias(torch.zeros(5_000, 3 * 2 * 4), [Run(0, 1, 5_000)])
     assert biases[0].shape == (1, 2, 5_000, 5_000)
@@ -146,10 +144,7 @@ def test_a_long_sequence_is_given_a_small_ramp(biases):
 
 
 class Kernels(TorchDispatchMode):
-    """Counts what a GPU would start a kernel for: all but views and memory that nothing is put in.
-
-    Of the names of operators, as the dispatcher hears them.
-    """
+    """Counts operators by name for which a GPU starts a kernel: all but views and allocations."""
 
     def __init__(self):
         super().__init__()
@@ -161,10 +156,12 @@ class Kernels(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_a_layer_costs_a_kernel_a_run_one_for_each_fill_and_two(joined, monkeypatch):
+def test_a_layer_starts_one_kernel_per_run_and_per_padding_and_two_more(joined, monkeypatch):
     def as_a_gpu(q, k, v, attn_mask):
         n, heads, length, width = q.shape
-        return q.new_empty(n, length, heads, width).transpose(1, 2)  # torch's own layout there
+        return q.new_empty(n, length, heads, width).transpose(
+            1, 2
+        )  # the layout of torch's kernel on a GPU
 
     monkeypatch.setattr(alibi, "scaled_dot_product_attention", as_a_gpu)
     bias, rows = AlignedBias(HEADS), joined[: RUNS[-1].stop]
@@ -177,7 +174,7 @@ def test_a_layer_costs_a_kernel_a_run_one_for_each_fill_and_two(joined, monkeypa
     assert later.names == {"aten.new_zeros.default": 1, "aten.cat.default": filled + 1}
 
 
-def test_keys_that_are_whole_sixteens_are_where_they_were(joined, monkeypatch):
+def test_keys_of_a_multiple_of_16_are_not_copied(joined, monkeypatch):
     seen = []
 
     def spy(q, k, v, attn_mask):

@@ -1,18 +1,18 @@
 import pytest
 import torch
 
-from virnucpro.encoders.kernels.attention import on_cache_lines
+from virnucpro.encoders.kernels import on_cache_lines
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("columns", [1, 16, 32, 33, 198, 390])
-def test_every_row_begins_on_a_cache_line_and_holds_what_it_held(columns, dtype):
+def test_rows_are_aligned_to_cache_lines_with_equal_numbers(columns, dtype):
     rows = torch.randn(5, columns).to(dtype)
     aligned = on_cache_lines(rows)
     assert [row.data_ptr() % 64 for row in aligned] == [0] * 5
     assert torch.equal(aligned, rows)
 
 
-def test_rows_that_lie_so_are_not_copied():
+def test_aligned_rows_are_not_copied():
     rows = torch.randn(5, 480)
     assert on_cache_lines(rows) is rows

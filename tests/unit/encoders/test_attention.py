@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.encoders.kernels import attention
-from virnucpro.encoders.kernels.attention import all_at_once, attention_on, by_runs, has_varlen
+from virnucpro.encoders import kernels
+from virnucpro.encoders.kernels import all_at_once, attention_on, by_runs, has_varlen
 from virnucpro.encoders.packed import pack
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
@@ -22,7 +22,7 @@ def joined(lengths, dtype):
 
 
 def straight_line(heads, packed):
-    """Softmax attention of one sequence after the other, in float64."""
+    """Compute softmax attention of one sequence at a time in float64."""
     mixed = torch.zeros(len(heads), HEADS * WIDTH, dtype=torch.float64)
     ends = packed.offsets.tolist()
     for start, stop in pairwise(ends):
@@ -34,7 +34,7 @@ def straight_line(heads, packed):
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("lengths", [LENGTHS, [5], [40]], ids=["many", "tiny", "one"])
-def test_every_token_attends_to_its_sequence_and_to_no_other(dtype, lengths):
+def test_tokens_attend_only_to_their_own_sequence(dtype, lengths):
     heads, packed = joined(lengths, dtype)
     expected = straight_line(heads, packed)
     torch.testing.assert_close(
@@ -43,17 +43,17 @@ def test_every_token_attends_to_its_sequence_and_to_no_other(dtype, lengths):
 
 
 @pytest.mark.parametrize(("at_once", "most"), [(1, 1 << 24), (10_000, 1 << 24), (1 << 20, 1)])
-def test_bfloat16_is_the_same_rule_however_it_is_cut(monkeypatch, at_once, most):
+def test_bfloat16_attention_does_not_depend_on_the_block_size(monkeypatch, at_once, most):
     heads, packed = joined(LENGTHS, torch.bfloat16)
-    monkeypatch.setattr(attention, "_SCORES_AT_ONCE", at_once)
-    monkeypatch.setattr(attention, "_MOST_SCORES", most)
+    monkeypatch.setattr(kernels, "_SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(kernels, "_MOST_SCORES", most)
     expected = straight_line(heads, packed)
     torch.testing.assert_close(by_runs(heads, packed).double(), expected, rtol=0, atol=2e-2)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_gpus_kernel_over_offsets_is_the_same_rule(gpu, dtype):
+def test_attention_over_offsets_agrees_on_a_gpu(gpu, dtype):
     if not has_varlen(torch.cuda.get_device_capability(gpu), dtype, WIDTH):
         pytest.skip("needs a CUDA device from Ampere on")
     heads, packed = joined(LENGTHS, dtype)
@@ -76,12 +76,12 @@ def test_a_gpus_kernel_over_offsets_is_the_same_rule(gpu, dtype):
         (None, torch.bfloat16, 64, False),
     ],
 )
-def test_attention_over_offsets_is_for_halves_from_ampere_on(capability, dtype, head_dim, has):
+def test_attention_over_offsets_needs_half_precision_and_ampere(capability, dtype, head_dim, has):
     assert has_varlen(capability, dtype, head_dim) is has
 
 
 @pytest.mark.parametrize(("capability", "way"), [((7, 5), by_runs), ((8, 6), all_at_once)])
-def test_the_devices_own_capability_decides(monkeypatch, capability, way):
+def test_the_capability_of_the_device_selects_the_attention(monkeypatch, capability, way):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     assert attention_on(torch.device("cuda"), torch.float16, 64) is way
     assert attention_on(torch.device("cpu"), torch.float16, 64) is by_runs

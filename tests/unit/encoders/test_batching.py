@@ -11,7 +11,7 @@ BUDGETS = st.integers(1, 2_000)
 
 
 def laid_out(lengths, budget):
-    """Positions in `lengths`, one list a batch."""
+    """Return positions in `lengths`, one list per batch."""
     order = longest_first(lengths)
     sizes = np.asarray(lengths, dtype=np.int64)[order]
     return [order[list(batch)].tolist() for batch in batches(sizes, lambda _longest: budget)]
@@ -30,7 +30,7 @@ def test_a_batch_stays_within_the_budget_unless_it_is_one_sequence(lengths, budg
 
 
 @given(LENGTHS, BUDGETS, BUDGETS)
-def test_the_order_is_the_same_whatever_the_budget(lengths, budget, other):
+def test_the_order_does_not_depend_on_the_budget(lengths, budget, other):
     one, two = (
         [position for group in laid_out(lengths, tokens) for position in group]
         for tokens in (budget, other)
@@ -39,13 +39,13 @@ def test_the_order_is_the_same_whatever_the_budget(lengths, budget, other):
 
 
 @given(LENGTHS, BUDGETS)
-def test_batches_run_from_long_to_short_and_ties_keep_their_order(lengths, budget):
+def test_batches_are_sorted_longest_first_and_ties_keep_their_order(lengths, budget):
     order = [int(position) for group in laid_out(lengths, budget) for position in group]
     assert order == sorted(range(len(lengths)), key=lambda position: -lengths[position])
 
 
 def filled_up(lengths, budget):
-    """Tokens of each batch if each takes as many as fit: there are no fewer."""
+    """Return the tokens of each batch if batches are filled greedily, which gives the fewest."""
     sums = []
     for length in sorted(lengths, reverse=True):
         if sums and sums[-1] + length <= budget:
@@ -56,39 +56,39 @@ def filled_up(lengths, budget):
 
 
 @given(LENGTHS, BUDGETS)
-def test_there_are_as_few_batches_as_there_can_be(lengths, budget):
+def test_the_number_of_batches_is_minimal(lengths, budget):
     assert len(laid_out(lengths, budget)) == len(filled_up(lengths, budget))
 
 
 @given(LENGTHS.filter(bool), BUDGETS)
-def test_no_lower_largest_batch_would_do(lengths, budget):
+def test_the_largest_batch_is_as_small_as_possible(lengths, budget):
     sums = [sum(lengths[position] for position in group) for group in laid_out(lengths, budget)]
     if max(sums) > max(lengths):
         assert len(filled_up(lengths, max(sums) - 1)) > len(sums)
 
 
-def test_what_is_left_is_spread_over_all():
+def test_batches_are_of_even_size():
     assert [len(group) for group in laid_out([168] * 789, 65_536)] == [263, 263, 263]
     assert [len(group) for group in laid_out([10] * 9, 49)] == [3, 3, 3]
 
 
-def test_a_budget_that_changes_on_the_way_holds_from_there_on():
+def test_a_changed_budget_applies_to_later_batches():
     budgets = iter([60, 60, 30, 30, 100, 100])
     cut = [len(batch) for batch in batches([10] * 20, lambda _longest: next(budgets))]
     assert cut == [5, 5, 3, 3, 4]
 
 
-def test_the_order_is_int64_of_any_integer_lengths():
+def test_the_order_is_int64_for_any_integer_type():
     order = longest_first(np.array([3, 9, 4], dtype=np.int32))
     assert (order.tolist(), order.dtype) == ([1, 2, 0], np.dtype(np.int64))
     assert laid_out([3, 9, 4], 9) == [[1], [2, 0]]
 
 
-def test_nothing_makes_no_batch():
+def test_without_sequences_there_are_no_batches():
     assert laid_out([], 100) == []
 
 
-def test_the_budget_is_asked_for_by_the_longest_once_the_batches_before_are_done():
+def test_the_budget_is_requested_for_each_batch_by_its_longest_row():
     asked = []
 
     def budget(longest):
@@ -107,7 +107,7 @@ def test_a_budget_below_one_is_refused(budget):
 
 
 @given(LENGTHS.filter(bool), BUDGETS)
-def test_unused_is_the_share_of_the_room_that_no_token_took(lengths, budget):
+def test_unused_is_the_share_of_the_budgets_without_tokens(lengths, budget):
     filling = Filling()
     for group in laid_out(lengths, budget):
         filling = filling.after(sum(lengths[position] for position in group), budget)
@@ -118,13 +118,13 @@ def test_unused_is_the_share_of_the_room_that_no_token_took(lengths, budget):
 
 
 @given(st.integers(0, 1 << 32))
-def test_little_of_a_large_budget_is_left_unused(seed):
+def test_large_budgets_are_mostly_used(seed):
     lengths = np.random.default_rng(seed).integers(20, 169, 600).tolist()
     sums = [sum(lengths[p] for p in group) for group in laid_out(lengths, 2048)]
     assert len(sums) * (2048 - 168) < sum(lengths)
     assert max(sums) - min(sums[:-1]) < 168
 
 
-def test_nothing_leaves_nothing_unused():
+def test_without_batches_nothing_is_unused():
     assert Filling().unused == 0
     assert Filling().after(300, 200).unused == 0

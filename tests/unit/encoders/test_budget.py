@@ -7,22 +7,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.memory.probe import fitting_budget, probe
-from virnucpro.encoders.memory.token_budget import TokenBudget, length_class
+from virnucpro.encoders.batching import TokenBudget, length_class
+from virnucpro.encoders.device import fitting_budget, probe
 
 
 @given(st.integers(1, 100_000))
-def test_a_length_class_is_the_power_of_two_above(length):
+def test_a_length_class_is_the_next_power_of_two(length):
     assert length_class(length) >= length > length_class(length) // 2
     assert length_class(length).bit_count() == 1
 
 
-def test_a_budget_of_which_nothing_is_learnt_is_the_first():
+def test_without_learnt_limits_the_first_budget_is_used():
     budget = TokenBudget("esm2", 2048, {})
     assert (budget(1), budget(5000), budget.learnt, budget.known) == (2048, 2048, {}, False)
 
 
-def test_what_did_not_fit_counts_for_its_class_and_longer_ones_alone():
+def test_a_limit_applies_to_its_length_class_and_longer_ones():
     budget = TokenBudget("esm2", 2048, {})
     budget.lower(300, 1800)
     assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [
@@ -37,7 +37,7 @@ def test_what_did_not_fit_counts_for_its_class_and_longer_ones_alone():
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
-def test_budgets_only_fall_below_what_failed_and_never_with_length(failures):
+def test_budgets_are_below_failed_batches_and_never_grow_with_length(failures):
     budget = TokenBudget("esm2", 4096, {})
     for longest, count in failures:
         before = [budget(1 << k) for k in range(13)]
@@ -49,7 +49,7 @@ def test_budgets_only_fall_below_what_failed_and_never_with_length(failures):
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
-def test_what_was_learnt_goes_out_and_in_as_plain_data(failures):
+def test_learnt_limits_are_restored_from_plain_data(failures):
     budget = TokenBudget("a/b", 4096, {})
     budget.begin_with(512, 16384)
     for longest, count in failures:
@@ -64,14 +64,14 @@ def test_what_was_learnt_goes_out_and_in_as_plain_data(failures):
 @pytest.mark.parametrize(
     ("found", "short", "long"), [(65536, 65536, 65536), (16384, 16384, 16384), (4096, 16384, 4096)]
 )
-def test_a_probe_of_the_longest_holds_for_all_unless_it_shrank(found, short, long):
+def test_a_probed_budget_applies_to_all_lengths_unless_reduced(found, short, long):
     budget = TokenBudget("esm2", 16384, {})
     budget.begin_with(900, found)
     assert (budget(512), budget(513), budget.known) == (short, long, True)
 
 
 @given(st.integers(0, 200_000), st.integers(0, 12), st.integers(10, 17))
-def test_a_fitting_budget_is_the_largest_power_that_fits(room, log_least, log_most):
+def test_a_fitting_budget_is_the_largest_power_of_two_that_fits(room, log_least, log_most):
     tried = []
 
     def fits(tokens):
@@ -111,14 +111,14 @@ def allocator(room):
 @pytest.mark.parametrize(
     ("room", "expected"), [(70_000, 65_536), (40_000, 32_768), (20_000, 16_384), (3_000, 2_048)]
 )
-def test_a_probe_finds_what_an_allocator_holds(room, expected):
+def test_a_probe_finds_the_limit_of_an_allocator(room, expected):
     encoder, batches = allocator(room)
     assert probe(encoder, 300, 16_384, 65_536) == expected
     assert {length for _, length in batches} == {512}
     assert max(count for count, _ in batches) * 512 <= 65_536
 
 
-def test_a_probe_ends_where_not_even_one_sequence_fits():
+def test_a_probe_ends_if_not_even_one_sequence_fits():
     encoder, batches = allocator(100)
     assert probe(encoder, 300, 16_384, 65_536) == 512
     assert batches[-1] == (1, 512)

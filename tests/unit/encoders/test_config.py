@@ -40,7 +40,7 @@ def test_an_invalid_setting_is_rejected_with_key_value_and_file(config, good, ke
 
 
 @pytest.mark.parametrize(("config", "good"), [(Esm2Config, ESM2), (DnabertSConfig, DNABERT)])
-def test_every_setting_is_required_and_read_by_its_own_name(config, good):
+def test_every_setting_is_required_by_its_name(config, good):
     assert {key: getattr(config.read(good, SOURCE), key) for key in good} == good
     for key in good:
         rest = {other: value for other, value in good.items() if other != key}
@@ -52,10 +52,10 @@ def test_every_setting_is_required_and_read_by_its_own_name(config, good):
     ("config", "settings"),
     [
         (Esm2Config, ESM2 | {"attention_heads": 19}),
-        (Esm2Config, ESM2 | {"embed_dim": 60}),  # 20 heads of 3 channels: none to rotate in pairs
+        (Esm2Config, ESM2 | {"embed_dim": 60}),  # 20 heads of 3 channels, which cannot form pairs
         (DnabertSConfig, DNABERT | {"num_attention_heads": 7}),
     ],
 )
-def test_a_width_that_the_heads_do_not_divide_is_rejected(config, settings):
+def test_a_width_not_divisible_by_the_heads_is_rejected(config, settings):
     with pytest.raises(BundleError, match="channels cannot be divided"):
         config.read(settings, SOURCE)

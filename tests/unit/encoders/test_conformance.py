@@ -1,4 +1,4 @@
-"""What every registered architecture must do."""
+"""Tests of every registered architecture."""
 
 import numpy as np
 import pytest
@@ -26,11 +26,11 @@ def draw(spec, random_sequences):
     return lambda lengths: random_sequences(LETTERS[spec.view], lengths)
 
 
-def test_it_is_an_encoder_and_says_what_its_spec_says(encoder, spec):
+def test_an_encoder_has_the_attributes_of_its_spec(encoder, spec):
     assert (encoder.name, encoder.dim, encoder.view) == (spec.name, spec.dim, spec.view)
 
 
-def test_tokens_are_int64_one_array_a_sequence_in_order(encoder, draw):
+def test_tokens_are_one_int64_array_per_sequence_in_order(encoder, draw):
     sequences = draw(LENGTHS)
     together = encoder.tokenise(sequences)
     alone = [encoder.tokenise([sequence])[0] for sequence in sequences]
@@ -48,7 +48,7 @@ def test_vectors_are_fp32_on_the_device_without_gradients(spec, draw, precision)
     assert vectors.is_inference()
 
 
-def test_neighbours_and_order_change_rounding_alone(encoder, draw):
+def test_other_sequences_and_order_change_only_rounding(encoder, draw):
     tokens = encoder.tokenise(draw(LENGTHS))
     alone = torch.cat([encoder.encode(encoder.collate([ids])) for ids in tokens])
     assert torch.pdist(alone).min() > 1e-2
@@ -72,7 +72,7 @@ def test_an_empty_batch_gives_no_vectors(encoder):
     assert vectors.dtype == torch.float32
 
 
-def test_a_very_long_sequence_is_read_to_its_end(encoder, draw):
+def test_a_very_long_sequence_is_not_truncated(encoder, draw):
     (sequence,) = draw([6000])
     other = sequence[:-3000] + sequence[-3000:][::-1]
     vectors = encoder.encode(encoder.collate(encoder.tokenise([sequence, other])))
@@ -87,7 +87,7 @@ def test_lower_case_gives_the_same_vector(encoder, draw):
 
 
 @pytest.mark.parametrize("letter", [b"J", b"*", b"1", b"\xff"])
-def test_unknown_letters_give_a_vector_of_their_own(encoder, draw, letter):
+def test_unknown_letters_change_the_vector(encoder, draw, letter):
     (sequence,) = draw([80])
     odd = sequence[:40] + letter + sequence[41:]
     vectors = encoder.encode(encoder.collate(encoder.tokenise([sequence, odd, letter])))
@@ -95,7 +95,7 @@ def test_unknown_letters_give_a_vector_of_their_own(encoder, draw, letter):
     assert (vectors[0] - vectors[1]).abs().max() > 1e-4
 
 
-def test_a_sequence_without_letters_is_refused_by_its_position(encoder, draw):
+def test_an_empty_sequence_is_refused_with_its_position(encoder, draw):
     with pytest.raises(InputError, match="sequence 1 of 3 is empty"):
         encoder.tokenise([*draw([5]), b"", b"A"])
 

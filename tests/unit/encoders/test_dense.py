@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear
 
-from virnucpro.encoders.kernels import dense
-from virnucpro.encoders.kernels.dense import Dense, GatedDense, Product, has_kernels, prepack
+from virnucpro.encoders import kernels
+from virnucpro.encoders.kernels import Dense, GatedDense, Product, has_kernels, prepack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def skip_without_kernels(dtype):
 @pytest.mark.parametrize(("width", "columns"), SHAPES)
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-def test_a_product_is_the_linear_layers(width, columns, biased, dtype, most):
+def test_a_product_equals_a_linear_layer(width, columns, biased, dtype, most):
     skip_without_kernels(dtype)
     weight = drawn(columns, width, dtype=dtype) / width**0.5
     bias = drawn(columns, dtype=dtype, seed=1) if biased else None
@@ -46,7 +46,7 @@ def onednn_version():
 
 @pytest.mark.skipif(onednn_version() < (3, 12), reason="older oneDNN rounds by the row count")
 @pytest.mark.parametrize(("width", "columns"), SHAPES)
-def test_an_fp32_row_has_the_same_bits_in_a_product_of_any_row_count(width, columns):
+def test_an_fp32_row_has_the_same_bits_for_any_number_of_rows(width, columns):
     skip_without_kernels(torch.float32)
     product = Product(drawn(columns, width), drawn(columns, seed=1))
     rows = drawn(700, width, seed=2)
@@ -58,7 +58,7 @@ def test_an_fp32_row_has_the_same_bits_in_a_product_of_any_row_count(width, colu
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-def test_gelu_behind_a_product_is_that_with_the_error_function(dtype):
+def test_gelu_of_a_product_uses_the_error_function(dtype):
     skip_without_kernels(dtype)
     weight, rows = drawn(96, 48, dtype=dtype), drawn(300, 48, dtype=dtype, seed=2)
     expected = gelu(rows.double() @ weight.double().T)
@@ -71,7 +71,7 @@ def test_gelu_behind_a_product_is_that_with_the_error_function(dtype):
 
 
 @pytest.mark.parametrize("kind", [Dense, GatedDense])
-def test_a_layer_laid_out_does_what_it_did_before(kind):
+def test_a_prepacked_layer_gives_the_same_numbers(kind):
     skip_without_kernels(torch.float32)
     layer, rows = kind(24, 12), drawn(9, 24)
     with torch.inference_mode():
@@ -81,13 +81,13 @@ def test_a_layer_laid_out_does_what_it_did_before(kind):
     assert "weight" not in layer.state_dict()
 
 
-def test_a_gated_layers_first_half_is_the_gate():
+def test_the_first_half_of_a_gated_layer_is_the_gate():
     layer, rows = GatedDense(6, 4), drawn(5, 6)
     gate, value = rows @ layer.weight[:4].T, rows @ layer.weight[4:].T
     torch.testing.assert_close(layer(rows), gelu(gate) * value)
 
 
-def test_a_layer_without_kernels_stays_as_it_is():
+def test_a_layer_without_kernels_is_unchanged():
     module = nn.Sequential(Dense(4, 4).half(), GatedDense(4, 4).to("meta"))
     names = list(module.state_dict())
     prepack(module)
@@ -98,16 +98,16 @@ def test_a_layer_without_kernels_stays_as_it_is():
 @pytest.mark.parametrize(
     "name", ["_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported"]
 )
-def test_a_torch_without_one_of_the_private_operators_goes_by_its_public_ones(
+def test_without_a_private_operator_public_functions_are_used(
     fair_esm, dnabert, proteins, bases, monkeypatch, name
 ):
-    """They have no public name: a later torch may do without."""
+    """The operators are private: a later torch may remove them."""
     skip_without_kernels(torch.float32)
     (esm2, _), (folder, _) = fair_esm(), dnabert()
     works = [(open_spec(esm2), proteins([40, 3])), (open_spec(folder), bases([40, 3]))]
     before = [_vectors(spec, sequences) for spec, sequences in works]
-    left = {other: getattr(torch.ops.mkldnn, other) for other in dense._USED if other != name}
-    monkeypatch.setattr(dense, "_KERNELS", SimpleNamespace(**left))
+    left = {other: getattr(torch.ops.mkldnn, other) for other in kernels._USED if other != name}
+    monkeypatch.setattr(kernels, "_KERNELS", SimpleNamespace(**left))
     assert not has_kernels(CPU, torch.float32)
     for (spec, sequences), vectors in zip(works, before, strict=True):
         torch.testing.assert_close(_vectors(spec, sequences), vectors)

@@ -1,4 +1,4 @@
-"""DNABERT-S against its rule written out straight, for any batching, precision and weights."""
+"""DNABERT-S compared with a simple implementation, for any batches, precision and weights."""
 
 import math
 
@@ -64,14 +64,14 @@ SLOPES = {
 
 
 def peaky(tensors):
-    """Queries and keys so large that attention goes to few tokens."""
+    """Enlarge queries and keys: attention has few peaks."""
     for name, tensor in tensors.items():
         if name.endswith("Wqkv.weight"):
             tensor[: 2 * tensor.shape[1]] *= 3
 
 
 def outliers(tensors):
-    """Make a few channels tens of times the others, as in large trained models."""
+    """Enlarge a few channels to tens of times the others, as in large trained models."""
     for name, tensor in tensors.items():
         if name.endswith("mlp.layernorm.weight"):
             tensor[5] *= 30
@@ -85,12 +85,12 @@ def both(tensors):
 
 
 def nothing(_):
-    """Leave the weights as they are drawn."""
+    """Keep the random weights."""
 
 
 @pytest.fixture
 def model(dnabert):
-    """Give a function that makes a folder of random weights with a peculiarity: (folder, rule)."""
+    """Return a function that saves altered random weights: -> folder, simple implementation."""
 
     def make(shape, change=nothing):
         heads, hidden, layers = shape
@@ -112,7 +112,7 @@ def batch():
 
 @pytest.fixture(scope="module")
 def expected_once(batch):
-    """Give a function that asks a rule for the vectors of `batch` unless that one was asked."""
+    """Return a function that computes expected vectors once per key."""
     answers = {}
 
     def ask(rule, *key):
@@ -124,7 +124,7 @@ def expected_once(batch):
 
 
 def batchings(n):
-    """One by one, all at once, backwards, in pairs, and by lot."""
+    """Yield batches: single, all together, reversed, in pairs, random."""
     yield [[i] for i in range(n)]
     yield [list(range(n))]
     yield [list(range(n))[::-1]]
@@ -136,7 +136,7 @@ def batchings(n):
 
 
 def encoded(encoder, batch, parts):
-    """Encode part by part: the vectors in the order of `batch`."""
+    """Return the vectors in the order of `batch`, encoded in parts."""
     vectors = torch.empty(len(batch), encoder.dim)
     for part in parts:
         vectors[part] = encoder.encode(encoder.collate([batch[i] for i in part]))
@@ -145,7 +145,7 @@ def encoded(encoder, batch, parts):
 
 @pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_vectors_are_those_of_the_rule_in_every_batching(
+def test_vectors_equal_a_simple_implementation_in_any_batches(
     model, batch, expected_once, shape, change
 ):
     folder, rule = model(shape, change)
@@ -158,7 +158,7 @@ def test_vectors_are_those_of_the_rule_in_every_batching(
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (5, 130, 1), (1, 66, 1)])
-def test_a_vector_has_the_same_bits_alone_and_in_any_company(model, batch, shape):
+def test_a_vector_has_the_same_bits_in_any_batch(model, batch, shape):
     folder, _ = model(shape)
     encoder = load_encoder(open_spec(folder))
     generator = np.random.default_rng(9)
@@ -174,7 +174,7 @@ def two_threads():
     torch.set_num_threads(1)
 
 
-def test_so_it_has_with_two_threads(model, batch, two_threads):
+def test_a_vector_has_the_same_bits_in_any_batch_with_two_threads(model, batch, two_threads):
     folder, _ = model((3, 66, 1))
     encoder = load_encoder(open_spec(folder))
     some = batch[5:]
@@ -190,7 +190,7 @@ some do."""
 @pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("fp16", 0.9999)])
-def test_half_precision_stays_close_in_fp32_vectors(
+def test_half_precision_is_close_to_fp32(
     model, batch, expected_once, shape, change, precision, least
 ):
     folder, rule = model(shape, change)
@@ -206,7 +206,7 @@ def test_half_precision_stays_close_in_fp32_vectors(
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_batch_gives_the_same_bits_again_in_half_precision(model, batch, precision):
+def test_a_repeated_batch_gives_the_same_bits_in_half_precision(model, batch, precision):
     folder, _ = model(SHAPES[1])
     first, second = (load_encoder(open_spec(folder), precision=precision) for _ in range(2))
     vectors = first.encode(first.collate(batch))
@@ -215,7 +215,7 @@ def test_a_batch_gives_the_same_bits_again_in_half_precision(model, batch, preci
     assert torch.equal(second.encode(second.collate(batch)), vectors)
 
 
-def test_ids_that_look_like_padding_count_inside_a_sequence(model):
+def test_the_padding_id_counts_as_a_token_within_a_sequence(model):
     folder, rule = model(SHAPES[1])
     encoder = load_encoder(open_spec(folder))
     batch = encoder.tokenise([b"ANNNNA", b"AA", b"ACGTACGTACGTACGT"])

@@ -21,7 +21,7 @@ def test_the_prefix_of_published_names_is_optional(dnabert, bases, prefix):
         torch.testing.assert_close(encoder.encode(encoder.collate(batch)), module(pack(batch)))
 
 
-def test_a_spec_says_what_the_folder_is(dnabert):
+def test_a_spec_describes_the_folder(dnabert):
     folder, _ = dnabert(name="mine")
     assert open_spec(folder) == EncoderSpec(
         name="mine",
@@ -71,7 +71,7 @@ def test_the_published_config_gives_the_published_names_and_size(shared):
     }
 
 
-def test_training_reaches_every_parameter(dnabert, bases):
+def test_every_parameter_has_a_gradient(dnabert, bases):
     folder, module = dnabert()
     batch = load_encoder(open_spec(folder)).tokenise(bases([4, 30]))
     module(pack(batch)).square().sum().backward()
@@ -135,7 +135,7 @@ def test_a_damaged_config_is_refused_by_name(dnabert, content):
         open_spec(folder)
 
 
-def test_a_weight_that_is_no_number_is_named(dnabert):
+def test_a_weight_that_is_nan_is_named(dnabert):
     folder, module = dnabert()
     name = "encoder.layer.1.mlp.wo.weight"
     module.state_dict()[name][3, 4] = -torch.inf

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -30,7 +30,7 @@ def tokeniser(tokenizer_json):
 
 @pytest.fixture
 def one_by_one(tokenizer_json):
-    """The rule straight from the library: one sequence at a time, nothing cut, nothing filled."""
+    """Return ids by the library itself: one sequence at a time, no truncation, no padding."""
     plain = Tokenizer.from_file(str(tokenizer_json))
     plain.no_truncation()
     plain.no_padding()
@@ -48,13 +48,13 @@ BYTES = st.binary(max_size=60)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(BASES | BYTES, max_size=12))
-def test_ids_are_those_of_the_library_one_by_one(tokeniser, one_by_one, sequences):
+def test_ids_equal_those_of_single_sequences_by_the_library(tokeniser, one_by_one, sequences):
     ids = tokeniser(sequences)
     assert [one.tolist() for one in ids] == one_by_one(sequences)
     assert all(one.dtype == np.int64 for one in ids)
 
 
-def test_truncation_and_padding_of_the_file_are_off(tokeniser, bases, small_tokenizer):
+def test_truncation_and_padding_of_the_file_are_disabled(tokeniser, bases, small_tokenizer):
     long, short = bases([500, 1])
     assert len(small_tokenizer.encode(long.decode()).ids) == 12
     ids = tokeniser([long, short])
@@ -62,25 +62,25 @@ def test_truncation_and_padding_of_the_file_are_off(tokeniser, bases, small_toke
     assert len(ids[1]) == 3
 
 
-def test_a_sequence_stands_between_cls_and_sep(tokeniser, bases):
+def test_a_sequence_is_between_cls_and_sep(tokeniser, bases):
     for ids in tokeniser(bases([5, 40])):
         assert (ids[0], ids[-1]) == (1, 2)
         assert (ids[1:-1] > 4).all()
 
 
-def test_lower_case_counts_as_upper_case(tokeniser, bases):
+def test_lower_case_equals_upper_case(tokeniser, bases):
     (sequence,) = bases([200])
     upper, lower = tokeniser([sequence, sequence.lower()])
     assert upper.tolist() == lower.tolist()
 
 
-def test_unknown_letters_become_unk_one_by_one(tokeniser):
+def test_each_unknown_letter_becomes_one_unk(tokeniser):
     ids = tokeniser([b"NNN", b"\xe4"])
     assert [list(i) for i in ids] == [[1, 0, 0, 0, 2], [1, 0, 2]]
 
 
 @pytest.mark.parametrize("text", [b"[SEP]", b"[MASK]", b"[CLS][PAD]", b" A\tC\n", b"<s>"])
-def test_no_sequence_spells_a_special_token_and_no_byte_is_lost(tokeniser, text):
+def test_no_sequence_spells_a_special_token_and_no_byte_is_dropped(tokeniser, text):
     within, expected = tokeniser(
         [b"ACGT" + text + b"ACGT", b"ACGT" + re.sub(rb"[^A-Z]", b"N", text.upper()) + b"ACGT"]
     )
@@ -98,7 +98,7 @@ def test_ids_decode_to_the_sequence(tokeniser, bases, small_tokenizer):
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
+from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 
 BpeTokeniser(Path(sys.argv[1]))([b"ACGT" * 100] * 500)
 print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
@@ -107,7 +107,7 @@ print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores: one has no pool in any case")
 @pytest.mark.parametrize(("asked", "parallel"), [(None, False), ("true", True)])
-def test_the_librarys_threads_start_only_where_asked_for(tokenizer_json, asked, parallel):
+def test_the_library_starts_threads_only_on_request(tokenizer_json, asked, parallel):
     environment = {key: text for key, text in os.environ.items() if "PARALLELISM" not in key}
     environment |= {"OPENBLAS_NUM_THREADS": "1"} | ({} if asked is None else {PARALLELISM: asked})
     done = subprocess.run(
@@ -163,7 +163,7 @@ def _with_ends_by_another_name(settings):
         _with_ends_by_another_name,
     ],
 )
-def test_a_file_that_leaves_the_ends_out_is_refused(dnabert, change):
+def test_a_file_that_does_not_add_cls_and_sep_is_refused(dnabert, change):
     folder, _ = dnabert()
     spec = open_spec(folder)
     settings = json.loads((folder / "tokenizer.json").read_text())

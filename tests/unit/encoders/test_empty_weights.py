@@ -7,7 +7,7 @@ from torch import nn
 from virnucpro.encoders.weights.fill import init_empty_weights
 
 
-def test_what_is_built_has_shapes_and_no_numbers():
+def test_an_empty_model_has_shapes_and_no_numbers():
     with init_empty_weights():
         module = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
         nn.init.normal_(module[0].weight)
@@ -22,7 +22,7 @@ def test_what_is_built_has_shapes_and_no_numbers():
     assert torch.empty(1).device.type == "cpu"
 
 
-def test_loading_a_bundle_leaves_torchs_compiler_alone():
+def test_loading_a_bundle_does_not_import_the_compiler_of_torch():
     program = (
         "import sys\n"
         "from virnucpro.bundles.bundle import open_bundle\n"

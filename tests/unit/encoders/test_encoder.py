@@ -1,4 +1,4 @@
-"""What an encoder makes of a batch on its device."""
+"""Batches of an encoder on its device."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from virnucpro.encoders.packed import CPU_STEP
 CPU = torch.device("cpu")
 
 
-def test_batches_on_a_cpu_have_whole_steps_of_rows():
+def test_batches_on_a_cpu_have_a_multiple_of_the_step_as_rows():
     rows = []
     encoder = Encoder("x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), CPU)
     for n in (1, CPU_STEP, CPU_STEP + 1, 5 * CPU_STEP - 1):

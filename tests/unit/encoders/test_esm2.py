@@ -23,7 +23,7 @@ SHAPES = [(1, 16, 2), (3, 40, 4), (2, 96, 4)]
 
 
 def reference(model, sequences):
-    """Give fair-esm's own answer: its model, its converter, one sequence at a time."""
+    """Return fair-esm's vectors, one sequence at a time."""
     convert = model.alphabet.get_batch_converter()
     vectors = []
     with torch.no_grad():
@@ -35,7 +35,7 @@ def reference(model, sequences):
 
 
 def batchings(tokens):
-    """Lay one lot of sequences out in many ways: (indices of each batch)."""
+    """Yield several divisions of the sequences into batches, as indices."""
     n = len(tokens)
     dice = np.random.default_rng(1)
     yield [[k] for k in range(n)]
@@ -52,7 +52,7 @@ def encoded(encoder, tokens, parts):
 
 
 def change(path, model, alter):
-    """Alter the tensors of a checkpoint, and those of the model behind it."""
+    """Alter the tensors of a checkpoint and of fair-esm's model."""
     content = torch.load(path, weights_only=False)
     alter(content["model"])
     torch.save(content, path)
@@ -65,7 +65,7 @@ def change(path, model, alter):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("token_dropout", [True, False])
-def test_vectors_are_fair_esms_own_in_every_batching(fair_esm, proteins, shape, token_dropout):
+def test_vectors_equal_those_of_fair_esm_in_any_batches(fair_esm, proteins, shape, token_dropout):
     path, model = fair_esm(*shape, token_dropout=token_dropout)
     encoder = load_encoder(open_spec(path))
     sequences = proteins(MIXED)
@@ -81,7 +81,7 @@ ROWS_OFF_CACHE_LINES = [(3, 130, 5), (2, 66, 1), (1, 250, 25)]
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (2, 128, 4), *ROWS_OFF_CACHE_LINES])
-def test_a_vector_has_the_same_bits_alone_and_in_any_company(fair_esm, proteins, shape):
+def test_a_vector_has_the_same_bits_in_any_batch(fair_esm, proteins, shape):
     path, _ = fair_esm(*shape)
     encoder = load_encoder(open_spec(path))
     lengths = [*range(1, 24), *MIXED, 20, 20, 20, 33, 33, 166, 166, 166]
@@ -92,7 +92,7 @@ def test_a_vector_has_the_same_bits_alone_and_in_any_company(fair_esm, proteins,
 
 
 @pytest.mark.parametrize("shape", [(1, 66, 1), (1, 96, 12), (1, 320, 20)])
-def test_so_it_has_with_two_threads(fair_esm, proteins, shape):
+def test_a_vector_has_the_same_bits_in_any_batch_with_two_threads(fair_esm, proteins, shape):
     path, _ = fair_esm(*shape)
     encoder = load_encoder(open_spec(path))
     tokens = encoder.tokenise(proteins([257, 166, 64, 33, 31, 13, 5, 3, 2, 1]))
@@ -106,7 +106,7 @@ def test_so_it_has_with_two_threads(fair_esm, proteins, shape):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_batch_gives_the_same_bits_again_in_half_precision(fair_esm, proteins, precision):
+def test_a_repeated_batch_gives_the_same_bits_in_half_precision(fair_esm, proteins, precision):
     path, _ = fair_esm(3, 96, 4)
     first, second = (load_encoder(open_spec(path), precision=precision) for _ in range(2))
     tokens = first.tokenise(proteins(MIXED))
@@ -128,10 +128,9 @@ def peaky(tensors):
 
 
 def outliers(tensors):
-    """Two channels grow to hundreds of times the others', as in large trained models.
+    """Enlarge two channels to hundreds of times the others, as in large trained models.
 
-    As there, norms give the others back what the two take from them, and take it from the two:
-    what tells sequences apart stays in the other channels.
+    The weights of the norms compensate, so that the other channels distinguish the sequences.
     """
     layers = [int(found[1]) for name in tensors if (found := re.search(r"layers\.(\d+)", name))]
     for name, tensor in tensors.items():
@@ -149,7 +148,7 @@ def outliers(tensors):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("precision", LEAST)
 @pytest.mark.parametrize("alter", [dict, peaky, outliers], ids=["plain", "peaky", "outliers"])
-def test_half_precision_stays_close_in_fp32_vectors(fair_esm, proteins, shape, precision, alter):
+def test_half_precision_is_close_to_fp32(fair_esm, proteins, shape, precision, alter):
     path, model = fair_esm(*shape)
     change(path, model, alter)
     encoder = load_encoder(open_spec(path), precision=precision)
@@ -164,7 +163,7 @@ def test_half_precision_stays_close_in_fp32_vectors(fair_esm, proteins, shape, p
     assert centred.min() >= LEAST_CENTRED[precision]
 
 
-def test_fp32_stays_close_where_attention_is_peaky_and_channels_stand_out(fair_esm, proteins):
+def test_fp32_is_accurate_with_peaked_attention_and_outlier_channels(fair_esm, proteins):
     path, model = fair_esm(2, 96, 4)
     change(path, model, peaky)
     change(path, model, outliers)
@@ -173,7 +172,7 @@ def test_fp32_stays_close_where_attention_is_peaky_and_channels_stand_out(fair_e
     torch.testing.assert_close(vectors, reference(model, proteins(MIXED)), rtol=0, atol=1e-5)
 
 
-def test_a_spec_says_what_the_checkpoint_is(fair_esm):
+def test_a_spec_describes_the_checkpoint(fair_esm):
     path, _ = fair_esm(3, 40, 4, token_dropout=False, name="esm2_t3_x")
     assert open_spec(path) == EncoderSpec(
         name="esm2_t3_x",
@@ -211,7 +210,7 @@ def test_safetensors_give_the_vectors_of_the_checkpoint(
     assert torch.equal(first.encode(first.collate(tokens)), second.encode(second.collate(tokens)))
 
 
-def test_a_poisoned_pickle_is_refused_and_does_not_run(tmp_path):
+def test_a_malicious_pickle_is_refused_and_does_not_run(tmp_path):
     class Poison:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "ran"),)
@@ -243,7 +242,7 @@ def saved(content):
     ],
     ids=["empty", "text", "truncated", "list", "esm1b", "no Namespace"],
 )
-def test_what_is_no_checkpoint_is_refused_by_name(tmp_path, content):
+def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content):
     path = tmp_path / "esm2_bad.pt"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"esm2_bad\.pt.*(Get the file again|Give an esm2)"):
@@ -312,7 +311,7 @@ def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, dama
     assert "\n" not in str(caught.value)
 
 
-def test_layers_that_are_not_there_are_not_counted_out(fair_esm):
+def test_a_setting_of_too_many_layers_is_refused_at_once(fair_esm):
     path, _ = fair_esm()
     content = torch.load(path, weights_only=False)
     content["cfg"]["model"].encoder_layers = 10**9
@@ -322,14 +321,14 @@ def test_layers_that_are_not_there_are_not_counted_out(fair_esm):
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
-def test_a_weight_that_is_no_number_is_named(fair_esm, number):
+def test_a_weight_that_is_nan_is_named(fair_esm, number):
     path, model = fair_esm()
     change(path, model, lambda tensors: tensors[NORM].__setitem__(3, number))
     with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*'emb_layer_norm_after.weight'.*NaN"):
         load_encoder(open_spec(path))
 
 
-def test_a_flipped_bit_anywhere_is_told_by_the_files_own_checksums(fair_esm):
+def test_a_flipped_bit_is_detected_by_the_checksums_of_the_file(fair_esm):
     path, _ = fair_esm()
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
@@ -347,7 +346,7 @@ def test_a_flipped_bit_anywhere_is_told_by_the_files_own_checksums(fair_esm):
 
 
 @pytest.mark.parametrize("change", [{"attention_heads": 2}, {"token_dropout": False}])
-def test_settings_that_shapes_cannot_show_are_compared(fair_esm, change):
+def test_settings_without_effect_on_shapes_are_compared(fair_esm, change):
     path, _ = fair_esm()
     spec = open_spec(path)
     other = dataclasses.replace(spec, config={**spec.config, **change})
@@ -364,7 +363,7 @@ def test_missing_weights_are_named(fair_esm):
 
 
 def fair_esms_own(path):
-    """Load a checkpoint as fair-esm does, with the very numbers of the file."""
+    """Load a checkpoint as fair-esm does, with the numbers of the file."""
     with pytest.warns(UserWarning, match="Regression weights not found"):
         model, _ = load_model_and_alphabet_core(path.stem, torch.load(path, weights_only=False))
     return model.eval()
@@ -375,7 +374,7 @@ def halve(tensors, dtype=torch.float16):
 
 
 def with_computed_frequencies(path):
-    """Leave a checkpoint's frequencies out: a copy of it, whose encoder computes them."""
+    """Copy a checkpoint without frequencies, so that the encoder computes them."""
     content = torch.load(path, weights_only=False)
     content["model"] = {
         name: tensor for name, tensor in content["model"].items() if "inv_freq" not in name
@@ -387,7 +386,7 @@ def with_computed_frequencies(path):
 @pytest.mark.parametrize("shape", [*SHAPES, (3, 128, 2)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("alter", [dict, peaky], ids=["plain", "peaky"])
-def test_stored_halves_are_computed_with_in_fp32(fair_esm, proteins, shape, dtype, alter):
+def test_weights_stored_in_half_precision_are_used_at_fp32(fair_esm, proteins, shape, dtype, alter):
     path, model = fair_esm(*shape)
     change(path, model, alter)
     change(path, model, lambda tensors: halve(tensors, dtype))
@@ -401,7 +400,7 @@ def test_stored_halves_are_computed_with_in_fp32(fair_esm, proteins, shape, dtyp
     assert (other - expected).abs().max() > 1e-5, "it is the file's frequencies that do it"
 
 
-def test_each_layer_turns_by_the_frequencies_that_the_file_has_for_it(fair_esm, proteins):
+def test_each_layer_uses_its_own_frequencies_of_the_file(fair_esm, proteins):
     path, model = fair_esm(4, 48, 4)
     change(path, model, peaky)
 
@@ -439,7 +438,7 @@ FREQUENCIES = "layers.1.self_attn.rot_emb.inv_freq"
     ],
     ids=["negative", "infinite", "nan", "too large", "few", "matrix", "integers"],
 )
-def test_frequencies_that_are_none_are_refused_by_name(fair_esm, wrong):
+def test_invalid_frequencies_are_refused_by_name(fair_esm, wrong):
     path, model = fair_esm()
     whole = open_spec(path)
     content = torch.load(path, weights_only=False)
@@ -454,7 +453,7 @@ def test_frequencies_that_are_none_are_refused_by_name(fair_esm, wrong):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_shapes_are_those_of_fair_esms_module(shape):
+def test_shapes_equal_those_of_fair_esm(shape):
     theirs = {name: tuple(tensor.shape) for name, tensor in ESM2(*shape).state_dict().items()}
     heads = [name for name in theirs if name.startswith(("lm_head", "contact_head"))]
     config = Esm2Config(*shape)
@@ -463,6 +462,6 @@ def test_the_shapes_are_those_of_fair_esms_module(shape):
     assert len(weights) + len(frequencies) == len(theirs) - len(heads)
 
 
-def test_nothing_is_computed_on_the_meta_device_but_the_tensors_are_checked(fair_esm):
+def test_tensors_are_checked_on_the_meta_device(fair_esm):
     path, _ = fair_esm()
     assert load_encoder(open_spec(path), "meta").dim == 32

@@ -8,7 +8,7 @@ from virnucpro.encoders.registry import load_encoder, open_spec
 
 
 @given(st.integers(1, 300_000))
-def test_stripes_are_whole_steps_but_for_what_a_matrix_has_beyond_them(rows):
+def test_stripes_are_multiples_of_the_step_except_the_last(rows):
     stripes = [len(part) for part in torch.empty(rows, 0).split(esm2_model._stripe_rows(rows))]
     assert sum(stripes) == rows
     assert max(stripes) <= esm2_model._STRIPE
@@ -17,12 +17,12 @@ def test_stripes_are_whole_steps_but_for_what_a_matrix_has_beyond_them(rows):
     assert stripes[-1] % CPU_STEP == rows % CPU_STEP
 
 
-def test_two_stripes_are_two_halves_and_none_is_a_few_rows():
+def test_stripes_have_even_sizes():
     parts = torch.empty(8_224, 0).split(esm2_model._stripe_rows(8_224))
     assert [len(part) for part in parts] == [4_128, 4_096]
 
 
-def test_stripes_make_no_difference_to_any_bit(fair_esm, proteins, monkeypatch):
+def test_stripes_do_not_change_any_bit(fair_esm, proteins, monkeypatch):
     path, _ = fair_esm()
     encoder = load_encoder(open_spec(path))
     batch = encoder.collate(encoder.tokenise(proteins([70, 33, 33, 5, 1])))

@@ -4,7 +4,7 @@ from esm.data import Alphabet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.esm2.tokeniser import TOKENS, tokenise_residues
+from virnucpro.encoders.esm2.config import TOKENS, tokenise_residues
 
 SPECIAL = ["<cls>", "<pad>", "<eos>", "<mask>"]
 FAIR_ESM = Alphabet.from_architecture("ESM-1b")
@@ -13,7 +13,7 @@ LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
 
 
 @given(st.lists(st.text(LETTERS, max_size=60), max_size=5))
-def test_ids_are_those_of_fair_esms_own_converter(texts):
+def test_ids_equal_those_of_fair_esm(texts):
     convert = FAIR_ESM.get_batch_converter()
     for text, ids in zip(texts, tokenise_residues([t.encode() for t in texts]), strict=True):
         assert ids.tolist() == convert([("", text)])[2][0].tolist()
@@ -21,45 +21,45 @@ def test_ids_are_those_of_fair_esms_own_converter(texts):
 
 
 def straight_line(sequence):
-    """One residue after the other: what fair-esm knows, else <unk>."""
+    """Return fair-esm's id of each residue, else that of <unk>."""
     known = FAIR_ESM.to_dict()
     letters = [chr(byte).upper() if byte < 128 else chr(byte) for byte in sequence]
     return [0, *(known.get(letter, 3) for letter in letters), 2]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
-def test_ids_of_any_bytes_are_those_of_the_rule_one_by_one(sequences):
+def test_ids_of_any_bytes_equal_a_simple_implementation(sequences):
     ids = tokenise_residues(sequences)
     assert [one.tolist() for one in ids] == [straight_line(one) for one in sequences]
 
 
-def test_sequences_do_not_share_their_tokens(proteins):
+def test_sequences_do_not_share_tokens(proteins):
     first, second = tokenise_residues(proteins([7, 9]))
     before = second.tolist()
     first[:] = 31
     assert second.tolist() == before
 
 
-def test_the_alphabet_is_fair_esms():
+def test_the_alphabet_equals_that_of_fair_esm():
     assert list(TOKENS) == FAIR_ESM.all_toks
 
 
-def test_the_ids_are_the_published_ones():
+def test_ids_equal_the_published_ones():
     assert tokenise_residues([b"LAGX-"])[0].tolist() == [0, 4, 5, 6, 24, 30, 2]
 
 
-def test_lower_case_counts_as_upper_case():
+def test_lower_case_equals_upper_case():
     upper, lower = tokenise_residues([LETTERS.encode(), LETTERS.lower().encode()])
     assert upper.tolist() == lower.tolist()
 
 
 @pytest.mark.parametrize("letter", [b"J", b"*", b"j", b"1", b" ", b"<", b"\x00", b"\xff"])
-def test_what_has_no_token_becomes_unk(letter):
+def test_unknown_letters_become_unk(letter):
     assert tokenise_residues([b"A" + letter + b"A"])[0].tolist() == [0, 5, 3, 5, 2]
 
 
 @given(st.binary(max_size=50))
-def test_one_byte_is_one_token_and_no_bytes_spell_a_special_one(sequence):
+def test_one_byte_is_one_token_and_never_a_special_one(sequence):
     for text in (sequence, sequence + b"<mask>" + sequence):
         inner = tokenise_residues([text])[0][1:-1]
         assert len(inner) == len(text)

@@ -3,20 +3,20 @@ import importlib
 import pytest
 import torch
 
+from virnucpro.encoders.batching import BATCH_TOKENS
+from virnucpro.encoders.device import device_bytes, free_bytes
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.memory.memory_needed import (
+from virnucpro.encoders.memory import (
     GPU_PROCESS_BYTES,
     PROCESS_BYTES,
     bytes_of,
     memory_wanted,
-    require_room,
+    require_memory,
 )
-from virnucpro.encoders.memory.placement import device_bytes, free_bytes
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError
 
-PUBLISHED = {  # layers, channels, heads; thousands of millions of parameters
+PUBLISHED = {  # layers, channels, heads, parameters in 1e9
     "esm2_t6_8M_UR50D": (6, 320, 20, 0.0074),
     "esm2_t33_650M_UR50D": (33, 1280, 20, 0.65),
     "esm2_t36_3B_UR50D": (36, 2560, 40, 2.84),
@@ -26,7 +26,7 @@ PUBLISHED = {  # layers, channels, heads; thousands of millions of parameters
 
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize(("precision", "each"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
-def test_weights_are_counted_as_the_published_sizes_say(name, precision, each):
+def test_bytes_of_weights_match_the_published_sizes(name, precision, each):
     *size, billions = PUBLISHED[name]
     shapes = Esm2Config(*size).tensor_shapes().values()
     assert bytes_of(shapes, precision) == pytest.approx(billions * 1e9 * each, rel=0.01)
@@ -42,26 +42,24 @@ def test_weights_are_counted_as_the_published_sizes_say(name, precision, each):
         ("fp16", "cuda", GPU_PROCESS_BYTES + 500),
     ],
 )
-def test_a_process_wants_its_weights_their_laying_out_and_what_is_beside_them_on_its_device(
-    precision, device, wanted
-):
+def test_memory_wanted_is_weights_times_packing_plus_a_constant(precision, device, wanted):
     assert memory_wanted([(5, 40), (50,)], precision, device) == wanted
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_of_a_whole_device_the_weights_alone_count_and_of_what_is_free_all(device):
+def test_total_memory_is_compared_with_weights_only_free_memory_with_all(device):
     weights = memory_wanted([(5, 5)], "fp16", device) - memory_wanted([], "fp16", device)
-    require_room("x", [(5, 5)], "fp16", device, weights)
+    require_memory("x", [(5, 5)], "fp16", device, weights)
     with pytest.raises(DeviceError):
-        require_room("x", [(5, 5)], "fp16", device, weights - 1)
+        require_memory("x", [(5, 5)], "fp16", device, weights - 1)
     wanted = memory_wanted([(5, 5)], "fp16", device)
-    require_room("x", [(5, 5)], "fp16", device, wanted, free=True)
+    require_memory("x", [(5, 5)], "fp16", device, wanted, free=True)
     with pytest.raises(DeviceError, match="GB free"):
-        require_room("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
+        require_memory("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
 
 
-def test_what_is_beside_the_weights_on_a_gpu_is_reckoned_from_a_first_batch():
-    """The largest numbers that live together in DNABERT-S's layers and in those of ESM-2 3B."""
+def test_the_gpu_constant_covers_a_first_batch():
+    """Adds the largest tensors in memory together in a layer of DNABERT-S and of ESM-2 3B."""
     tokens, half, single = BATCH_TOKENS["cuda"], 2, 4
     channels, inner = 768, 3072
     tables = (1 << 27) * half
@@ -72,10 +70,10 @@ def test_what_is_beside_the_weights_on_a_gpu_is_reckoned_from_a_first_batch():
     assert 1.2e9 < 0.5e9 + esm2_3b < GPU_PROCESS_BYTES
 
 
-def test_what_does_not_fit_is_refused_with_both_figures():
+def test_encoders_that_do_not_fit_are_refused_with_both_sizes():
     shapes = Esm2Config(48, 5120, 40).tensor_shapes().values()
     with pytest.raises(DeviceError) as caught:
-        require_room("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
+        require_memory("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
         "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) "
         "needed, cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with "
@@ -93,26 +91,26 @@ def test_what_does_not_fit_is_refused_with_both_figures():
         ("fp16", "cpu", 49, "a"),
     ],
 )
-def test_half_precision_is_advised_where_it_fits(precision, device, room, hint):
+def test_half_precision_is_advised_if_it_fits(precision, device, room, hint):
     with pytest.raises(DeviceError, match=rf"devices\. Use {hint} device with more memory"):
-        require_room("x", [(5, 5)], precision, device, room)
+        require_memory("x", [(5, 5)], precision, device, room)
 
 
 @pytest.mark.parametrize(("precision", "room"), [("fp32", 140), ("fp16", 50)])
-def test_what_just_fits_is_not_refused(precision, room):
-    require_room("x", [(5, 5)], precision, "cpu", room)
-    require_room("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
-    require_room("x", [(5, 5)], precision, "cpu", None)
+def test_encoders_that_just_fit_are_accepted(precision, room):
+    require_memory("x", [(5, 5)], precision, "cpu", room)
+    require_memory("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
+    require_memory("x", [(5, 5)], precision, "cpu", None)
     with pytest.raises(DeviceError):
-        require_room("x", [(5, 5)], precision, "cpu", room - 1)
+        require_memory("x", [(5, 5)], precision, "cpu", room - 1)
     with pytest.raises(DeviceError, match="free"):
-        require_room("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
+        require_memory("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
 
 
-def test_ranks_that_are_too_many_together_are_told_how_many_fit():
+def test_too_many_ranks_are_refused_with_the_number_that_fits():
     shapes = Esm2Config(36, 2560, 40).tensor_shapes().values()
     with pytest.raises(DeviceError) as caught:
-        require_room("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
+        require_memory("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
     assert str(caught.value) == (
         "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for "
         "each of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example "
@@ -120,7 +118,7 @@ def test_ranks_that_are_too_many_together_are_told_how_many_fit():
     )
 
 
-def test_a_cpu_has_the_machines_memory_and_the_meta_device_none():
+def test_a_cpu_has_the_memory_of_the_machine_and_the_meta_device_none():
     cpu, meta = torch.device("cpu"), torch.device("meta")
     assert device_bytes(cpu) >= free_bytes(cpu) > 1 << 28
     assert device_bytes(meta) is free_bytes(meta) is None

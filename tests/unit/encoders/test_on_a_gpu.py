@@ -1,6 +1,6 @@
-"""What encoders do on a GPU: the same numbers as on a CPU, and nothing that waits for the device.
+"""Encoders on a GPU: the same numbers as on a CPU, without waits for the device.
 
-Every test takes the device from the fixture ``gpu``, so that its body runs on a CPU as well.
+All tests use the fixture ``gpu`` for the device, so that they can run on a CPU, too.
 """
 
 import numpy as np
@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-from virnucpro.encoders.dnabert_s import alibi
-from virnucpro.encoders.dnabert_s.alibi import AlignedBias, MirroredBias
-from virnucpro.encoders.kernels.attention import attention_on, by_runs
+from virnucpro.encoders.dnabert_s import model as alibi
+from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias
+from virnucpro.encoders.kernels import attention_on, by_runs
 from virnucpro.encoders.packed import mean_of_runs, means_by_runs, means_by_segments, pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
@@ -34,7 +34,7 @@ def drawn(*shape, seed=3):
 
 @pytest.fixture(params=["esm2", "dnabert_s"])
 def spec(request, fair_esm, dnabert):
-    """A small encoder whose heads have the channels that a GPU's kernels take."""
+    """Return a small encoder with heads that are wide enough for the kernels of a GPU."""
     if request.param == "esm2":
         path, _ = fair_esm(3, 64, 4)
     else:
@@ -47,7 +47,7 @@ def draw(spec, proteins, bases):
     return proteins if spec.view == "protein" else bases
 
 
-def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu, nothing_waits):
+def test_a_batch_is_copied_to_the_gpu_without_a_wait(gpu, nothing_waits):
     packed = packed_of(LENGTHS)
     with nothing_waits():
         moved = packed.to(gpu)
@@ -61,9 +61,7 @@ def test_moving_a_batch_keeps_all_of_it_and_waits_for_nothing(gpu, nothing_waits
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1)])
-def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(
-    gpu, nothing_waits, dtype, first, last
-):
+def test_means_by_segments_equal_means_by_runs_on_a_gpu(gpu, nothing_waits, dtype, first, last):
     packed = packed_of([length + 2 for length in LENGTHS])
     hidden = drawn(len(packed.tokens), 40).to(dtype)
     hidden[packed.total :] = torch.nan
@@ -78,9 +76,7 @@ def test_means_by_segments_are_those_that_a_cpu_takes_by_runs(
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("most", [1 << 27, 20_000], ids=["tables", "blocks"])
-def test_an_aligned_bias_gives_what_the_cpus_layout_gives(
-    gpu, nothing_waits, monkeypatch, dtype, most
-):
+def test_an_aligned_bias_agrees_with_the_cpu_layout(gpu, nothing_waits, monkeypatch, dtype, most):
     monkeypatch.setattr(alibi, "_MOST_HELD", most)
     monkeypatch.setattr(alibi, "_BLOCK", most // 4)
     packed = packed_of(LENGTHS)
@@ -96,8 +92,8 @@ def test_an_aligned_bias_gives_what_the_cpus_layout_gives(
 
 @pytest.mark.parametrize(("heads", "width"), [(6, 8), (12, 64)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_bias_goes_by_the_memory_efficient_kernel(gpu, monkeypatch, dtype, heads, width):
-    """Where it did not take the bias, plain products would, with a table a sequence."""
+def test_a_bias_uses_the_memory_efficient_kernel(gpu, monkeypatch, dtype, heads, width):
+    """Otherwise plain products would need a table per sequence."""
     only = [SDPBackend.EFFICIENT_ATTENTION] if gpu.type == "cuda" else [SDPBackend.MATH]
     monkeypatch.setattr(alibi, "_KERNELS", only)
     packed = packed_of(LENGTHS)
@@ -106,7 +102,7 @@ def test_a_bias_goes_by_the_memory_efficient_kernel(gpu, monkeypatch, dtype, hea
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
-def test_attention_is_the_cpus_by_whatever_kernel_the_gpu_has(gpu, nothing_waits, dtype):
+def test_attention_agrees_with_the_cpu_for_all_gpu_kernels(gpu, nothing_waits, dtype):
     packed = packed_of(LENGTHS)
     heads = drawn(len(packed.tokens), 3, HEADS, WIDTH).to(dtype)
     there, moved = heads.to(gpu), packed.to(gpu)
@@ -118,7 +114,7 @@ def test_attention_is_the_cpus_by_whatever_kernel_the_gpu_has(gpu, nothing_waits
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_vectors_are_the_cpus(gpu, spec, draw, precision):
+def test_vectors_agree_with_the_cpu(gpu, spec, draw, precision):
     ours, cpus = load_encoder(spec, gpu.type, precision), load_encoder(spec)
     tokens = cpus.tokenise(draw(LETTERS))
     expected = cpus.encode(cpus.collate(tokens))
@@ -132,7 +128,7 @@ def test_vectors_are_the_cpus(gpu, spec, draw, precision):
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_neighbours_change_rounding_alone_and_a_batch_again_nothing(gpu, spec, draw, precision):
+def test_other_sequences_change_only_rounding_and_a_repeat_nothing(gpu, spec, draw, precision):
     encoder = load_encoder(spec, gpu.type, precision)
     tokens = encoder.tokenise(draw(LETTERS))
     together = encoder.encode(encoder.collate(tokens)).cpu()
@@ -142,10 +138,10 @@ def test_neighbours_change_rounding_alone_and_a_batch_again_nothing(gpu, spec, d
 
 
 @pytest.mark.parametrize("precision", LEAST)
-def test_a_batch_is_begun_without_waiting_for_the_device(gpu, nothing_waits, spec, draw, precision):
-    """Of lengths that were not met before, so that new tables are among what is begun."""
+def test_a_batch_is_queued_without_a_wait_for_the_device(gpu, nothing_waits, spec, draw, precision):
+    """The lengths are new, so that tables of angles or biases are computed, too."""
     encoder = load_encoder(spec, gpu.type, precision)
-    encoder.encode(encoder.collate(encoder.tokenise(draw([9, 4]))))  # kernels are loaded once
+    encoder.encode(encoder.collate(encoder.tokenise(draw([9, 4]))))  # loads the kernels
     batch = encoder.collate(encoder.tokenise(draw(LETTERS)))
     with nothing_waits():
         vectors = encoder.encode(batch)

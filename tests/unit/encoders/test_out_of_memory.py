@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from virnucpro.encoders.memory.out_of_memory import Shortage, is_out_of_memory, within_memory
+from virnucpro.encoders.device import Shortage, is_out_of_memory, within_memory
 
 
 def raising(error):
@@ -31,7 +31,7 @@ def raising(error):
         (RuntimeError("std::bad_alloc"), ""),
     ],
 )
-def test_a_shortage_is_told_with_what_was_wanted(error, wanted):
+def test_a_shortage_has_the_size_of_the_allocation(error, wanted):
     assert within_memory(raising(error)) == Shortage(wanted)
 
 
@@ -44,20 +44,20 @@ def test_a_shortage_is_told_with_what_was_wanted(error, wanted):
         torch.AcceleratorError("CUDA error: device-side assert triggered"),
     ],
 )
-def test_any_other_error_goes_its_way(error):
+def test_other_errors_are_raised(error):
     assert not is_out_of_memory(error)
     with pytest.raises(type(error)) as caught:
         within_memory(raising(error))
     assert caught.value is error
 
 
-def test_a_cuda_runtime_error_of_the_allocation_kind_is_one():
+def test_a_cuda_allocation_error_is_out_of_memory():
     error = torch.AcceleratorError("CUDA error: out of memory")
     error.error_code = 2
     assert is_out_of_memory(error)
 
 
-def test_torch_itself_out_of_memory_on_a_cpu():
+def test_the_cpu_allocator_of_torch_is_recognised_as_out_of_memory():
     shortage = within_memory(lambda: torch.empty(1 << 50))
     assert shortage == Shortage(f"{4 << 50} bytes")
 
@@ -66,7 +66,7 @@ LIMIT = """
 import re, resource, numpy as np, torch
 from pathlib import Path
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.encoders.memory.out_of_memory import within_memory
+from virnucpro.encoders.device import within_memory
 from virnucpro.encoders.registry import load_encoder
 
 torch.set_num_threads(1)
@@ -96,7 +96,7 @@ for spec in open_bundle("mini").encoders:
 
 @pytest.fixture(scope="module")
 def within_300_mb():
-    """What both programs print, one after the other in one process: torch takes long to start."""
+    """Return the output of both programs, run in one process because torch starts slowly."""
     done = subprocess.run(
         [sys.executable, "-c", LIMIT + SHORT + LONG],
         capture_output=True,
@@ -107,12 +107,12 @@ def within_300_mb():
     return done.stdout.splitlines(), done.stderr
 
 
-def test_what_did_not_fit_is_given_back_before_the_next_attempt(within_300_mb):
+def test_memory_is_released_before_the_next_attempt(within_300_mb):
     printed, errors = within_300_mb
     shortage = "Shortage(wanted='200000000 bytes')"
     assert printed[:4] == [shortage, shortage, shortage, "50000000"], errors
 
 
-def test_a_long_sequence_needs_memory_by_its_length_and_not_by_its_square(within_300_mb):
+def test_memory_grows_linearly_with_the_length_of_a_sequence(within_300_mb):
     printed, errors = within_300_mb
     assert printed[4:] == ["nucleotide 2", "protein 2"], errors

@@ -17,12 +17,12 @@ LENGTHS = st.lists(st.integers(1, 12), max_size=30)
 
 
 def ragged(lengths):
-    """Ids that name sequence and position."""
+    """Return ids that encode sequence and position."""
     return [1000 * (i + 1) + np.arange(length) for i, length in enumerate(lengths)]
 
 
 @given(LENGTHS)
-def test_every_sequence_lies_whole_where_its_offsets_say(lengths):
+def test_every_sequence_is_complete_at_its_offsets(lengths):
     batch = ragged(lengths)
     packed = pack(batch)
     offsets = packed.offsets.tolist()
@@ -39,7 +39,7 @@ def test_every_sequence_lies_whole_where_its_offsets_say(lengths):
 
 
 @given(LENGTHS)
-def test_runs_cover_all_rows_the_longest_first_and_equal_lengths_as_they_come(lengths):
+def test_runs_cover_all_rows_longest_first_in_stable_order(lengths):
     packed = pack(ragged(lengths))
     start = 0
     for run in packed.runs:
@@ -53,13 +53,13 @@ def test_runs_cover_all_rows_the_longest_first_and_equal_lengths_as_they_come(le
 
 
 @given(LENGTHS)
-def test_tiny_batches_are_filled_up_to_the_least_number_of_rows(lengths):
+def test_tiny_batches_are_padded_to_the_minimum_of_rows(lengths):
     packed = pack(ragged(lengths))
     assert len(packed.tokens) == max(LEAST_ROWS, sum(lengths))
 
 
 @given(LENGTHS, st.integers(1, 64))
-def test_batches_are_filled_up_to_whole_steps(lengths, step):
+def test_batches_are_padded_to_a_multiple_of_the_step(lengths, step):
     rows = len(pack(ragged(lengths), step).tokens)
     assert rows >= LEAST_ROWS
     assert rows == LEAST_ROWS or (rows % step == 0 and rows - step < sum(lengths) <= rows)
@@ -75,7 +75,7 @@ def test_a_run_views_its_part_of_a_matrix():
 
 
 @given(LENGTHS.filter(bool), st.integers(0, 1), st.integers(0, 1))
-def test_means_are_those_of_each_sequence_in_the_order_of_the_batch(lengths, first, last):
+def test_means_are_in_the_order_of_the_batch(lengths, first, last):
     batch = ragged([length + 2 for length in lengths])
     packed = pack(batch)
     hidden = torch.stack([packed.tokens, 2 * packed.tokens], 1).double()
@@ -86,7 +86,7 @@ def test_means_are_those_of_each_sequence_in_the_order_of_the_batch(lengths, fir
 
 
 @given(LENGTHS.filter(bool), st.integers(0, 1), st.integers(0, 1))
-def test_means_by_segments_are_those_by_runs(lengths, first, last):
+def test_means_by_segments_equal_means_by_runs(lengths, first, last):
     packed = pack(ragged([length + 2 for length in lengths]))
     hidden = torch.randn(len(packed.tokens), 3)
     hidden[packed.total :] = torch.nan
@@ -94,7 +94,7 @@ def test_means_by_segments_are_those_by_runs(lengths, first, last):
     torch.testing.assert_close(other, one)
 
 
-def test_what_is_left_out_or_belongs_to_no_sequence_has_no_influence():
+def test_omitted_tokens_and_filler_have_no_influence():
     packed = pack([np.arange(4)])
     hidden = torch.full((LEAST_ROWS, 1), torch.nan)
     hidden[1:3] = torch.tensor([[2.0], [4.0]])
@@ -103,19 +103,19 @@ def test_what_is_left_out_or_belongs_to_no_sequence_has_no_influence():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_are_summed_in_fp32(dtype):
+def test_half_precision_is_summed_in_fp32(dtype):
     packed = pack([np.zeros(100_000, np.int64)])
     mean = mean_of_runs(torch.ones(100_000, 1, dtype=dtype), packed)
     assert (mean.dtype, mean.item()) == (torch.float32, 1.0)
 
 
-def test_gradients_pass():
+def test_means_have_gradients():
     hidden = torch.ones(LEAST_ROWS, 2, requires_grad=True)
     mean_of_runs(hidden, pack([np.arange(4)]), first=1, last=1).sum().backward()
     assert hidden.grad[:5, 0].tolist() == [0, 0.5, 0.5, 0, 0]
 
 
-def test_moving_keeps_all_of_it():
+def test_a_moved_batch_is_complete():
     packed = pack(ragged([3, 5]))
     moved = packed.to(torch.device("cpu"))
     assert torch.equal(moved.tokens, packed.tokens)

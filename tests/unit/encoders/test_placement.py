@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from virnucpro.encoders.memory.placement import dtype_of, open_device
+from virnucpro.encoders.device import dtype_of, open_device
 from virnucpro.errors import DeviceError, UsageError
 
 
@@ -18,7 +18,7 @@ def test_an_unknown_precision_is_refused_with_the_known_ones():
         dtype_of("fp8")
 
 
-def test_the_cpu_is_there():
+def test_the_cpu_can_be_opened():
     assert open_device("cpu") == torch.device("cpu")
 
 
@@ -30,6 +30,6 @@ def test_opening_a_device_disables_fp16_sums_in_fp16():
 
 
 @pytest.mark.parametrize("name", ["quantum", "cpu:x", "cuda:997"])
-def test_a_device_that_is_not_there_is_named(name):
+def test_a_missing_device_is_named(name):
     with pytest.raises(DeviceError, match=f"{name}.*Use 'cpu'"):
         open_device(name)

@@ -16,7 +16,7 @@ from virnucpro.errors import BundleError
 UNITS = {"M": 1e6, "B": 1e9}
 
 
-def test_the_published_names_tell_the_number_of_parameters():
+def test_published_names_contain_the_number_of_parameters():
     for name in PUBLISHED:
         if match := re.fullmatch(r"esm2_t\d+_(\d+)([MB])_UR50D", name):
             assert n_parameters(PUBLISHED[name]) == pytest.approx(
@@ -27,15 +27,15 @@ def test_the_published_names_tell_the_number_of_parameters():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_settings_are_good_ones_and_stand_for_themselves_in_a_spec(name):
+def test_published_settings_are_valid_and_restored_from_a_spec(name):
     size = PUBLISHED[name]
     assert type(size).read(asdict(size), Path(name)) == size
     assert config_of(spec_of_size(size)) == size
     assert shapes_of(spec_of_size(size)) == list(size.tensor_shapes().values())
 
 
-def test_esm2_3b_needs_the_operations_that_are_known_of_it():
-    work = PUBLISHED["esm2_t36_3B_UR50D"].work()
+def test_esm2_3b_has_the_known_number_of_operations(scripts):
+    work = scripts.work_of(PUBLISHED["esm2_t36_3B_UR50D"])
     assert work.operations([168]) / 168 / 1e9 == pytest.approx(5.72, abs=0.01)
 
 
@@ -44,17 +44,17 @@ def spec_of_size(size, name="x"):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_token_is_multiplied_with_every_matrix_of_every_layer(name):
+def test_operations_count_every_matrix_of_every_layer(scripts, name):
     size = PUBLISHED[name]
     matrices = [
         math.prod(shape)
         for tensor, shape in size.tensor_shapes().items()
         if "layer" in tensor and len(shape) == 2
     ]
-    assert size.work().linear == 2 * sum(matrices)
+    assert scripts.work_of(size).linear == 2 * sum(matrices)
 
 
-def test_torch_counts_the_same_operations_in_fair_esms_forward():
+def test_operations_equal_those_that_torch_counts_for_fair_esm(scripts):
     layers, width, heads, n, length = 2, 24, 3, 3, 60
     module = ESM2(layers, width, heads)
     tokens = torch.full((n, length), 5)
@@ -62,19 +62,19 @@ def test_torch_counts_the_same_operations_in_fair_esms_forward():
         module(tokens)
     counted = counter.get_flop_counts()["Global"]
     lm_head = 2 * n * length * (width * width + width * 33)
-    work = Esm2Config(layers, width, heads).work()
+    work = scripts.work_of(Esm2Config(layers, width, heads))
     assert counted[torch.ops.aten.bmm] == work.attention([length] * n)
     assert counter.get_total_flops() - lm_head == work.operations([length] * n)
 
 
-def test_shapes_of_several_encoders_stand_one_behind_the_other():
+def test_shapes_of_several_encoders_are_concatenated():
     one, other = (spec_of_size(PUBLISHED[name]) for name in ("dnabert_s", "esm2_t6_8M_UR50D"))
     assert shapes_of(one, other, one) == shapes_of(one) + shapes_of(other) + shapes_of(one)
     assert shapes_of() == []
 
 
 @pytest.mark.parametrize("ask", [config_of, shapes_of])
-def test_what_says_nothing_of_its_size_is_refused(ask):
+def test_a_spec_without_a_known_size_is_refused(ask):
     spec = spec_of_size(PUBLISHED["esm2_t6_8M_UR50D"])
     with pytest.raises(BundleError, match="unknown architecture 'mamba'"):
         ask(replace(spec, architecture="mamba"))

@@ -26,7 +26,7 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_what_is_written_is_an_encoder_that_encodes(name, tmp_path, proteins, bases):
+def test_a_written_encoder_can_be_loaded(name, tmp_path, proteins, bases):
     encoder = load_encoder(write_random_encoder(tmp_path, name))
     draw = {"protein": proteins, "nucleotide": bases}[encoder.view]
     vectors = encoder.encode(encoder.collate(encoder.tokenise(draw([5, 90, 40]))))
@@ -35,14 +35,14 @@ def test_what_is_written_is_an_encoder_that_encodes(name, tmp_path, proteins, ba
     assert 0.1 < float(vectors.std()) < 10
 
 
-def test_the_smallest_published_one_is_as_large_as_was_said(tmp_path):
+def test_file_bytes_is_the_size_of_the_written_file(tmp_path):
     spec = write_random_encoder(tmp_path, "esm2_t6_8M_UR50D")
     size = spec.file("weights").stat().st_size
     assert size == pytest.approx(file_bytes(size_named(spec.name)), rel=0.01)
     assert load_encoder(spec).dim == 320
 
 
-def test_weights_differ_from_tensor_to_tensor_and_are_the_same_each_time(tmp_path, monkeypatch):
+def test_weights_differ_between_tensors_and_are_reproducible(tmp_path, monkeypatch):
     monkeypatch.setattr(random_weights, "_BLOCK", 1_009)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -57,19 +57,19 @@ def test_weights_differ_from_tensor_to_tensor_and_are_the_same_each_time(tmp_pat
     assert (one["layers.1.fc2.bias"] == 0).all()
 
 
-def test_500_bases_are_about_as_many_tokens_as_in_the_published_vocabulary(tmp_path, bases):
+def test_500_bases_have_about_as_many_tokens_as_published(tmp_path, bases):
     PUBLISHED["tiny_dnabert"] = replace(TINY["tiny_dnabert"], vocab_size=4096)
     encoder = load_encoder(write_random_encoder(tmp_path, "tiny_dnabert"))
     tokens = [len(ids) for ids in encoder.tokenise(bases([500] * 20))]
     assert 100 <= np.mean(tokens) <= 118
 
 
-def test_a_model_that_nobody_published_is_refused():
+def test_an_unknown_model_is_refused():
     with pytest.raises(UsageError, match="esm2_t6_8M_UR50D"):
         size_named("esm3")
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
     with pytest.raises(UsageError, match="TMPDIR"):
         write_random_encoder(tmp_path, "esm2_t36_3B_UR50D")

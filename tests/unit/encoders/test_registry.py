@@ -10,7 +10,7 @@ from virnucpro.encoders.registry import architectures, config_of, load_encoder, 
 from virnucpro.errors import BundleError
 
 
-def test_asking_what_there_is_imports_no_torch():
+def test_the_registry_does_not_import_torch():
     program = (
         "import sys, virnucpro.encoders, virnucpro.encoders.base, virnucpro.encoders.batching\n"
         "from virnucpro.encoders.registry import architectures; print(*architectures())\n"
@@ -30,7 +30,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", architectures())
-def test_settings_say_of_each_encoder_what_its_file_holds(spec_of, architecture):
+def test_settings_determine_the_tensors_of_each_file(spec_of, architecture):
     spec = spec_of(architecture)
     config = config_of(spec)
     assert (config.architecture, config.view, config.dim) == (architecture, spec.view, spec.dim)
@@ -45,7 +45,7 @@ def test_settings_say_of_each_encoder_what_its_file_holds(spec_of, architecture)
 
 @pytest.mark.parametrize("architecture", architectures())
 @pytest.mark.parametrize("change", [{"dim": 7}, {"view": "codons"}])
-def test_a_spec_that_promises_something_else_is_refused(spec_of, architecture, change):
+def test_a_spec_with_other_attributes_is_refused(spec_of, architecture, change):
     spec = dataclasses.replace(spec_of(architecture), **change)
     with pytest.raises(BundleError, match="is listed with"):
         load_encoder(spec)
@@ -59,13 +59,13 @@ def test_a_spec_without_a_file_is_refused(spec_of, architecture):
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "esm2.ckpt", "folder"])
-def test_what_is_no_encoder_is_refused_saying_what_was_expected(tmp_path, name):
+def test_a_file_that_is_no_encoder_is_refused_with_advice(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name == "folder" else path.write_bytes(b"x")
     with pytest.raises(BundleError, match=r"no known encoder.*\(esm2_\*\.pt\).*tokenizer\.json"):
         open_spec(path)
 
 
-def test_a_path_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_path_is_refused(tmp_path):
     with pytest.raises(BundleError, match=r"gone\.pt: does not exist"):
         open_spec(tmp_path / "gone.pt")

@@ -2,27 +2,27 @@ import numpy as np
 import torch
 from esm.rotary_embedding import RotaryEmbedding
 
-from virnucpro.encoders.esm2.rotary import (
+from virnucpro.encoders.esm2.model import (
     Rotation,
+    interleave_pairs,
     inverse_frequencies,
+    rotate,
     rotations,
-    side_by_side,
-    turn,
 )
 from virnucpro.encoders.packed import pack
 
 HEADS, WIDTH = 3, 8
 
 
-def test_products_of_queries_and_keys_are_those_after_fair_esms_rotation():
+def test_products_of_queries_and_keys_equal_those_of_fair_esm():
     generator = torch.Generator().manual_seed(1)
     lengths = [5, 9, 5, 1]
     packed = pack([np.zeros(length, np.int64) for length in lengths])
     joined = torch.randn(len(packed.tokens), 2, HEADS, WIDTH, generator=generator)
     arranged = torch.stack(
-        [side_by_side(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
+        [interleave_pairs(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
     )
-    turn(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
+    rotate(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
     for run in packed.runs:
         q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
         expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
@@ -31,24 +31,24 @@ def test_products_of_queries_and_keys_are_those_after_fair_esms_rotation():
         torch.testing.assert_close(products, expected_q @ expected_k.mT)
 
 
-def test_pairs_stand_side_by_side_in_each_head():
+def test_the_channels_of_a_pair_are_adjacent_in_each_head():
     rows = torch.arange(12)
-    assert side_by_side(rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert interleave_pairs(rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
     matrix = torch.stack([rows, -rows], 1)
-    assert torch.equal(side_by_side(matrix, 2)[:, 1], -side_by_side(rows, 2))
+    assert torch.equal(interleave_pairs(matrix, 2)[:, 1], -interleave_pairs(rows, 2))
 
 
-def test_halves_are_turned_in_fp32_and_rounded_once():
+def test_half_precision_is_rotated_in_fp32_and_rounded_once():
     packed = pack([np.zeros(3000, np.int64)])
     factors = Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed)
     exact = torch.randn(3000, HEADS, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
     half, whole = exact.clone(), exact.float()
-    turn(half, factors)
-    turn(whole, factors)
+    rotate(half, factors)
+    rotate(whole, factors)
     assert torch.equal(half, whole.bfloat16())
 
 
-def test_tables_of_short_sequences_are_kept_and_those_of_long_ones_are_not():
+def test_tables_of_short_sequences_are_cached_and_others_are_not():
     rotation = Rotation(inverse_frequencies(WIDTH), torch.device("cpu"))
     short, long = rotation.table(100), rotation.table(100_000)
     assert rotation.table(60).data_ptr() == short.data_ptr()
@@ -57,7 +57,7 @@ def test_tables_of_short_sequences_are_kept_and_those_of_long_ones_are_not():
     assert len(rotation.table(100_000)) == 100_000
 
 
-def test_layers_of_equal_frequencies_have_one_rotation():
+def test_layers_with_equal_frequencies_share_a_rotation():
     exact = inverse_frequencies(WIDTH)
     layers = [exact, exact.clone(), exact.half(), exact, exact.half().double()]
     made = rotations(layers, torch.device("cpu"))

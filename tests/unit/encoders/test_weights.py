@@ -1,4 +1,4 @@
-"""Weights that a precision cannot hold, in files as they are published."""
+"""Weights outside the range of a precision, in files of the published formats."""
 
 from argparse import Namespace
 
@@ -26,7 +26,7 @@ def architecture(request):
 
 @pytest.fixture
 def with_number(spec_of, architecture):
-    """Give a spec of an encoder one of whose tensors has a number put into it."""
+    """Return a function that writes a number into one tensor of an encoder: -> spec."""
 
     def make(names, number):
         spec = spec_of(architecture)
@@ -46,7 +46,7 @@ def with_number(spec_of, architecture):
 
 
 @pytest.mark.parametrize("number", [7e4, -7e4])
-def test_weights_that_fp16_cannot_hold_are_refused_at_it_alone(with_number, architecture, number):
+def test_weights_too_large_for_fp16_are_refused_only_at_fp16(with_number, architecture, number):
     spec = with_number(LINEAR, number)
     bare = LINEAR[architecture].removeprefix("encoder.sentence_encoder.")
     with pytest.raises(BundleError) as caught:
@@ -59,12 +59,12 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_it_alone(with_number, arch
         load_encoder(spec, "cpu", precision)
 
 
-def test_what_bf16_cannot_hold_is_refused_at_it(with_number):
-    spec = with_number(LINEAR, 3.4e38)  # bf16 ends at 3.39e38
+def test_weights_too_large_for_bf16_are_refused_at_bf16(with_number):
+    spec = with_number(LINEAR, 3.4e38)  # the maximum of bf16 is 3.39e38
     with pytest.raises(BundleError, match=r"maximum of bf16 is 3\.39e\+38. Use --precision fp32\."):
         load_encoder(spec, "cpu", "bf16")
     load_encoder(spec, "cpu", "fp32")
 
 
-def test_what_stays_at_fp32_may_be_as_large_as_it_holds(with_number):
+def test_tensors_kept_at_fp32_may_exceed_half_precision(with_number):
     load_encoder(with_number(EMBEDDING, 7e4), "cpu", "fp16")

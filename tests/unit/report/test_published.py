@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.classify.consensus import call_windows
-from virnucpro.report.published import _shortest, write_consensus, write_results
+from virnucpro.report.tables import _shortest, write_consensus, write_results
 
 OPEN = "GCC" * 4  # all six frames are open
 

@@ -146,7 +146,7 @@ class Asks:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
 
-reporter = CommandReporter(Path("run"), None, quiet=True)
+reporter = CommandReporter(None, quiet=True)
 try:
     with stop_on_signals():
         Asks()

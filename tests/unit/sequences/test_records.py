@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from xopen import xopen
 
 from virnucpro.errors import InputError
-from virnucpro.sequences.fasta import split_fasta
-from virnucpro.sequences.fastq import split_fastq
+from virnucpro.sequences.entries import split_fasta, split_fastq
 from virnucpro.sequences.records import Alphabet, Record, read_records
 
 TWO = b">one first\nACGT\nAC\n>two\nGGG\n"

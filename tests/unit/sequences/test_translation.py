@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import UsageError
-from virnucpro.sequences.genetic_codes import GENETIC_CODES
 from virnucpro.sequences.translation import (
     FRAMES,
+    GENETIC_CODES,
     genetic_code,
     open_frames,
     peptide,

@@ -19,7 +19,7 @@ from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import survey
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 FINGERPRINT = "f" * 64
 VIEWS = {"nucleotide": 3, "protein": 5}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.store.copies import ROUNDING, difference
+from virnucpro.store.coverage import ROUNDING, difference
 from virnucpro.store.schema import RowState
 
 

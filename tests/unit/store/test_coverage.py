@@ -10,7 +10,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 FINGERPRINT = "f" * 64
 BOUNDS = np.array([0, 5, 7, 12])

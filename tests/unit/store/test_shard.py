@@ -8,7 +8,7 @@ import numpy as np
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 from virnucpro.store.segment import encode_segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 N_UNITS, UNIT = 10_000, 4
 BOUNDS = np.arange(0, UNIT * (N_UNITS + 1), UNIT)
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import Segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 writer, n = ShardWriter(RunDirectory(Path(sys.argv[1])), 0), int(sys.argv[3])
 for unit in range(int(sys.argv[2]), 10_000):

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 TIMEOUT_S = 20
 

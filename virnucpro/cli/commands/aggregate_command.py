@@ -1,57 +1,35 @@
-"""``virnucpro aggregate``: outputs of a partial run, or of loose segments."""
+"""Write the outputs of a partial run, or join segments.
+
+With a run folder: verify its segments and write its tables from the valid ones. Sequences without a
+result are listed in missing.tsv (exit code 2). With -o: join segments of one run from any folders
+into one embeddings.h5. Rows without a segment are printed (exit code 2). Without --index the number
+of rows of the run is unknown, and the exit code is always 2.
+"""
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_path, add_quiet_option
-from virnucpro.cli.progress import Advice, open_reporter
+from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
 
-if TYPE_CHECKING:
-    from virnucpro.pipeline.run.aggregate_segments import LooseOutcome
-
 __all__ = ["add_options"]
-
-_ADVICE = Advice(
-    stopped="All segments are kept. Rerun the command.",
-    partial="To compute them, rerun the command of the run with --resume.",
-)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "With a run folder: verify its segments and write its tables from the valid ones. "
-        "Sequences without a result are listed in missing.tsv (exit code 2). With -o: join "
-        "segments of one run from any folders into one embeddings.h5. Rows without a segment are "
-        "printed (exit code 2). Without --index the number of rows of the run is unknown, and the "
-        "exit code is always 2."
+    """Add the options of the command."""
+    text = "run folder; with -o: segment files, shard folders or run folders"
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=text)
+    text = "embeddings.h5 to write from the segments in PATH; default: write the tables of a run"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = (
+        "with -o: run folder or its index folder, which gives names and input order; default: the "
+        "names are row numbers"
     )
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        type=a_path,
-        metavar="PATH",
-        help="run folder; with -o: segment files, shard folders or run folders",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=a_path,
-        metavar="FILE",
-        help="write FILE (an embeddings.h5) from the segments in PATH",
-    )
-    parser.add_argument(
-        "--index",
-        type=a_path,
-        metavar="DIR",
-        help="with -o: run folder or its index folder, which gives names and input order; default: "
-        "the names are row numbers",
-    )
-    add_quiet_option(parser)
+    parser.add_argument("--index", type=Path, metavar="DIR", help=text)
+    options.add_quiet(parser)
     parser.set_defaults(run=_run)
 
 
@@ -69,7 +47,11 @@ def _aggregate_run(folder: Path, *, quiet: bool) -> int:
     from virnucpro.run_dir import RunDirectory
 
     with (
-        open_reporter(folder, quiet=quiet, advice=_ADVICE) as reporter,
+        open_reporter(
+            quiet=quiet,
+            if_stopped="All segments are kept. Rerun the command.",
+            if_partial="To compute them, rerun the command of the run with --resume.",
+        ) as reporter,
         reopen_session(RunDirectory(folder)) as session,
     ):
         outcome = write_outputs(session, reporter)
@@ -81,29 +63,26 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.aggregate_segments import aggregate_segments
 
     outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
-    if outcome.gaps:
+    coverage = outcome.coverage
+    lines = [f"warning: segment not used: {one.reason}" for one in coverage.rejected]
+    if coverage.gaps:
         print("first_row", "last_row", sep="\t")
-    for first, end in outcome.gaps:
-        print(first, end - 1, sep="\t")
-    _report(arguments.output, outcome, quiet=arguments.quiet)
-    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
-
-
-def _report(output: Path, outcome: "LooseOutcome", *, quiet: bool) -> None:
-    warnings = [f"segment not used: {reason}" for reason in outcome.rejected]
-    if outcome.gaps:
-        rows = sum(end - first for first, end in outcome.gaps)
-        warnings.append(f"partial: {rows:,} rows have no segment. Add their shards to the command.")
-    if not outcome.indexed:
-        warnings.append(
-            "the number of rows of the run is unknown, so the last rows may be missing (exit code "
-            "2). Give the run folder or its index with --index."
+        for first, end in coverage.gaps:
+            print(first, end - 1, sep="\t")
+        rows = sum(end - first for first, end in coverage.gaps)
+        lines.append(
+            f"warning: partial: {rows:,} rows have no segment. Add their shards to the command."
         )
-    if outcome.rows_quarantined:
-        warnings.append(f"{outcome.rows_quarantined:,} rows are quarantined: their vectors are NaN")
-    lines = [f"warning: {text}" for text in warnings]
-    if not quiet:
-        lines += [f"note: {note}" for note in outcome.notes]
-        lines.append(f"{outcome.n_items:,} vectors written: {output}")
+    if coverage.n_rows is None:
+        lines.append(
+            "warning: the number of rows of the run is unknown, so the last rows may be missing "
+            "(exit code 2). Give the run folder or its index with --index."
+        )
+    if n_rows := outcome.rows_quarantined:
+        lines.append(f"warning: {n_rows:,} rows are quarantined: their vectors are NaN")
+    if not arguments.quiet:
+        lines += [f"note: {note}" for note in coverage.notes]
+        lines.append(f"{outcome.n_items:,} vectors written: {arguments.output}")
     for line in lines:
         say(line)
+    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK

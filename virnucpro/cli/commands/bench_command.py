@@ -1,12 +1,16 @@
-"""``virnucpro bench``: throughput of an encoder on this machine."""
+"""Measure the throughput of an encoder on this machine.
+
+Encode synthetic sequences on one device. Print tokens and sequences per second, to size a job. The
+fastest of at least three measurements of each batch counts; a batch of more than a minute is
+measured once. Exit code 1: the model does not fit into memory or cannot be read.
+"""
 
 import argparse
 import json
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_name, add_device_options, seconds
-from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
 if TYPE_CHECKING:
@@ -16,14 +20,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "Encode synthetic sequences on one device. Print tokens and sequences per second, and the "
-        "share of the ceiling: the throughput of matrix products of the encoder's shapes on the "
-        "same device. The fastest of at least three measurements of each batch counts; a batch of "
-        "more than a minute is measured once. Exit code 1: the model does not fit into memory or "
-        "cannot be read."
-    )
+    """Add the options of the command."""
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
         "-m",
@@ -34,10 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, esm2_t48_15B_UR50D, "
         "dnabert_s; default: %(default)s",
     )
-    model.add_argument(
-        "-b", "--bundle", type=a_name, metavar="NAME", help="the encoders of a bundle, such as mini"
-    )
-    add_device_options(parser)
+    text = "encoders of a bundle, such as mini, instead of random weights"
+    model.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    options.add_device(parser)
     parser.add_argument(
         "--lengths",
         default="six-frame",
@@ -45,14 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="sequence lengths: six-frame (frames of 500-base windows), or residues as N or A-B, "
         "such as 20-400; default: %(default)s",
     )
+    text = "duration of the measurement of each encoder after loading; default: %(default)g s"
     parser.add_argument(
-        "--seconds",
-        type=seconds,
-        default=20.0,
-        metavar="S",
-        help="duration of the measurement of each encoder after loading; default: %(default)g",
+        "--seconds", type=options.seconds, default=20.0, metavar="SECONDS", help=text
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.add_json(parser)
     parser.set_defaults(run=_run)
 
 
@@ -62,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.runtime.child import keep_freed_memory
 
     keep_freed_memory()  # as in a worker of a run
-    options = BenchOptions(
+    settings = BenchOptions(
         device=arguments.device,
         precision=arguments.precision,
         threads=arguments.threads,
@@ -70,9 +63,9 @@ def _run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
     )
     if arguments.bundle is None:
-        figures = measure_model(arguments.model, options, say)
+        figures = measure_model(arguments.model, settings, say)
     else:
-        figures = measure_bundle(arguments.bundle, options, say)
+        figures = measure_bundle(arguments.bundle, settings, say)
     if arguments.json:
         print(json.dumps([one.as_dict() for one in figures], indent=2))
     else:
@@ -95,26 +88,13 @@ def _check_names(arguments: argparse.Namespace) -> None:
 
 def _as_text(figures: "EncoderFigures") -> str:
     derived = figures.as_dict()
-    best, *others = sorted(figures.ceilings.items(), key=lambda pair: -pair[1])
-    rows = [
-        ("tokens/s", f"{derived['tokens_per_second']:,.0f}", ""),
-        ("sequences/s", f"{derived['sequences_per_second']:,.1f}", ""),
-        ("operations per token", f"{figures.operations_per_token / 1e6:,.1f} M", ""),
-        ("encoder rate", f"{derived['rate'] / 1e9:,.1f} GFLOP/s", ""),
-        (
-            "ceiling",
-            f"{best[1] / 1e9:,.1f} GFLOP/s",
-            best[0] + "".join(f" ({name}: {rate / 1e9:,.1f})" for name, rate in others),
-        ),
-        ("share of the ceiling", f"{derived['share_of_ceiling']:.1%}", ""),
-        ("time in the encoder", f"{figures.encoder_seconds / figures.seconds:.1%}", ""),
-    ]
     measured = f"{figures.repeats:,} times or more" if figures.repeats > 1 else "once"
-    title = (
+    return (
         f"{figures.encoder} on {figures.device}, {figures.precision}, "
         f"CPU threads: {figures.threads}\n"
         f"lengths {figures.lengths}, sequences: {figures.sequences:,}, "
         f"tokens: {figures.tokens:,}, batches of up to {figures.batch_tokens:,} tokens: "
-        f"{figures.batches}, each measured {measured}"
+        f"{figures.batches}, each measured {measured}\n"
+        f"tokens/s     {derived['tokens_per_second']:10,.0f}\n"
+        f"sequences/s  {derived['sequences_per_second']:10,.1f}"
     )
-    return "\n".join([title, *aligned(rows, right={1})])

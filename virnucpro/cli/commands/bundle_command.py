@@ -1,13 +1,18 @@
-"""``virnucpro bundle``: list, show, fetch, import, verify, pack and unpack bundles."""
+"""List, show, fetch, import, verify, pack and unpack bundles.
+
+A bundle is a folder with everything that a prediction needs: encoders, classifier, thresholds, and
+a card with its measured accuracy. Bundles are installed in the folder VIRNUCPRO_DATA; default:
+~/.local/share/virnucpro (XDG data folder).
+"""
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_name, a_path, add_device_options, positive
 from virnucpro.cli.transfer_progress import TransferReporter
 from virnucpro.console import say
 from virnucpro.errors import BundleError, UsageError
@@ -21,135 +26,79 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the actions of the command."""
-    parser.description = (
-        "A bundle is a folder with everything that a prediction needs: encoders, "
-        "classifier, thresholds, and a card with its measured accuracy. Bundles are installed in "
-        "VIRNUCPRO_DATA; default: ~/.local/share/virnucpro (XDG data folder)."
-    )
+    """Add the actions of the command."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for add in (_add_list, _add_show, _add_fetch, _add_import, _add_verify, _add_pack, _add_unpack):
-        add(actions)
+    for name, run, add, text in (
+        ("list", _list, options.add_json, "list embedded and installed bundles"),
+        ("show", _show, _add_show_options, "verify a bundle and print its content"),
+        ("fetch", _fetch, _add_fetch_options, "download and install a published bundle"),
+        ("import", _import, _add_import_options, "install a classifier from a file"),
+        ("verify", _verify, _add_verify_options, "verify every file of a bundle"),
+        ("pack", _pack, _add_pack_options, "write a bundle into one file"),
+        ("unpack", _unpack, _add_unpack_options, "verify and install a packed bundle"),
+    ):
+        action = actions.add_parser(name, help=text, description=run.__doc__)
+        add(action)
+        action.set_defaults(run=run)
 
 
-def _add_list(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser("list", help="list embedded and installed bundles")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_list)
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="NAME", help="name or folder of a bundle")
 
 
-def _add_show(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser("show", help="verify one bundle and print its content")
-    parser.add_argument("bundle", type=a_name, metavar="NAME", help="name or folder of a bundle")
+def _add_show_options(parser: argparse.ArgumentParser) -> None:
+    _add_bundle(parser)
     parser.add_argument("--json", action="store_true", help="print bundle.json")
-    parser.set_defaults(run=_show)
 
 
-def _add_fetch(actions: Any) -> None:  # noqa: ANN401 - as above
-    from virnucpro.bundles.published import HOMES, published_names
+def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
+    from virnucpro.bundles.published import published_names
 
-    mirrors = ", ".join(home.mirror_variable for home in HOMES.values())
-    parser = actions.add_parser(
-        "fetch",
-        help="download and install a published bundle",
-        description="Download, verify, convert to safetensors and install. No downloaded code "
-        "runs. Rerun the command to resume an interrupted download. Environment variables of "
-        f"proxies: https_proxy, no_proxy; of mirrors: {mirrors}.",
-    )
     parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
-    parser.add_argument(
-        "--from",
-        dest="source",
-        type=a_path,
-        metavar="DIR",
-        help="copy the published files from DIR instead of the network",
-    )
-    _add_quiet(parser)
-    parser.set_defaults(run=_fetch)
+    text = "folder of the published files; default: download them"
+    parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help=text)
+    options.add_quiet(parser)
 
 
-def _add_import(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser(
-        "import",
-        help="install a classifier from a file",
-        description="Convert a published classifier (a pickled MLPClassifier; its code does not "
-        "run) and install it with its encoders as a bundle.",
+def _add_import_options(parser: argparse.ArgumentParser) -> None:
+    text = "classifier, such as 500_model.pth"
+    parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
+    text = "name of the bundle; default: the published name, or the name of the file"
+    parser.add_argument("--name", help=text)
+    text = (
+        "window length of the training data in bases; default: the published one, or the number in "
+        "the file name"
     )
-    parser.add_argument(
-        "classifier", type=a_path, metavar="FILE", help="classifier, such as 500_model.pth"
-    )
-    parser.add_argument(
-        "--name",
-        type=a_name,
-        help="name of the bundle; default: the published name, or the name of the file",
-    )
-    parser.add_argument(
-        "--window",
-        type=positive,
-        metavar="BASES",
-        help="window length of the training data; default: the published one, or the number in the "
-        "file name",
-    )
-    parser.add_argument(
-        "--encoders",
-        type=a_name,
-        metavar="NAME",
-        help="take the encoders from this installed bundle",
-    )
-    parser.add_argument(
-        "--nucleotide",
-        type=a_path,
-        metavar="DIR",
-        help="nucleotide encoder: a DNABERT-S folder; requires --protein",
-    )
-    parser.add_argument(
-        "--protein",
-        type=a_path,
-        metavar="FILE",
-        help="protein encoder: a fair-esm checkpoint; requires --nucleotide",
-    )
-    parser.set_defaults(run=_import)
+    parser.add_argument("--window", type=options.positive, metavar="BASES", help=text)
+    text = "installed bundle with the encoders; default: an installed published classifier"
+    parser.add_argument("--encoders", metavar="NAME", help=text)
+    text = "nucleotide encoder: DNABERT-S folder; requires --protein"
+    parser.add_argument("--nucleotide", type=Path, metavar="DIR", help=text)
+    text = "protein encoder: fair-esm checkpoint; requires --nucleotide"
+    parser.add_argument("--protein", type=Path, metavar="FILE", help=text)
 
 
-def _add_verify(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser(
-        "verify",
-        help="verify every file of a bundle",
-        description="Compare every file with its SHA-256 in the bundle's manifest. With --golden, "
-        "compute the vectors of reference sequences on this device and compare them with recorded "
-        "ones (exit code 1 if they differ by more than rounding).",
-    )
-    parser.add_argument("bundle", type=a_name, metavar="NAME", help="name or folder of a bundle")
-    parser.add_argument(
-        "--golden", action="store_true", help="also compare vectors of reference sequences"
-    )
-    add_device_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_verify)
+def _add_verify_options(parser: argparse.ArgumentParser) -> None:
+    _add_bundle(parser)
+    text = "also compare vectors of reference sequences with recorded ones"
+    parser.add_argument("--golden", action="store_true", help=text)
+    options.add_device(parser)
+    options.add_json(parser)
 
 
-def _add_pack(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser("pack", help="write a bundle into one file")
-    parser.add_argument("bundle", type=a_name, metavar="NAME", help="name or folder of a bundle")
-    parser.add_argument(
-        "-o", "--output", type=a_path, required=True, metavar="FILE", help="output file"
-    )
-    parser.set_defaults(run=_pack)
+def _add_pack_options(parser: argparse.ArgumentParser) -> None:
+    _add_bundle(parser)
+    text = "output file"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
 
 
-def _add_unpack(actions: Any) -> None:  # noqa: ANN401 - as above
-    parser = actions.add_parser("unpack", help="verify and install a packed bundle")
-    parser.add_argument(
-        "archive", type=a_path, metavar="FILE", help="file written by `virnucpro bundle pack`"
-    )
-    parser.set_defaults(run=_unpack)
-
-
-def _add_quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+def _add_unpack_options(parser: argparse.ArgumentParser) -> None:
+    text = "file written by virnucpro bundle pack"
+    parser.add_argument("archive", type=Path, metavar="FILE", help=text)
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    """List embedded and installed bundles: name, version, window and tiling, one per line."""
     from virnucpro.bundles.bundle import list_bundles
 
     bundles = list_bundles()
@@ -175,6 +124,7 @@ def _line(one: "Bundle | BundleError") -> str:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    """Verify every file of a bundle and print its content and its card."""
     from virnucpro.bundles.bundle import describe_bundle, open_bundle
 
     bundle = open_bundle(arguments.bundle)
@@ -184,6 +134,12 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
+    """Download, verify, convert to safetensors and install a published bundle.
+
+    No downloaded code runs. Rerun the command to resume an interrupted download. Environment
+    variables of proxies: https_proxy, no_proxy; of mirrors: VIRNUCPRO_MIRROR_ESM2,
+    VIRNUCPRO_MIRROR_HUB, VIRNUCPRO_MIRROR_HEADS.
+    """
     from virnucpro.bundles.data_folder import data_folder
     from virnucpro.bundles.fetch import Listener, fetch_bundle
     from virnucpro.bundles.published import recipe_of
@@ -199,16 +155,17 @@ def _fetch(arguments: argparse.Namespace) -> int:
                 isolate=run_isolated,
             )
     except StopRequested as stop:
-        print(
-            f"virnucpro: stopped by {stop}. Downloads are kept: rerun the command to resume.",
-            file=sys.stderr,
-        )
+        say(f"stopped ({stop}). Downloads are kept. Rerun the command to resume.")
         raise
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK
 
 
 def _import(arguments: argparse.Namespace) -> int:
+    """Convert a published classifier and install it with its encoders as a bundle.
+
+    The classifier is a pickled MLPClassifier; its code does not run.
+    """
     from virnucpro.bundles.data_folder import data_folder
     from virnucpro.bundles.import_head import OwnFiles, import_classifier
     from virnucpro.runtime.isolation import run_isolated
@@ -231,12 +188,21 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    """Compare every file of a bundle with its SHA-256 in the bundle's manifest.
+
+    With --golden, also compute the vectors of reference sequences on this device and compare them
+    with recorded ones. Exit code 1: a file is damaged, or vectors differ by more than rounding.
+    """
     from virnucpro.bundles.bundle import open_bundle
 
     bundle = open_bundle(arguments.bundle)
     if not arguments.json:
         print(f"{bundle.name} {bundle.version}: all files match the manifest ({bundle.path})")
-    rows = _golden_rows(bundle, arguments) if arguments.golden else []
+    rows: list[GoldenRow] = []
+    if arguments.golden:
+        from virnucpro.pipeline.validation.golden import compare_golden
+
+        rows = compare_golden(bundle, arguments.device, arguments.precision, arguments.threads)
     if arguments.json:
         named = {name: getattr(bundle, name) for name in ("name", "version", "fingerprint")}
         content = {**named, "path": str(bundle.path), "golden": [asdict(row) for row in rows]}
@@ -244,12 +210,6 @@ def _verify(arguments: argparse.Namespace) -> int:
     elif rows:
         _print_rows(rows)
     return ExitCode.OK if all(row.agrees for row in rows) else ExitCode.FAILED
-
-
-def _golden_rows(bundle: "Bundle", arguments: argparse.Namespace) -> "list[GoldenRow]":
-    from virnucpro.pipeline.validation.golden import compare_golden
-
-    return compare_golden(bundle, arguments.device, arguments.precision, arguments.threads)
 
 
 def _print_rows(rows: "list[GoldenRow]") -> None:
@@ -260,23 +220,17 @@ def _print_rows(rows: "list[GoldenRow]") -> None:
 
 
 def _pack(arguments: argparse.Namespace) -> int:
+    """Verify a bundle and write it into one file, for machines without a network."""
     from virnucpro.bundles.archive import pack_bundle
     from virnucpro.bundles.bundle import open_bundle
 
-    if str(arguments.output) == "-":
-        raise UsageError("pack cannot write to standard output: name a file")
-    if arguments.output.is_dir():
-        raise UsageError(f"{arguments.output} is a folder: name a file in it")
-    if not arguments.output.absolute().parent.is_dir():
-        raise UsageError(
-            f"{arguments.output.parent} is not a folder: create it, or name another file"
-        )
     size = pack_bundle(open_bundle(arguments.bundle), arguments.output)
     print(f"{arguments.output}\t{size}")
     return ExitCode.OK
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
+    """Verify and install a packed bundle."""
     from virnucpro.bundles.archive import unpack_bundle
     from virnucpro.bundles.data_folder import data_folder
     from virnucpro.bundles.provenance import trust_warning

@@ -1,25 +1,23 @@
-"""``virnucpro frames``: write windows and stop-free reading frames as FASTA."""
+"""Write windows and stop-free reading frames as FASTA.
+
+For each input file NAME.fa, write windows of L bases to DIR/NAME_chunkedL.fa, and the reading
+frames without a stop codon to DIR/NAME_identified_nucleotide.fa and
+DIR/NAME_identified_protein.faa. No embeddings are computed.
+"""
 
 import argparse
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_path, add_input_argument, add_tiling_options
 
 __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "For each input file NAME.fa, write windows of L bases to DIR/NAME_chunkedL.fa, and the "
-        "reading frames without a stop codon to DIR/NAME_identified_nucleotide.fa and "
-        "DIR/NAME_identified_protein.faa. No embeddings are computed."
-    )
-    add_input_argument(parser)
-    parser.add_argument(
-        "-o", "--outdir", type=a_path, required=True, metavar="DIR", help="output folder"
-    )
-    add_tiling_options(parser, default="%(default)s")
+    """Add the options of the command."""
+    options.add_inputs(parser)
+    options.add_outdir(parser, "DIR", "output folder")
+    options.add_tiling(parser, default="%(default)s")
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
 

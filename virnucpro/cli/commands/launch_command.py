@@ -1,4 +1,9 @@
-"""``virnucpro launch``: process the files of a folder, one after the other on each device."""
+"""Process every file of a folder with workers that load the encoders once, one worker per device.
+
+The run of DIR/a.fa is in OUT/a.fa, the table of all files in OUT/launch.tsv and OUT/launch.json. To
+resume a launch, rerun the same command. Exit code 0: all files done; 2: some files failed or are
+partial; 1: no file was done.
+"""
 
 import argparse
 import json
@@ -6,22 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import (
-    a_path,
-    add_bundle_option,
-    add_numeric_options,
-    add_quiet_option,
-    add_threads_option,
-    add_tiling_options,
-    add_timeout_option,
-    job_options,
-    positive,
-)
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-from virnucpro.pipeline.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,36 +25,29 @@ if TYPE_CHECKING:
 __all__ = ["add_options"]
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
+_PROGRESS = (
+    "maximum time without progress within a file, after which the worker is replaced and the file "
+    "retried; default: that of the worker class (virnucpro.predict: "
+    f"{options.DEFAULTS.deadlines.progress:g} s)"
+)
+_TIMEOUTS = {
+    "file": (None, "maximum time per file; a file that exceeds it has failed; default: none"),
+    "start": (
+        options.DEFAULTS.deadlines.start,
+        "maximum set-up time of a worker; a worker that exceeds it is killed",
+    ),
+    "progress": (None, _PROGRESS),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "Process every file of a folder with workers that load the encoders once, one "
-        "worker per device. The run of DIR/a.fa is in OUT/a.fa, the table of all files in "
-        "OUT/launch.tsv and OUT/launch.json. To resume a launch, rerun the same command. "
-        "Exit code 0: all files done; 2: some files failed or are partial; 1: no file was done."
-    )
-    parser.add_argument(
-        "--input-dir", type=a_path, required=True, metavar="DIR", help="folder of the input files"
-    )
-    parser.add_argument(
-        "--pattern",
-        default="*",
-        metavar="GLOB",
-        help="pattern of the file names, such as '*.fa.gz' or '**/*.fa'; default: %(default)s",
-    )
-    parser.add_argument(
-        "-o", "--outdir", type=a_path, required=True, metavar="OUT", help="folder of the results"
-    )
-    parser.add_argument(
-        "--gpus",
-        default="auto",
-        metavar="LIST",
-        help="devices, one worker each: auto (all visible GPUs; without a GPU, one CPU worker per "
-        "thread as far as memory allows), 0,1 (these GPUs), cpu:2 (two CPU workers); "
-        "default: %(default)s",
-    )
+    """Add the options of the command."""
+    text = "folder of the input files"
+    parser.add_argument("--input-dir", type=Path, required=True, metavar="DIR", help=text)
+    text = "pattern of the file names, such as '*.fa.gz' or '**/*.fa'; default: %(default)s"
+    parser.add_argument("--pattern", default="*", metavar="GLOB", help=text)
+    options.add_outdir(parser, "OUT", "folder of the results")
+    options.add_devices(parser, "--gpus")
     parser.add_argument(
         "--worker",
         default="virnucpro.predict",
@@ -68,43 +55,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="class that processes a file, a virnucpro.dispatch.BaseWorker: package.module:Class "
         "or path/to/file.py:Class; default: %(default)s",
     )
-    add_threads_option(parser)
-    parser.add_argument(
-        "--resume", action="store_true", help="no effect: a launch always resumes the runs in OUT"
-    )
-    add_quiet_option(parser)
-    _add_failure_options(parser)
-    _add_worker_options(parser)
-    parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
-
-
-def _add_failure_options(parser: argparse.ArgumentParser) -> None:
-    deadlines = Execution(Path()).deadlines
-    group = parser.add_argument_group("failed workers and files")
-    group.add_argument(
-        "--max-attempts",
-        type=positive,
-        default=3,
-        metavar="N",
-        help="maximum attempts per file if its worker dies or hangs; default: %(default)s",
-    )
-    text = "maximum time per file; a file that exceeds it has failed; default: none"
-    add_timeout_option(group, "file", text)
-    text = "maximum set-up time of a worker; one that exceeds it is ended"
-    add_timeout_option(group, "start", text, deadlines.start)
-    text = (
-        "maximum time without progress within a file; a worker that exceeds it is replaced and "
-        "the file retried; default: set by the worker class, for "
-        f"virnucpro.predict {deadlines.progress:g} s"
-    )
-    add_timeout_option(group, "progress", text)
-
-
-def _add_worker_options(parser: argparse.ArgumentParser) -> None:
+    options.add_threads(parser)
+    text = "no effect: a launch always resumes the runs in OUT"
+    parser.add_argument("--resume", action="store_true", help=text)
+    options.add_quiet(parser)
+    group = options.add_failures(parser, "failed workers and files", _TIMEOUTS)
+    text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
+    positive = options.positive
+    group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
     job = parser.add_argument_group("options of virnucpro.predict, as for virnucpro predict")
-    add_bundle_option(job)
-    add_tiling_options(job)
-    add_numeric_options(job, embeddings=("fp16", "fp32", "none"))
+    options.add_bundle(job)
+    options.add_tiling(job)
+    options.add_numbers(job, embeddings=("fp16", "fp32", "none"))
     other = parser.add_argument_group("options of other workers")
     other.add_argument(
         "--set",
@@ -115,6 +77,7 @@ def _add_worker_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="keyword of the worker's setup; the value is JSON, otherwise text; repeatable",
     )
+    parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
 
 
 def _keyword(text: str) -> tuple[str, object]:
@@ -136,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.predict_worker import Worker
 
     worker = load_worker(arguments.worker)
-    keywords = job_options(arguments)
+    keywords = options.job_options(arguments)
     predicts = issubclass(worker, Worker)
     if predicts:
         keywords.setdefault("precision", "auto")
@@ -146,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "another worker its keywords with --set NAME=VALUE."
         )
     names = [field.name for field in fields(LaunchOptions)]
-    options = LaunchOptions(**{name: getattr(arguments, name) for name in names})
+    chosen = LaunchOptions(**{name: getattr(arguments, name) for name in names})
     try:
         report = LauncherOrchestrator().launch(
             arguments.input_dir,
@@ -154,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.gpus,
             arguments.pattern,
             worker,
-            options=options,
+            options=chosen,
             keywords=keywords | dict(arguments.keywords),
         )
     except BaseException as error:

@@ -1,4 +1,15 @@
-"""``virnucpro parity``: comparison of a device and a precision with fp32 on the CPU."""
+"""Compare the numbers of a device and a precision with fp32 on the CPU.
+
+Encode the same sequences twice: in batches on one device at one precision, and one by one on the
+CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 the command compares
+batches with single sequences only; to compare with recorded vectors, use virnucpro bundle verify
+--golden.
+
+Limits at fp32: error 1e-5 (relative to the channel's largest number if that is above 1), score
+error 1e-4. Limits at fp16 and bf16: cosine at least 0.9999 and 0.999, shift (error of a vector /
+distance between vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the
+difference of its two scores is within rounding. Exit code 0: all within the limits; 1: not.
+"""
 
 import argparse
 import json
@@ -6,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import a_name, add_device_options, positive
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 
@@ -29,48 +40,17 @@ _COLUMNS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the description and the options of the command."""
-    parser.description = (
-        "Encode the same sequences twice: in batches on one device at one precision, and one by "
-        "one on the CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 "
-        "the command compares batches with single sequences only; to compare with recorded "
-        "vectors, use virnucpro bundle verify --golden. Limits at fp32: error 1e-5 (relative to "
-        "the channel's largest number if that is above 1), score error 1e-4. Limits at fp16 and "
-        "bf16: cosine at least 0.9999 and 0.999, shift (error of a vector / distance between "
-        "vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the difference "
-        "of its two scores is within rounding. Exit code 0: all within the limits; 1: not."
-    )
+    """Add the options of the command."""
     model = parser.add_mutually_exclusive_group()
-    model.add_argument(
-        "-b",
-        "--bundle",
-        type=a_name,
-        default="mini",
-        metavar="NAME",
-        help="encoders and classifier; default: %(default)s",
-    )
-    model.add_argument(
-        "-e",
-        "--encoder",
-        metavar="NAME",
-        help="one encoder: BUNDLE/VIEW (mini/protein, mini/nucleotide), a fair-esm checkpoint "
-        "(esm2_*.pt), or a DNABERT-S folder",
-    )
-    add_device_options(parser)
-    parser.add_argument(
-        "--fasta",
-        metavar="FILE",
-        help="file with the sequences to compare; default: synthetic sequences",
-    )
-    parser.add_argument(
-        "-n",
-        "--sequences",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="number of sequences to compare, up to 100,000; default: %(default)s",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.add_bundle(model)
+    options.add_encoder(model, required=False)
+    options.add_device(parser)
+    text = "file with the sequences to compare; default: synthetic sequences"
+    parser.add_argument("--fasta", metavar="FILE", help=text)
+    text = "number of sequences to compare, up to 100,000; default: %(default)s"
+    positive = options.positive
+    parser.add_argument("-n", "--sequences", type=positive, default=64, metavar="N", help=text)
+    options.add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -1,26 +1,78 @@
 """Common part of the commands that make a run."""
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.options import execution_of
 from virnucpro.cli.progress import open_reporter
+from virnucpro.pipeline.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from virnucpro.pipeline.jobs.job import Job
 
-__all__ = ["run_job"]
+__all__ = ["add_run_options", "run_job"]
+
+_SLOW = "a worker that exceeds it is killed and restarted"
+_TIMEOUTS = {
+    "start": (
+        options.DEFAULTS.deadlines.start,
+        f"maximum time between the start of a worker and its first batch; {_SLOW}",
+    ),
+    "progress": (
+        options.DEFAULTS.deadlines.progress,
+        f"maximum time between two batches of a worker; {_SLOW}",
+    ),
+}
 
 
-def run_job(arguments: argparse.Namespace, job_of: "Callable[[argparse.Namespace], Job]") -> int:
-    """Run the job that `job_of` makes of a command line; return the exit code."""
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the inputs, the output folder, the devices and the treatment of failures."""
+    options.add_inputs(parser)
+    options.add_outdir(parser, "DIR", "output folder of the run")
+    options.add_devices(parser, "--devices")
+    options.add_threads(parser)
+    existing = parser.add_mutually_exclusive_group()
+    text = "resume the run in DIR if there is one; requires the same inputs and parameters"
+    existing.add_argument("--resume", action="store_true", help=text)
+    text = "delete the run in DIR and start a new one"
+    existing.add_argument("--force", action="store_true", help=text)
+    options.add_quiet(parser)
+    text = "format of the event logs: DIR/logs/*.log (text) or *.jsonl (json); default: %(default)s"
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help=text)
+    group = options.add_failures(parser, "failed workers", _TIMEOUTS)
+    group.add_argument(
+        "--max-restarts",
+        type=options.integer_from(0),
+        default=options.DEFAULTS.restarts.max_restarts,
+        metavar="N",
+        help="maximum restarts without progress per worker; default: %(default)s",
+    )
+    text = "do not reassign a failed worker's remaining work; compute it later with --resume"
+    group.add_argument("--no-redeal", dest="redeal", action="store_false", help=text)
+
+
+def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
+    """Run the job that `job_of` returns for the options of a command; return the exit code."""
     from virnucpro.pipeline.predict import predict
 
-    job = job_of(arguments)
-    with open_reporter(arguments.outdir, quiet=arguments.quiet) as reporter:
-        outcome = predict(job, execution_of(arguments), reporter)
+    job = job_of(arguments.inputs, **options.job_options(arguments))
+    deadlines = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
+    execution = Execution(
+        outdir=arguments.outdir,
+        devices=arguments.devices,
+        threads=arguments.threads,
+        resume=arguments.resume,
+        force=arguments.force,
+        restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
+        redeal=arguments.redeal,
+        deadlines=replace(options.DEFAULTS.deadlines, **deadlines),
+        log_format=arguments.log_format,
+    )
+    with open_reporter(quiet=arguments.quiet) as reporter:
+        outcome = predict(job, execution, reporter)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

@@ -1,4 +1,4 @@
-"""DNABERT-S's settings, tensors, work, and published files."""
+"""DNABERT-S's settings, tensors, and published files."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
-from virnucpro.encoders.config import Product, Work, read_fields
+from virnucpro.encoders.config import read_fields
 from virnucpro.encoders.weights.shapes import (
     Shapes,
     affine,
@@ -110,18 +110,6 @@ class DnabertSConfig:
         require_layers(self.num_hidden_layers, len(found), source)
         bare = {name.removeprefix(PREFIX): shape for name, shape in found.items()}
         require_shapes(self.tensor_shapes(), without(bare, UNUSED), source)
-
-    def work(self) -> Work:
-        """Return the amount of work."""
-        width, inner = self.hidden_size, self.intermediate_size
-        products = (
-            Product(width, 3 * width),
-            Product(width, width),
-            Product(width, inner),
-            Product(width, inner),
-            Product(inner, width),
-        )
-        return Work(self.num_hidden_layers, width, products)
 
 
 @dataclass(frozen=True, slots=True)

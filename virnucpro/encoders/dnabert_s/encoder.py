@@ -1,11 +1,18 @@
-"""DNABERT-S: load an encoder, and recognise published files."""
+"""DNABERT-S: tokenise bases, load an encoder, and recognise published files."""
 
+import os
+import string
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import torch
+from tokenizers import Tokenizer
 
-from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
+from virnucpro.encoders.device import device_bytes, dtype_of, open_device
 from virnucpro.encoders.dnabert_s.config import (
     PREFIX,
     UNUSED,
@@ -14,17 +21,84 @@ from virnucpro.encoders.dnabert_s.config import (
     read_settings,
 )
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.dnabert_s.tokeniser import BpeTokeniser
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.kernels.dense import prepack
-from virnucpro.encoders.memory.memory_needed import require_room
-from virnucpro.encoders.memory.placement import device_bytes, dtype_of, open_device
+from virnucpro.encoders.kernels import prepack
+from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.weights.shapes import without
 from virnucpro.errors import BundleError
 
-__all__ = ["load", "needed_tensors", "recognise"]
+__all__ = ["BpeTokeniser", "load", "needed_tensors", "recognise"]
+
+_LETTERS: Final = bytes(
+    ord(chr(byte).upper() if chr(byte) in string.ascii_letters else "N") for byte in range(256)
+)
+"""Upper case of a letter; N for any other byte, so that no sequence can spell a special token."""
+
+_FIRST, _LAST = "[CLS]", "[SEP]"
+
+
+class BpeTokeniser:
+    """Applies a tokenizer.json to bases, without truncation and padding.
+
+    The published file sets truncation and padding to 2,000 tokens: both are switched off.
+
+    The library uses one thread: tokenising is a small part of the encoder's time on the same core,
+    and a pool would compete with other ranks. The environment variable ``TOKENIZERS_PARALLELISM``
+    has priority.
+
+    Parameters
+    ----------
+    path
+        A tokenizer.json of the `tokenizers` library that adds [CLS] and [SEP] to a sequence.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be read, is not a tokeniser, or adds other tokens to a sequence.
+    """
+
+    def __init__(self, path: Path) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the library reads it each call
+        try:
+            self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            encloses = self._encloses()
+        except Exception as error:
+            # the library raises a bare Exception for a malformed file
+            raise BundleError(
+                f"{path}: cannot be read as a tokenizer.json ({error}). Get the file again."
+            ) from error
+        if not encloses:
+            raise BundleError(
+                f"{path}: does not add {_FIRST} and {_LAST} to a sequence, which the model needs. "
+                "Get the file again from its publisher."
+            )
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids; every id is smaller."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
+        """Convert bases to token ids between [CLS] and [SEP].
+
+        One byte is one letter. Lower case becomes upper case, which the vocabulary has, and a byte
+        that is not a letter becomes N. Each letter outside the vocabulary, such as N, becomes
+        [UNK]. No sequence can spell a special token: ``[SEP]`` is read as five letters.
+        """
+        texts = [sequence.translate(_LETTERS).decode("ascii") for sequence in sequences]
+        encodings = self._tokenizer.encode_batch_fast(texts)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+
+    def _encloses(self) -> bool:
+        """Return whether [CLS] and [SEP] are added to a sequence."""
+        first, last = map(self._tokenizer.token_to_id, (_FIRST, _LAST))
+        inside = self._tokenizer.encode("ACGT", add_special_tokens=False).ids
+        enclosed = self._tokenizer.encode("ACGT").ids == [first, *inside, last]
+        return enclosed and None not in (first, last)
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
@@ -55,7 +129,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     config = DnabertSConfig.read(spec.config, path)
     torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = config.tensor_shapes().values()
-    require_room(spec.name, shapes, precision, device, device_bytes(torch_device))
+    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
     tokeniser = _tokeniser(spec.file("tokenizer"), config)
     with init_empty_weights():
         model = DnabertS(config)

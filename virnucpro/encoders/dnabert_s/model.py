@@ -3,19 +3,206 @@
 Sources of the architecture: DNABERT-2 (Zhou et al. 2023) and DNABERT-S (Zhou et al. 2024), which
 follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm after each residual, no
 position embedding.
+
+Attention with linear biases (ALiBi) is symmetric here and runs over sequences of equal lengths.
+Without padding there is no mask: the bias depends on the length only, and all sequences of a run
+share it without a copy.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-from virnucpro.encoders.dnabert_s.alibi import AlignedBias, BiasedAttention, MirroredBias
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.kernels.dense import Dense, GatedDense
+from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
 from virnucpro.encoders.packed import Packed, Run, mean_of_runs
 
-__all__ = ["DnabertS"]
+__all__ = ["AlignedBias", "BiasedAttention", "DnabertS", "MirroredBias", "head_slopes"]
+
+_ALIGNMENT: Final = 16
+"""Multiple of keys for which the memory-efficient kernel does not copy the bias for each sequence.
+Source: torch's ``aten/src/ATen/native/transformers/attention.cpp``, ``pad_bias``."""
+
+_MOST_HELD: Final = 1 << 27
+"""Numbers in the cached tables of all lengths: 256 MiB in half precision."""
+
+_BLOCK: Final = 1 << 25
+"""Numbers in a block of queries of a table that is too large for the cache."""
+
+_KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Kernels that read a bias by its strides."""
+
+
+def head_slopes(heads: int) -> list[float]:
+    """Return the slope of each head.
+
+    For a power of two n, the series is 2^(-8/n), 2^(-16/n), ... For other numbers, the slopes of
+    the next lower power of two are followed by every other slope of the next higher power.
+    Source: Press et al. 2021, "Train short, test long", and the authors' code.
+    """
+    below = 2 ** math.floor(math.log2(heads))
+    series = [2 ** (-8 * (k + 1) / below) for k in range(below)]
+    between = [2 ** (-4 * (k + 1) / below) for k in range(0, 2 * below, 2)]
+    return series + between[: heads - below]
+
+
+BiasedAttention: TypeAlias = Callable[[torch.Tensor, Sequence[Run]], torch.Tensor]
+"""Attention between all tokens of a sequence; scores are reduced by distance times slope.
+
+(rows, 3 * channels) queries, keys and values, head by head; runs -> (rows, channels), zeros in
+filler rows.
+"""
+
+
+class MirroredBias:
+    """Biased attention with one ramp per head, for kernels that accept any strides, as on a CPU.
+
+    With keys in reverse order, the distance of query i and key j depends on i + j: each row of the
+    bias is the previous row shifted by one. A view of 2 * length - 1 numbers per head replaces
+    length^2 numbers. The order of keys and values does not change attention.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self._slopes = torch.tensor(head_slopes(heads), device="cpu")
+        self._ramp = torch.empty(heads, 0, device="cpu")
+
+    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+        """Compute `BiasedAttention`."""
+        self._reach(max(run.length for run in runs))
+        return _by_runs(joined, runs, len(self._slopes), self._attend)
+
+    def _attend(self, heads: torch.Tensor) -> torch.Tensor:
+        q, k, v = heads.permute(2, 0, 3, 1, 4)
+        bias = self.table(q.shape[2]).expand(len(q), -1, -1, -1)
+        return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
+
+    def table(self, length: int) -> torch.Tensor:
+        """View the ramp as the bias of all queries and keys, the last key first.
+
+        Returns
+        -------
+        (1, heads, length, length) float32
+        """
+        heads, numbers = self._ramp.shape
+        return self._ramp.as_strided(
+            (1, heads, length, length), (0, numbers, 1, 1), (numbers + 1) // 2 - length
+        )
+
+    def _reach(self, length: int) -> None:
+        """Extend the ramp to sequences of `length` tokens."""
+        if self._ramp.shape[1] < 2 * length - 1:
+            reach = 1 << (length - 1).bit_length()
+            distance = torch.arange(1 - reach, reach, device="cpu").abs()
+            self._ramp = -self._slopes[:, None] * distance
+
+
+class AlignedBias:
+    """Biased attention with one table per length, for kernels that need aligned rows, as on a GPU.
+
+    Keys are padded to a multiple of 16, and a bias of minus infinity masks the padding. A table too
+    large for the cache is computed for one block of queries at a time, in each layer. No call waits
+    for the device.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self._slopes = torch.tensor(head_slopes(heads), device="cpu")
+        self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+        """Compute `BiasedAttention`."""
+        if self._slopes.device != joined.device:
+            self._slopes = self._slopes.to(joined.device, non_blocking=True)
+        attend = partial(self._attend, joined.new_zeros(1))
+        with sdpa_kernel(_KERNELS):
+            return _by_runs(joined, runs, len(self._slopes), attend)
+
+    def _attend(self, nothing: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+        length = heads.shape[1]
+        q = heads[:, :, 0].transpose(1, 2)
+        keys, values = _filled(heads[:, :, 1:], nothing).permute(2, 0, 3, 1, 4)
+        numbers = q.shape[1] * length * keys.shape[2]
+        if numbers <= _MOST_HELD:
+            bias = self._table(q, numbers).expand(len(q), -1, -1, -1)
+            return scaled_dot_product_attention(q, keys, values, attn_mask=bias)
+        rows = max(1, length * _BLOCK // numbers)
+        blocks = (range(i, min(i + rows, length)) for i in range(0, length, rows))
+        return torch.cat(
+            [
+                scaled_dot_product_attention(
+                    q[:, :, block.start : block.stop],
+                    keys,
+                    values,
+                    attn_mask=self._made(q, block).expand(len(q), -1, -1, -1),
+                )
+                for block in blocks
+            ],
+            dim=2,
+        )
+
+    def _table(self, q: torch.Tensor, numbers: int) -> torch.Tensor:
+        key = (q.shape[2], q.dtype)
+        if key not in self._held:
+            if numbers + sum(table.numel() for table in self._held.values()) > _MOST_HELD:
+                self._held.clear()
+            self._held[key] = self._made(q, range(q.shape[2]))
+        return self._held[key]
+
+    def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
+        """Compute the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
+        length = q.shape[2]
+        query = torch.arange(queries.start, queries.stop, device=q.device)
+        key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
+        bias = -self._slopes[:, None, None] * (query[:, None] - key).abs()
+        return bias.masked_fill_(key >= length, -math.inf).to(q.dtype)[None]
+
+
+def _mirrored(heads: torch.Tensor) -> torch.Tensor:
+    """Reverse the tokens of (n, heads, length, head_dim), each aligned to a cache line."""
+    n, count, length, _ = heads.shape
+    rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
+    return rows.view(n, length, count, -1).transpose(1, 2)
+
+
+def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
+    """Pad keys and values to a multiple of 16, both by one kernel; no kernel without padding.
+
+    Parameters
+    ----------
+    pairs
+        (n, length, 2, heads, head_dim), a view of the joined projections.
+    nothing
+        (1,), zero.
+    """
+    n, length, *shape = pairs.shape
+    fill = -length % _ALIGNMENT
+    if not fill:
+        return pairs
+    rows = pairs.flatten(2)  # a GPU's cat is one kernel for no more than four dimensions
+    return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).view(n, -1, *shape)
+
+
+def _by_runs(
+    joined: torch.Tensor,
+    runs: Sequence[Run],
+    heads: int,
+    attend: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """Attend run by run: (n, length, 3, heads, head_dim) views -> (n, heads, length, head_dim)."""
+    mixed = []
+    joined = on_cache_lines(joined)
+    for run in runs:
+        own = run.of(joined).view(run.n, run.length, 3, heads, -1)
+        mixed.append(attend(own).transpose(1, 2).flatten(2).flatten(0, 1))
+    filler = len(joined) - runs[-1].stop
+    if filler:
+        mixed.append(mixed[0].new_zeros(filler, mixed[0].shape[1]))
+    return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
 class DnabertS(nn.Module):

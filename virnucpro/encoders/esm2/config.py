@@ -1,13 +1,14 @@
-"""ESM-2's settings, tensors, and work."""
+"""ESM-2's settings, tensors, and token ids of residues."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from virnucpro.encoders.base import View
-from virnucpro.encoders.config import Product, Work, read_fields
-from virnucpro.encoders.esm2.tokeniser import TOKENS
+import numpy as np
+
+from virnucpro.encoders.base import IntArray, View
+from virnucpro.encoders.config import read_fields
 from virnucpro.encoders.weights.shapes import (
     Shapes,
     affine,
@@ -18,7 +19,7 @@ from virnucpro.encoders.weights.shapes import (
 )
 from virnucpro.errors import BundleError
 
-__all__ = ["UNUSED", "Esm2Config"]
+__all__ = ["TOKENS", "UNUSED", "Esm2Config", "tokenise_residues"]
 
 UNUSED: Final = ("lm_head.", "contact_head.")
 """Parts of the checkpoints that embeddings do not use."""
@@ -96,16 +97,52 @@ class Esm2Config:
         wanted = self.tensor_shapes() | frequencies
         require_shapes(wanted, without(found, UNUSED), source, optional=frequencies)
 
-    def work(self) -> Work:
-        """Return the amount of work."""
-        dim = self.embed_dim
-        products = (
-            Product(dim, 3 * dim),
-            Product(dim, dim),
-            Product(dim, _WIDENING * dim),
-            Product(_WIDENING * dim, dim),
-        )
-        return Work(self.num_layers, dim, products)
-
     def _layers(self) -> list[str]:
         return [f"layers.{number}" for number in range(self.num_layers)]
+
+
+TOKENS: Final = (
+    *("<cls>", "<pad>", "<eos>", "<unk>"),
+    *"LAGVSERTIDPKQNFYMHWCXBUZO.-",
+    *("<null_1>", "<mask>"),
+)
+"""Alphabet of every ESM-2 model in the order of the ids. Source: fair-esm's ``ESM-1b``."""
+
+_BEGIN: Final = TOKENS.index("<cls>")
+_END: Final = TOKENS.index("<eos>")
+_UNKNOWN: Final = TOKENS.index("<unk>")
+
+
+def _table() -> IntArray:
+    table = np.full(256, _UNKNOWN, dtype=np.int64)
+    for index, token in enumerate(TOKENS):
+        if len(token) == 1:
+            table[[ord(token), ord(token.lower())]] = index
+    return table
+
+
+_IDS: Final = _table()
+
+
+def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
+    """Convert residues to ESM-2's token ids, between <cls> and <eos>.
+
+    One byte is one token. Lower case equals upper case. ``X B U Z O . -`` have their own tokens;
+    any other byte (``J``, ``*``, ...) becomes <unk>, while fair-esm's converter raises KeyError. No
+    sequence can spell a special token: ``<mask>`` is read as six letters.
+
+    Returns
+    -------
+    list of (n_residues + 2,) int64
+        Views of one array.
+    """
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    ends = np.cumsum(lengths + 2)
+    # the zero bytes reserve places for the special tokens
+    letters = b"\0" + b"\0\0".join(sequences) + b"\0"
+    ids = _IDS.take(np.frombuffer(letters, dtype=np.uint8))
+    starts = ends - lengths - 2
+    ids[starts] = _BEGIN
+    ids[ends - 1] = _END
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return [ids[start:stop] for start, stop in spans]

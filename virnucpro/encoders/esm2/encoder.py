@@ -9,13 +9,11 @@ from typing import Final
 import torch
 
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.device import device_bytes, dtype_of, open_device
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.esm2.config import UNUSED, Esm2Config
-from virnucpro.encoders.esm2.model import Esm2
-from virnucpro.encoders.esm2.rotary import inverse_frequencies
-from virnucpro.encoders.esm2.tokeniser import tokenise_residues
-from virnucpro.encoders.memory.memory_needed import require_room
-from virnucpro.encoders.memory.placement import device_bytes, dtype_of, open_device
+from virnucpro.encoders.esm2.config import UNUSED, Esm2Config, tokenise_residues
+from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
+from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.weights.fill import check_layout, check_tensors, read_safetensors
 from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
 from virnucpro.encoders.weights.shapes import Shapes, require_layers, without
@@ -61,7 +59,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     config = Esm2Config.read(spec.config, path)
     torch_device, dtype = open_device(device), dtype_of(precision)
     shapes = _all_shapes(config)
-    require_room(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
+    require_memory(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
     if path.suffix == ".safetensors":
         stored = read_safetensors(path)
     else:

@@ -3,8 +3,7 @@
 import os
 
 from virnucpro.errors import UsageError
-from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of
-from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Job, PrecisionChoice
+from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
 from virnucpro.pipeline.jobs.named_encoder import find_encoder
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

@@ -1,6 +1,7 @@
-"""A job, and the interface for its progress."""
+"""A job, its input files, and the interface for its progress."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
@@ -10,7 +11,52 @@ from virnucpro.errors import UsageError
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec
 
-__all__ = ["EmbeddingsDtype", "Job", "PrecisionChoice", "Reporter", "SilentReporter"]
+__all__ = [
+    "EmbeddingsDtype",
+    "Inputs",
+    "Job",
+    "PrecisionChoice",
+    "Reporter",
+    "SilentReporter",
+    "inputs_of",
+    "require_inputs",
+]
+
+Inputs: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path or several, each a str or `os.PathLike`."""
+
+
+def inputs_of(inputs: Inputs) -> tuple[str, ...]:
+    """Return the input files as text; a single str is one path.
+
+    Raises
+    ------
+    UsageError
+        If an entry is neither a str nor `os.PathLike`.
+    """
+    if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
+        return (_text(inputs),)
+    return tuple(map(_text, inputs))
+
+
+def _text(path: object) -> str:
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise UsageError(f"invalid input {path!r}: give a path as str or os.PathLike")
+    return text
+
+
+def require_inputs(inputs: tuple[str, ...]) -> None:
+    """Refuse an empty list of inputs.
+
+    Raises
+    ------
+    UsageError
+        If there is no input.
+    """
+    if not inputs:
+        raise UsageError("no input: give at least one FASTA or FASTQ file, or - for standard input")
+
 
 EmbeddingsDtype: TypeAlias = Literal["fp16", "fp32", "none"]
 PrecisionChoice: TypeAlias = Precision | Literal["auto"]
@@ -21,7 +67,7 @@ _EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The computation of a run. Every attribute changes a number and is part of the fingerprint.
+    """Inputs, model and parameters of a run; all that changes its results.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ from pathlib import Path
 from virnucpro.console import say
 from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
-from virnucpro.pipeline.jobs.inputs import Inputs, inputs_of, require_inputs
+from virnucpro.pipeline.jobs.job import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
 from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from virnucpro.errors import NotARunError, SegmentError, StoreError, UsageError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
+from virnucpro.pipeline.run.session import verified_index
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
 from virnucpro.store.schema import RowState
@@ -22,32 +22,25 @@ class LooseOutcome:
 
     Attributes
     ----------
+    coverage
+        Rows of the segments.
     n_items
         Vectors in the file, including those of gaps (NaN).
-    gaps
-        Rows without a segment, as ``(first, last + 1)``.
-    rejected
-        Reasons why damaged segments were left out.
-    notes
-        Copies that differ by rounding, and which of them counts.
-    rows_quarantined
-        Rows that have no vector and will not get one.
-    indexed
-        Whether the number of rows is known. Without an index, rows after the last segment may be
-        missing.
     """
 
+    coverage: LooseCoverage
     n_items: int
-    gaps: tuple[tuple[int, int], ...]
-    rejected: tuple[str, ...]
-    notes: tuple[str, ...]
-    rows_quarantined: int
-    indexed: bool
+
+    @property
+    def rows_quarantined(self) -> int:
+        """Rows that have no vector and will not get one."""
+        return int((self.coverage.row_state == RowState.QUARANTINED).sum())
 
     @property
     def partial(self) -> bool:
         """Whether a row has no vector, or the number of rows is unknown."""
-        return not self.indexed or bool(self.gaps or self.rejected or self.rows_quarantined)
+        rejected, quarantined = self.coverage.rejected, self.rows_quarantined
+        return not self.coverage.complete or bool(rejected or quarantined)
 
 
 def aggregate_segments(
@@ -85,8 +78,9 @@ def aggregate_segments(
         coverage = survey_loose(segments)
         index_of_rows = RowNames(coverage)
         write_embeddings(output, coverage, index_of_rows, _joined(coverage))
-        return _outcome(coverage, index_of_rows.n_items, indexed=False)
-    manifest, index = _opened(run)
+        return LooseOutcome(coverage, index_of_rows.n_items)
+    manifest = read_manifest(run)
+    index = verified_index(run.index, manifest)
 
     def accept(coverage: LooseCoverage) -> None:
         _refuse_another_run(coverage, run.root, manifest)
@@ -94,7 +88,7 @@ def aggregate_segments(
     coverage = write_loose_embeddings(
         output, segments, index, index.n_rows, views=manifest.views, accept=accept
     )
-    return _outcome(coverage, index.n_items, indexed=True)
+    return LooseOutcome(coverage, index.n_items)
 
 
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
@@ -138,17 +132,6 @@ def _run_of(folder: Path) -> RunDirectory:
     )
 
 
-def _opened(run: RunDirectory) -> tuple[Manifest, SequenceIndex]:
-    manifest, index = read_manifest(run), SequenceIndex.open(run.index)
-    index.verify()
-    if index.fingerprint != manifest.index_fingerprint:
-        raise StoreError(
-            f"{run.index} is another run's index (fingerprint {index.fingerprint}, "
-            f"{run.run_json} has {manifest.index_fingerprint}); restore the run's own index"
-        )
-    return manifest, index
-
-
 def _refuse_another_run(coverage: LooseCoverage, folder: Path, manifest: Manifest) -> None:
     """Compare fingerprints; the same one means the same rows in each unit."""
     if coverage.fingerprint != manifest.fingerprint:
@@ -166,14 +149,3 @@ def _joined(coverage: LooseCoverage) -> Mapping[str, int]:
     if embeddings is None:
         raise SegmentError(f"{path}: its run stored no embeddings; there is nothing to aggregate")
     return {"joined": embeddings.shape[1]}
-
-
-def _outcome(coverage: LooseCoverage, n_items: int, *, indexed: bool) -> LooseOutcome:
-    return LooseOutcome(
-        n_items=n_items,
-        gaps=coverage.gaps,
-        rejected=tuple(one.reason for one in coverage.rejected),
-        notes=coverage.notes,
-        rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
-        indexed=indexed,
-    )

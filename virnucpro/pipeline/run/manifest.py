@@ -120,9 +120,9 @@ class Manifest:
         for old, new in zip(self.inputs, inputs, strict=True):
             if old.sha256 != new.sha256:
                 raise FingerprintError(
-                    f"{root.root}: {new.path} does not hold the sequences that the run was made "
-                    f"from: {_counts(old)} in {old.path} then, {_counts(new)} now. Name the "
-                    "original file, choose another output folder, or replace the run with --force."
+                    f"{root.root}: {new.path} has other sequences than the input of the run: "
+                    f"{_counts(old)} in {old.path} then, {_counts(new)} now. Name the original "
+                    "file, choose another output folder, or replace the run with --force."
                 )
 
 

@@ -18,13 +18,14 @@ from virnucpro.classify.consensus import (
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
-from virnucpro.report.published import write_consensus, write_results
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
+    write_consensus,
     write_missing,
     write_predictions,
     write_quarantine,
+    write_results,
     write_sequences,
     write_windows,
 )
@@ -56,7 +57,7 @@ class Outcome:
     precision
         Precision of the run.
     again
-        Precision -> number of rows that were recomputed alone at it, because they were not finite
+        Precision -> number of rows recomputed one by one at it, because they were not finite
         in their batch. Ranks that failed are not included.
     """
 
@@ -189,11 +190,8 @@ def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outc
 
 
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
-    again: Counter[str] = Counter()
-    for launch in launches:
-        for record in launch.ranks.values():
-            again.update(record.get("again", {}))
-    return dict(again)
+    records = (record for launch in launches for record in launch.ranks.values())
+    return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 
 
 def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:

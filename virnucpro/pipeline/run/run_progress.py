@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.run.run_lock import is_locked
+from virnucpro.pipeline.run.session import is_locked
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -57,7 +57,7 @@ class RunProgress:
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return lines for people."""
+        """Return the text that the command prints."""
         share = self.rows_done / self.rows_total if self.rows_total else 1.0
         lines = [
             f"{self.root}: {self.command}, {self.state}",

@@ -1,10 +1,10 @@
-"""Creation and resume of a run folder."""
+"""Creation, resume and lock of a run folder."""
 
 import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,16 +15,44 @@ from numpy.typing import NDArray
 
 from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
+from virnucpro.folder_lock import folder_lock, is_held
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
-from virnucpro.pipeline.run.run_lock import run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Session", "open_session", "reopen_session", "unit_caps"]
+__all__ = [
+    "Session",
+    "is_locked",
+    "open_session",
+    "reopen_session",
+    "run_lock",
+    "unit_caps",
+    "verified_index",
+]
+
+
+def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
+    """Return a context manager that holds the lock of a run.
+
+    Raises
+    ------
+    RunLockedError
+        If another process holds it.
+    OSError
+        If the folder is not writable.
+    """
+    advice = f"Wait for it (virnucpro status {run.root}), or choose another folder."
+    return folder_lock(run.lock, advice)
+
+
+def is_locked(run: RunDirectory) -> bool:
+    """Return whether a process works in the folder now, without taking the lock."""
+    return is_held(run.lock)
+
 
 _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32
@@ -201,19 +229,29 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
     """Open and verify the index of a run: a flipped base would change results."""
-    killed_before_the_index_was_in_place = run.next_index.exists() and not run.index.exists()
-    folder = run.next_index if killed_before_the_index_was_in_place else run.index
+    if run.next_index.exists() and not run.index.exists():  # killed before it was in place
+        verified_index(run.next_index, manifest)
+        _put_index_in_place(run)
+    return _session(run, manifest, verified_index(run.index, manifest))
+
+
+def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
+    """Open an index and compare it with its checksums and with the run's manifest.
+
+    Raises
+    ------
+    IndexFormatError
+        If it is damaged, or the index of another run.
+    """
     index = SequenceIndex.open(folder)
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(
-            f"{folder} belongs to another run than {run.run_json}. Restore it from a copy, or "
-            "replace the run with --force."
+            f"{folder} is the index of another run (fingerprint {index.fingerprint[:12]}, run.json "
+            f"has {manifest.index_fingerprint[:12]}). Restore it from a copy, or replace the run "
+            "with --force."
         )
-    if killed_before_the_index_was_in_place:
-        _put_index_in_place(run)
-        index = SequenceIndex.open(run.index)
-    return _session(run, manifest, index)
+    return index
 
 
 def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:

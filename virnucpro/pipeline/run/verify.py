@@ -2,16 +2,14 @@
 
 import filecmp
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.outputs import write_gaps, write_tables
-from virnucpro.pipeline.run.run_lock import is_locked, run_lock
-from virnucpro.pipeline.run.session import Session
+from virnucpro.pipeline.run.session import Session, is_locked, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -24,7 +22,8 @@ _MOVE_OUT = "move it out of the run, then rerun the run's command with --resume"
 _RESTORE = "restore the file from a copy, or replace the run with --force"
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """A file that differs from what was written; `repair_run` removes it if `damaged_segment`."""
 
     path: Path
@@ -57,20 +56,8 @@ class Verification:
     units_missing: tuple[int, ...] = ()
     removed: tuple[Path, ...] = ()
 
-    def as_dict(self) -> Mapping[str, object]:
-        """Return plain data for JSON."""
-        return {
-            **asdict(self),
-            "root": str(self.root),
-            "problems": [
-                {"path": str(one.path), "reason": one.reason, "remedy": one.remedy}
-                for one in self.problems
-            ],
-            "removed": [str(path) for path in self.removed],
-        }
-
     def as_text(self) -> str:
-        """Return lines for people."""
+        """Return the text that the command prints."""
         lines = [f"{one.path}: {one.reason}\n  {one.remedy}" for one in self.problems]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"removed: {path}" for path in self.removed]

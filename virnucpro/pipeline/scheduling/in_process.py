@@ -5,6 +5,7 @@ is raised; nothing restarts it. Committed units are kept, and a resume computes 
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.outputs import Outcome
-from virnucpro.pipeline.scheduling.heartbeat import CpuHeartbeat
 from virnucpro.pipeline.scheduling.runner import run_job
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.messages import Failure, Mark, Message, Progress
@@ -21,12 +21,63 @@ from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.worker.models import Models
+    from virnucpro.pipeline.worker.rank_encoder import Models
 
-__all__ = ["InProcessRank", "run_in_process"]
+__all__ = ["BEAT_S", "WORK_S", "CpuHeartbeat", "InProcessRank", "run_in_process"]
 
 _STEP_S = 0.5
 """Seconds between two steps of the scheduler."""
+
+BEAT_S = 0.1
+"""Seconds between two measurements."""
+
+WORK_S = 0.05
+"""CPU seconds that count as progress: more than a signal handler that writes stacks needs, less
+than reading ten million bases."""
+
+
+class CpuHeartbeat:
+    """Call `progressed` in its block whenever the thread that entered it used the CPU for a while.
+
+    A thread that waits for a disk, a lock or a network uses no CPU. A stopped process, and one that
+    never releases the interpreter's lock, cannot run the measuring thread. An endless loop in
+    Python is not detected.
+
+    Parameters
+    ----------
+    progressed
+        Called from a thread of its own.
+
+    Attributes
+    ----------
+    paused
+        True while the work reports its progress itself.
+    """
+
+    def __init__(self, progressed: Callable[[], object]) -> None:
+        self.progressed = progressed
+        self.paused = False
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._thread = threading.Thread(
+            target=self._measure, args=(clock,), name="virnucpro-heartbeat", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _measure(self, clock: int) -> None:
+        reported = time.clock_gettime(clock)
+        while not self._over.wait(BEAT_S):
+            used = time.clock_gettime(clock)
+            if used - reported > WORK_S and not self.paused:
+                reported = used
+                self.progressed()
 
 
 def run_in_process(
@@ -62,7 +113,7 @@ def run_in_process(
 
 
 class InProcessRank:
-    """One rank in this process, with the methods of `GPUProcessCoordinator` that a run calls.
+    """One rank in this process, with those methods of `GPUProcessCoordinator` that `run_job` uses.
 
     Parameters
     ----------

@@ -1,35 +1,146 @@
-"""Checks before anything is computed: precision, device memory, disk space."""
+"""Choices and checks before anything is computed: devices, precision, memory, disk space."""
 
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final, Literal
 
-from virnucpro.encoders.memory.memory_needed import require_room
+from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
-from virnucpro.machine import usable_memory
+from virnucpro.machine import cpu_flags, usable_cpus, usable_memory
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job
-from virnucpro.pipeline.jobs.precision import precision_on, weight_bytes
 from virnucpro.pipeline.run.manifest import is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
 from virnucpro.runtime.gpu_facts import gpu_facts
 from virnucpro.store.coverage import Coverage
-from virnucpro.store.space import space_needed
 
-__all__ = ["refuse_small_disk", "refuse_what_does_not_fit", "with_precision"]
+__all__ = [
+    "check_device_memory",
+    "check_disk_space",
+    "default_precision",
+    "devices_of",
+    "ranks_that_fit",
+    "space_needed",
+    "threads_of_rank",
+    "weight_bytes",
+    "with_precision",
+]
 
-_FLOAT_BYTES = {"fp16": 2, "fp32": 4, "none": 0}
+_LARGE: Final = 100_000_000
+"""Bytes of weights at fp32 from which half precision is worth its rounding error."""
+
+_FLOAT_BYTES: Final = {"fp16": 2, "fp32": 4, "none": 0}
+
+# Bytes on disk, measured on runs of `mini` and rounded up.
+_SEGMENT_BYTES: Final = 12 << 10
+"""HDF5's own data in one segment, the user block, and the file system's rounding."""
+_ROW_BYTES: Final = 17
+"""Row number, two scores, state."""
+_ITEM_BYTES: Final = 48
+"""An entry of HDF5's heap, the state, and the item's scores as text."""
+_RECORD_BYTES: Final = 128
+"""A record's line in the tables, without its name."""
+_WINDOW_BYTES: Final = 96
+"""A window's lines in two tables, without its names."""
+_SUFFIX_BYTES: Final = 12
+"""Suffix of a record's name in that of a window or an item: ``_chunk_17F1``."""
+_FIXED_BYTES: Final = 64 << 10
+"""run.json, status.json, plans, logs, and the headers of embeddings.h5."""
+
+
+def devices_of(job: Job, execution: Execution) -> list[Device]:
+    """Return the devices of ``--devices``, one per rank.
+
+    ``auto`` on a machine without GPUs is one CPU rank per thread. Two ranks with one thread are as
+    fast as one rank with two threads on an idle machine, and much faster on a busy one, because
+    threads wait for one another.
+
+    Raises
+    ------
+    UsageError, DeviceError
+        If the devices are invalid or missing.
+    """
+    devices = parse_devices(execution.devices, os.environ)
+    if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
+        return devices
+    rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
+    return devices * ranks_that_fit(_usable_threads(execution), rank_bytes, usable_memory())
+
+
+def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
+    """Return the number of CPU ranks: one per thread, limited by half of the memory, at least 1.
+
+    Parameters
+    ----------
+    threads
+        CPU threads for all ranks together.
+    rank_bytes
+        Memory of a rank, see `memory_wanted`; at least that of a rank without encoders.
+    memory
+        Memory of the machine in bytes.
+    """
+    return max(1, min(threads, memory // 2 // max(rank_bytes, PROCESS_BYTES)))
+
+
+def threads_of_rank(execution: Execution, ranks: int) -> int:
+    """Return the number of CPU threads of each of `ranks` ranks."""
+    return max(1, _usable_threads(execution) // ranks)
+
+
+def _usable_threads(execution: Execution) -> int:
+    """Return the number of CPU threads of all ranks together."""
+    return execution.threads or usable_cpus()
+
+
+def default_precision(
+    kind: Literal["cpu", "cuda"],
+    flags: Collection[str],
+    n_bytes: int,
+    verified: Collection[str] = (),
+) -> Precision:
+    """Choose a precision by device, model size and the verified precisions of the bundle's card.
+
+    =========================== ====================================
+    encoders smaller than 100 MB fp32: they are fast at any precision
+    larger, on a GPU             fp16: as fast as bf16, 8 times closer to fp32
+    larger, on a CPU with AMX    bf16 where `verified` lists it, else fp32
+    larger, on another CPU       fp32: half precision gains too little
+    =========================== ====================================
+
+    Parameters
+    ----------
+    kind
+        Kind of device.
+    flags
+        CPU features by their Linux names.
+    n_bytes
+        Bytes of all encoders' weights at fp32; see `weight_bytes`.
+    verified
+        Precisions that the bundle's card lists under ``verified_precisions``.
+    """
+    if n_bytes < _LARGE:
+        return "fp32"
+    if kind == "cuda":
+        return "fp16"
+    return "bf16" if "amx_bf16" in flags and "bf16" in verified else "fp32"
+
+
+def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
+    """Return the bytes of encoders' weights at fp32, however their files store them."""
+    return bytes_of(shapes_of(*encoders), "fp32")
 
 
 def with_precision(job: Job, execution: Execution) -> Job:
     """Resolve the precision ``auto`` of a job; return a job of another precision unchanged.
 
-    A resumed run keeps its precision on all devices. A new run follows `precision_on`. The
+    A resumed run keeps its precision on all devices. A new run follows `default_precision`. The
     precision is part of the run's fingerprint.
 
     Raises
@@ -45,11 +156,11 @@ def with_precision(job: Job, execution: Execution) -> Job:
     if execution.resume and run.run_json.is_file() and is_manifest(run.run_json):
         return replace(job, precision=read_manifest(run).parameters["precision"])
     kind = parse_devices(execution.devices, os.environ)[0].kind
-    n_bytes = weight_bytes(job.encoders)
-    return replace(job, precision=precision_on("auto", kind, n_bytes, job.verified_precisions))
+    n_bytes, verified = weight_bytes(job.encoders), job.verified_precisions
+    return replace(job, precision=default_precision(kind, cpu_flags(), n_bytes, verified))
 
 
-def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
+def check_device_memory(job: Job, devices: Sequence[Device]) -> None:
     """Refuse encoders that need more than the whole memory of a device.
 
     A rank holds all encoders of its job; all ranks on a CPU share its memory. Free memory may
@@ -63,7 +174,7 @@ def refuse_what_does_not_fit(job: Job, devices: Sequence[Device]) -> None:
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
     for device, ranks in Counter(devices).items():
-        require_room(names, shapes, job.settled_precision, str(device), _memory(device), ranks)
+        require_memory(names, shapes, job.settled_precision, str(device), _memory(device), ranks)
 
 
 def _memory(device: Device) -> int | None:
@@ -74,7 +185,7 @@ def _memory(device: Device) -> int | None:
     return None if uuid is None else gpu_facts(uuid).total_memory
 
 
-def refuse_small_disk(session: Session, job: Job, coverage: Coverage) -> None:
+def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     """Compare the bytes that the run will write with the free disk space.
 
     Raises
@@ -83,7 +194,7 @@ def refuse_small_disk(session: Session, job: Job, coverage: Coverage) -> None:
         If the disk is too small. The run stays as it is; a resume continues it.
     """
     index, bounds = session.index, coverage.bounds
-    needed = space_needed(
+    parts = space_needed(
         units=len(coverage.missing),
         rows=sum(int(bounds[unit + 1] - bounds[unit]) for unit in coverage.missing),
         vector_bytes=sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings],
@@ -92,17 +203,45 @@ def refuse_small_disk(session: Session, job: Job, coverage: Coverage) -> None:
         items=index.n_items,
         name_bytes=index.name_bytes / max(1, index.n_records),
     )
+    needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
-    if disk.total and needed.total > disk.free:  # some network mounts have sizes of 0
-        parts = {
-            "segments": needed.segments,
-            "embeddings.h5": needed.embeddings,
-            "tables": needed.tables,
-        }
+    if disk.total and needed > disk.free:  # some network mounts have sizes of 0
         listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
         raise RunError(
-            f"{session.run.root}: the run needs about {needed.total / 1e6:,.1f} MB of disk "
+            f"{session.run.root}: the run needs about {needed / 1e6:,.1f} MB of disk "
             f"({listed}), {disk.free / 1e6:,.1f} MB are free there. Free space and rerun with "
             "--resume, choose an output folder on another disk, or store no vectors (--embeddings "
             "none)."
         )
+
+
+def space_needed(
+    *,
+    units: int,
+    rows: int,
+    vector_bytes: int,
+    records: int,
+    windows: int,
+    items: int,
+    name_bytes: float,
+) -> dict[str, int]:
+    """Return an upper estimate of the bytes that a run still has to write, by purpose.
+
+    Parameters
+    ----------
+    units, rows
+        Units and rows without a segment.
+    vector_bytes
+        Size of a stored vector of all encoders; 0 in a run without embeddings.
+    records, windows, items
+        Numbers of the whole run: new outputs are written beside the old ones.
+    name_bytes
+        Mean length of a record's name in bytes.
+    """
+    name = name_bytes + _SUFFIX_BYTES
+    tables = records * (name + _RECORD_BYTES) + windows * (2 * name + _WINDOW_BYTES)
+    return {
+        "segments": units * _SEGMENT_BYTES + rows * (vector_bytes + _ROW_BYTES),
+        "embeddings.h5": round(items * (vector_bytes + name + _ITEM_BYTES)) if vector_bytes else 0,
+        "tables": round(tables + items * (name + _ITEM_BYTES)),
+    }

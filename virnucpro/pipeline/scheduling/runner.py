@@ -11,21 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.durable import write_file
-from virnucpro.encoders.batching import Filling
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.batching import BATCH_TOKENS, Filling
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
-from virnucpro.pipeline.jobs.rank_count import threads_of_rank
-from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
+from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budgets, write_status
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.session import Session, open_session
-from virnucpro.pipeline.run.status_file import write_status
-from virnucpro.pipeline.run.token_budgets import read_budgets
-from virnucpro.pipeline.scheduling.preflight import refuse_small_disk
+from virnucpro.pipeline.scheduling.preflight import check_disk_space, threads_of_rank
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
-from virnucpro.pipeline.worker.rank_task import RankTask
+from virnucpro.pipeline.worker.rank_main import RankTask
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.status import WorkerStatus
@@ -74,7 +70,7 @@ def run_job(
         coverage = survey_segments(session, reporter)
         n_missing = len(coverage.missing)
         if n_missing:
-            refuse_small_disk(session, job, coverage)
+            check_disk_space(session, job, coverage)
             _Launch(session, job, devices[:n_missing], execution, reporter, log).run(coverage, rank)
         return write_outputs(session, reporter, None if n_missing else coverage), n_missing
 

@@ -13,13 +13,11 @@ import numpy as np
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.ceiling import GemmCeiling
+from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
+from virnucpro.encoders.device import free_bytes, open_device
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.memory_needed import require_room
-from virnucpro.encoders.memory.placement import dtype_of, free_bytes, open_device
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
-from virnucpro.encoders.registry import config_of, load_encoder, shapes_of, size_named
+from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.registry import load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 from virnucpro.pipeline.validation.compute import choose_compute
@@ -34,9 +32,6 @@ _BATCHES: Final = 8
 _REPEATS: Final = 3
 _LONG_BATCH: Final = 60.0
 """Minimum measurements of a batch. A batch that takes longer, in seconds, is measured once."""
-
-_CEILING_SHARE: Final = 0.1
-"""Share of the time that only measures the ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +69,6 @@ class EncoderFigures:
         Minimum measurements of a batch.
     seconds
         Sum of each batch's shortest time: tokenise, collate, encode, copy the vectors to the CPU.
-    encoder_seconds
-        Part of `seconds` after collating.
-    operations_per_token
-        Mean of matrix products and attention at these lengths; a multiplication and its addition
-        are two.
-    ceilings
-        Operations per second of matrix products of a layer's shapes, by method; see `GemmCeiling`.
     """
 
     encoder: str
@@ -94,20 +82,12 @@ class EncoderFigures:
     tokens: int
     repeats: int
     seconds: float
-    encoder_seconds: float
-    operations_per_token: float
-    ceilings: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all attributes and the figures derived from them, ready for JSON."""
-        rate = self.operations_per_token * self.tokens / self.encoder_seconds
-        ceiling = max(self.ceilings.values())
+        """Return all attributes and both throughputs, ready for JSON."""
         return asdict(self) | {
             "tokens_per_second": self.tokens / self.seconds,
             "sequences_per_second": self.sequences / self.seconds,
-            "rate": rate,
-            "ceiling": ceiling,
-            "share_of_ceiling": rate / ceiling,
         }
 
 
@@ -164,7 +144,7 @@ def _choose(
         options.device, options.precision, options.threads, every, verified
     )
     for name, shapes in encoders.items():
-        require_room(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
+        require_memory(name, shapes, precision, device, free_bytes(open_device(device)), free=True)
     return device, precision
 
 
@@ -175,12 +155,11 @@ def _measure(
     precision: Precision,
     log: Callable[[str], None],
 ) -> EncoderFigures:
-    """Load an encoder and time batches of all lengths, in turn with matrix products.
+    """Load an encoder and time batches of all lengths.
 
     Other processes slow down single batches, so the shortest time of each batch counts.
     """
-    work, torch_device = config_of(spec).work(), open_device(device)
-    batch_tokens = BATCH_TOKENS["cpu" if torch_device.type == "cpu" else "cuda"]
+    batch_tokens = BATCH_TOKENS["cpu" if device == "cpu" else "cuda"]
     sequences = synthetic_items(_SEQUENCES, options.lengths)[spec.view]
     log(f"loading {spec.name} on {device}, {precision}")
     encoder = load_encoder(spec, device, precision)
@@ -190,19 +169,14 @@ def _measure(
     cut = [order[one.start : one.stop] for one in batches(sizes[order], lambda _: batch_tokens)]
     chosen = [cut[number] for number in np.random.default_rng(0).permutation(len(cut))[:_BATCHES]]
     until = time.perf_counter() + options.seconds
-    ceiling = GemmCeiling(work.products, batch_tokens, torch_device, dtype_of(precision))
-    ceiling.measure(_CEILING_SHARE * options.seconds)
-    times: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    times: defaultdict[int, list[float]] = defaultdict(list)
     for number in cycle(range(len(chosen))):
         texts, measured = [sequences[row] for row in chosen[number]], times[number]
         for repeat in range(_REPEATS):
-            if repeat and measured[0][0] > _LONG_BATCH:
-                break
-            measured.append(_time_batch(encoder, texts))
-            ceiling.turn()
+            if not repeat or measured[0] <= _LONG_BATCH:
+                measured.append(_time_batch(encoder, texts))
         if time.perf_counter() > until:
             break
-    shortest = [min(measured) for measured in times.values()]
     lengths = sizes[np.concatenate([chosen[number] for number in times])]
     return EncoderFigures(
         encoder=spec.name,
@@ -215,18 +189,12 @@ def _measure(
         sequences=len(lengths),
         tokens=int(lengths.sum()),
         repeats=min(map(len, times.values())),
-        seconds=sum(total for total, _ in shortest),
-        encoder_seconds=sum(encode for _, encode in shortest),
-        operations_per_token=work.operations(lengths) / int(lengths.sum()),
-        ceilings=ceiling.rates,
+        seconds=sum(map(min, times.values())),
     )
 
 
-def _time_batch(encoder: Encoder, texts: Sequence[bytes]) -> tuple[float, float]:
-    """Return the seconds of a batch, in all and after collating."""
+def _time_batch(encoder: Encoder, texts: Sequence[bytes]) -> float:
+    """Return the seconds of a batch."""
     started = time.perf_counter()
-    batch = encoder.collate(encoder.tokenise(texts))
-    collated = time.perf_counter()
-    encoder.encode(batch).cpu()  # waits for a GPU
-    ended = time.perf_counter()
-    return ended - started, ended - collated
+    encoder.encode(encoder.collate(encoder.tokenise(texts))).cpu()  # waits for a GPU
+    return time.perf_counter() - started

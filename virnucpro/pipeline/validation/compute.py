@@ -7,11 +7,12 @@ from typing import Final, Literal
 import torch
 
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.memory.memory_needed import bytes_of
-from virnucpro.encoders.memory.placement import open_device
+from virnucpro.encoders.device import open_device
+from virnucpro.encoders.memory import bytes_of
 from virnucpro.errors import UsageError
+from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.jobs.job import PrecisionChoice
-from virnucpro.pipeline.jobs.precision import precision_on
+from virnucpro.pipeline.scheduling.preflight import default_precision
 
 __all__ = ["choose_compute"]
 
@@ -54,4 +55,6 @@ def choose_compute(
     if not _SUPPORTED.fullmatch(name):  # torch's own message lists all its backends
         raise UsageError(f"device {name!r} is not supported: give cpu, cuda, cuda:N or auto")
     kind: Literal["cpu", "cuda"] = "cpu" if open_device(name).type == "cpu" else "cuda"
-    return name, precision_on(precision, kind, bytes_of(shapes, "fp32"), verified)
+    if precision == "auto":
+        precision = default_precision(kind, cpu_flags(), bytes_of(shapes, "fp32"), verified)
+    return name, precision

@@ -1,7 +1,7 @@
 """Reference vectors computed on this device and compared with recorded figures.
 
 The record of a vector is its projection onto a few fixed random directions (Johnson and
-Lindenstrauss 1984): it shows a cosine below 0.999 and is a hundred times smaller than the vector.
+Lindenstrauss 1984): it detects a cosine below 0.999 and is a hundred times smaller than the vector.
 """
 
 import hashlib

@@ -14,9 +14,8 @@ import torch
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision, View
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.jobs.job import PrecisionChoice

@@ -1,6 +1,7 @@
 """Synthetic sequences for measurements and comparisons: the same ones for the same seed."""
 
 import re
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -20,14 +21,9 @@ _RECORD: Final = (60, 5_000)
 _LONGEST: Final = 5_000
 """Residues. Encoders were trained with a fifth of them; attention needs memory by their square."""
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_STOPS: Final = {"TAA", "TAG", "TGA"}
+_STOPS: Final = {b"TAA", b"TAG", b"TGA"}
 _CODONS: Final = np.array(
-    [
-        list(codon.encode())
-        for codon in (a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT")
-        if codon not in _STOPS
-    ],
-    np.uint8,
+    [codon for codon in product(b"ACGT", repeat=3) if bytes(codon) not in _STOPS], np.uint8
 )
 
 

@@ -1,22 +1,60 @@
-"""One pass of a unit's rows through an encoder, in batches; halves of batches that do not fit."""
+"""Encodes the rows of a unit in batches; halves a batch that does not fit into memory."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from virnucpro.encoders.base import IntArray
-from virnucpro.encoders.batching import Filling, longest_first
+from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
+from virnucpro.encoders.device import Shortage, within_memory
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.out_of_memory import Shortage, within_memory
-from virnucpro.encoders.memory.token_budget import TokenBudget
 from virnucpro.encoders.packed import Packed
-from virnucpro.pipeline.worker.prefetch import prefetch_one
 
-__all__ = ["EncoderPass", "UnitTokens", "fetching"]
+__all__ = ["EncoderPass", "UnitTokens", "fetching", "prefetch_one"]
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def prefetch_one(
+    items: Iterable[Item], make: Callable[[Item], Made]
+) -> Generator[tuple[Item, Future[Made]]]:
+    """Prepare each item while the caller has its predecessor.
+
+    One item is prepared at a time, so at most two are in memory. The thread ends when the iterator
+    is exhausted or closed.
+
+    Parameters
+    ----------
+    items
+        Drawn in the caller's thread, one in advance.
+    make
+        Called in another thread, one item at a time, in order.
+
+    Yields
+    ------
+    item
+        In order.
+    made : Future
+        Result or error of `make`.
+    """
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        earlier: tuple[Item, Future[Made]] | None = None
+        try:
+            for item in items:
+                coming = item, thread.submit(make, item)
+                if earlier is not None:
+                    yield earlier
+                earlier = coming
+            if earlier is not None:
+                yield earlier
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
 
 
 class UnitTokens:

@@ -1,4 +1,4 @@
-"""Order of a unit's rows after an attempt at it has died: suspected rows last, in halves.
+"""Order of a unit's rows after a worker died in it: suspected rows last, in halves.
 
 Pure. A restarted worker gets the positions at which workers have died. It takes all other batches
 first. A batch in which workers died twice comes last, in two halves. A death in a half narrows the
@@ -92,7 +92,10 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
         seen=tuple(UnitSpan(*span) for span in known.seen),
         suspects=tuple(UnitSpan(*span) for span in known.suspects),
         isolated={
-            (span.stage, span.first): f"kills_process: alone it ends its worker: {fault.reason}"
+            (
+                span.stage,
+                span.first,
+            ): f"kills_process: encoded alone, it ends its worker: {fault.reason}"
             for span, fault in known.isolated
         },
     )

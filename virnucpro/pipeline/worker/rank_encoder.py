@@ -1,22 +1,141 @@
-"""One encoder of a worker: its token budget, rows that do not fit, rows encoded again alone."""
+"""Encoders and classifier of a rank: vectors of a unit's rows, and a retry of single rows."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 
+from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
-from virnucpro.encoders.batching import Filling
-from virnucpro.encoders.memory.out_of_memory import Shortage
-from virnucpro.encoders.memory.probe import holds, probe
-from virnucpro.encoders.memory.token_budget import MOST_TOKENS, TokenBudget
-from virnucpro.encoders.registry import load_encoder
+from virnucpro.encoders.batching import MOST_TOKENS, Filling, TokenBudget
+from virnucpro.encoders.device import (
+    Shortage,
+    device_bytes,
+    free_bytes,
+    open_device,
+    probe,
+    try_batch,
+    within_memory,
+)
+from virnucpro.encoders.encoder import Encoder
+from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.errors import DeviceError
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
-from virnucpro.pipeline.worker.fallback_precision import FallbackPrecision, Retry, encode_alone
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, pieces
 
-__all__ = ["Encoded", "RankEncoder"]
+__all__ = ["Encoded", "FallbackPrecision", "Models", "RankEncoder", "Retry", "encode_alone"]
+
+_LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
+    "fp16": ("fp32", "bf16"),
+    "bf16": ("fp32",),
+}
+"""Precisions with a larger range; bf16 needs no more memory than fp16."""
+
+
+class Retry(NamedTuple):
+    """Result of a row that was encoded again, in a batch of its own.
+
+    Attributes
+    ----------
+    vector
+        (dim,) float32 on the CPU; None without a vector.
+    precision
+        Precision of the vector.
+    attempts
+        All attempts as text, for the reason of a quarantined row.
+    shortage
+        The shortage of memory; None if the row fits.
+    """
+
+    vector: torch.Tensor | None
+    precision: Precision
+    attempts: str
+    shortage: Shortage | None = None
+
+
+class FallbackPrecision:
+    """An encoder with a larger range, loaded for the first row that needs it.
+
+    Parameters
+    ----------
+    spec, device, precision
+        As `load_encoder` takes them.
+    encoder
+        The encoder of the run, used again at fp32.
+    """
+
+    def __init__(
+        self, spec: EncoderSpec, device: str, precision: Precision, encoder: Encoder
+    ) -> None:
+        self._spec, self._device = spec, device
+        self._precision, self._encoder = precision, encoder
+
+    def retry(self, ids: IntArray) -> Retry:
+        """Encode one row.
+
+        Raises
+        ------
+        BundleError
+            If the weights have been damaged since the run started.
+        """
+        encoder, precision, missing = self._opened
+        if self._precision == "fp32":
+            attempts = "in a batch and alone"
+        else:
+            attempts = f"at {self._precision} in a batch"
+            if encoder is not None:
+                attempts += f" and at {precision} alone"
+        if missing:
+            attempts += (
+                f"; too little memory for a higher precision: {missing}. Run this sequence "
+                "separately with another --precision or with more memory"
+            )
+        if encoder is None:
+            return Retry(None, self._precision, attempts)
+        vectors = encode_alone(encoder, ids)
+        if isinstance(vectors, Shortage):
+            return Retry(None, precision, attempts, vectors)
+        return Retry(vectors[0], precision, attempts)
+
+    @cached_property
+    def _opened(self) -> tuple[Encoder | None, Precision, str]:
+        """The encoder, its precision, and reasons against the preferred precisions.
+
+        The free memory is compared first: the system kills a process that exceeds it.
+        """
+        if self._precision == "fp32":
+            return self._encoder, "fp32", ""
+        missing: list[str] = []
+        for wider in _LADDER[self._precision]:
+            try:
+                self._require_memory(wider)
+                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
+            except DeviceError as error:
+                missing.append(str(error).partition(". ")[0])
+                continue
+            if not isinstance(loaded, Shortage):
+                return loaded, wider, "; ".join(missing)
+            missing.append(f"{wider} does not fit into the free memory of {self._device}")
+        return None, self._precision, "; ".join(missing)
+
+    def _require_memory(self, precision: Precision) -> None:
+        """Raise DeviceError if the encoder does not fit beside those of the run."""
+        device = open_device(self._device)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
+        name, shapes = self._spec.name, shapes_of(self._spec)
+        for room in (free_bytes(device), device_bytes(device)):
+            require_memory(name, shapes, precision, self._device, room, free=True)
+
+
+def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
+    """Encode one row: (1, dim) float32 on the CPU."""
+    return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())
+
 
 _ORDINARY_TOKENS = 1_024
 """A sequence that fits on any usable device: the longest in the training of ESM-2, plus two."""
@@ -145,19 +264,20 @@ class RankEncoder:
         return Encoded(work.vectors, isolated | too_large, work.filling)
 
     def _require_memory(self, n_tokens: int) -> None:
-        """Encode one synthetic sequence, to tell a large row from a device without memory.
+        """Encode one synthetic sequence, to distinguish a large row from a device without memory.
 
         Raises
         ------
         MemoryError
             If it does not fit.
         """
-        shortage = holds(self.encoder, n_tokens, n_tokens)
+        shortage = try_batch(self.encoder, n_tokens, n_tokens)
         if shortage is not None:
             raise MemoryError(
-                f"not even one sequence of {n_tokens:,} tokens, no longer than any of this run, "
-                f"fits into the memory for {self._name}{_wanted(shortage)}. Another process uses "
-                "the memory of this device, or the device is too small for this encoder."
+                f"not even one sequence of {n_tokens:,} tokens fits into the memory for "
+                f"{self._name}{_wanted(shortage)}; no sequence of this run is shorter. Another "
+                "process uses the memory of this device, or the device is too small for this "
+                "encoder."
             )
         self.budget.fitted(n_tokens)
 
@@ -220,3 +340,48 @@ class RankEncoder:
 
 def _wanted(shortage: Shortage) -> str:
     return f" ({shortage.wanted} more needed)" if shortage.wanted else ""
+
+
+class Models:
+    """The models, loaded.
+
+    Parameters
+    ----------
+    specs
+        In the order in which their vectors are joined.
+    head
+        Weights of the classifier; None for vectors only.
+    device, precision
+        As `load_encoder` takes them.
+    first_budget
+        Tokens of a batch before anything is learnt.
+    learnt
+        Budgets learnt on such a device.
+
+    Attributes
+    ----------
+    encoders
+        One for each spec.
+    head
+        The classifier, or None.
+
+    Raises
+    ------
+    BundleError, DeviceError
+        If the weights are damaged, or the device cannot be used.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[EncoderSpec],
+        head: Path | None,
+        device: str,
+        precision: Precision,
+        first_budget: int,
+        learnt: Mapping[str, int] | None = None,
+    ) -> None:
+        self.encoders = [
+            RankEncoder(number, spec, device, precision, first_budget, learnt or {})
+            for number, spec in enumerate(specs)
+        ]
+        self.head = None if head is None else load_head(head, device)

@@ -9,19 +9,17 @@ from dataclasses import asdict
 from functools import partial
 from itertools import accumulate
 
-from virnucpro.encoders.memory.placement import device_name
-from virnucpro.pipeline.run.coordinator_log import step_log
-from virnucpro.pipeline.worker.encoder_pass import UnitTokens
-from virnucpro.pipeline.worker.models import Models
+from virnucpro.encoders.device import device_name
+from virnucpro.pipeline.run.coordinator_files import step_log
+from virnucpro.pipeline.worker.encoder_pass import UnitTokens, prefetch_one
 from virnucpro.pipeline.worker.poison_isolation import UnitSpan, suspicion_of
-from virnucpro.pipeline.worker.prefetch import prefetch_one
-from virnucpro.pipeline.worker.rank_task import RankChannel, RankTask, Share, UnitProgress
+from virnucpro.pipeline.worker.rank_encoder import Models
+from virnucpro.pipeline.worker.rank_main import RankChannel, RankTask, Share, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
-from virnucpro.store.shard import ShardWriter
-from virnucpro.store.writer import SegmentWriter
+from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 __all__ = ["RankLoop"]
 

@@ -1,4 +1,4 @@
-"""One unit of rows through the encoders and the classifier: the content of a segment."""
+"""Vectors and scores of one unit of rows: the content of a segment."""
 
 import time
 from collections import Counter
@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
-from virnucpro.pipeline.worker.fallback_precision import Retry
-from virnucpro.pipeline.worker.models import Models
 from virnucpro.pipeline.worker.poison_isolation import (
     FINISHING,
     Suspicion,
@@ -23,8 +21,8 @@ from virnucpro.pipeline.worker.poison_isolation import (
     arranged,
     tokenising,
 )
-from virnucpro.pipeline.worker.rank_encoder import RankEncoder
-from virnucpro.pipeline.worker.rank_task import RankTask, UnitProgress
+from virnucpro.pipeline.worker.rank_encoder import Models, RankEncoder, Retry
+from virnucpro.pipeline.worker.rank_main import RankTask, UnitProgress
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment, finite_rows
@@ -195,7 +193,7 @@ class RowEmbedder:
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Repeat a step that killed a rank, alone and before all other work.
+        """Repeat a step that killed a rank: only this step, before all other work.
 
         Parameters
         ----------
@@ -238,7 +236,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return the vectors, what is stored of them, and their scores."""
+        """Return the vectors, the numbers to store, and the scores."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":

@@ -6,11 +6,11 @@ import pytest
 
 from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.embed_job import embed_job
 from virnucpro.pipeline.jobs.write_frames import write_frames
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.scheduling import preflight
 from virnucpro.run_dir import RunDirectory
 
 
@@ -92,7 +92,7 @@ def test_inputs_that_are_no_paths_are_refused(job_of, inputs):
     [{"devices": ["cpu"]}, {"devices": 0}, *({"threads": n} for n in ("2", 0, -1, 1.0, True))],
 )
 def test_invalid_devices_and_threads_are_refused(wrong):
-    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} are .* not "):
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} must be .* not "):
         Execution("run", **wrong)
 
 
@@ -103,7 +103,7 @@ def test_embed_without_stored_vectors_is_refused():
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
 def test_a_run_resolves_auto(job_of, nothing_to_encode, tmp_path, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     job = job_of(nothing_to_encode, precision="auto")
     predict(job, Execution(tmp_path / "run", devices="cpu:1"))
     assert read_manifest(RunDirectory(tmp_path / "run")).parameters["precision"] == "fp16"

@@ -5,12 +5,12 @@ import textwrap
 import pytest
 
 from virnucpro.errors import RunLockedError
-from virnucpro.pipeline.run.run_lock import is_locked, run_lock
+from virnucpro.pipeline.run.session import is_locked, run_lock
 from virnucpro.run_dir import RunDirectory
 
 HOLDER = textwrap.dedent("""
     import pathlib, sys
-    from virnucpro.pipeline.run.run_lock import run_lock
+    from virnucpro.pipeline.run.session import run_lock
     from virnucpro.run_dir import RunDirectory
     with run_lock(RunDirectory(pathlib.Path(sys.argv[1]))):
         print("held", flush=True)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.memory.token_budget import TokenBudget
-from virnucpro.pipeline.run.token_budgets import merge_budgets, read_budgets, write_budgets
+from virnucpro.encoders.batching import TokenBudget
+from virnucpro.pipeline.run.coordinator_files import merge_budgets, read_budgets, write_budgets
 from virnucpro.run_dir import RunDirectory
 
 

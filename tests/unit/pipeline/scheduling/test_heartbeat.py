@@ -4,7 +4,7 @@ import threading
 import time
 from itertools import repeat
 
-from virnucpro.pipeline.scheduling.heartbeat import BEAT_S, WORK_S, CpuHeartbeat
+from virnucpro.pipeline.scheduling.in_process import BEAT_S, WORK_S, CpuHeartbeat
 
 
 def work(seconds):

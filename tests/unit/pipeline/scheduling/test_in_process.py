@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from virnucpro.encoders.memory.token_budget import BATCH_TOKENS
+from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
@@ -15,7 +15,7 @@ from virnucpro.pipeline.scheduling.in_process import run_in_process
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.store.segment import read_segment
-from virnucpro.store.shard import ShardWriter
+from virnucpro.store.writer import ShardWriter
 
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
 CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
@@ -23,7 +23,7 @@ CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
 
 @pytest.fixture(scope="module")
 def models():
-    from virnucpro.pipeline.worker.models import Models
+    from virnucpro.pipeline.worker.rank_encoder import Models
 
     job = predict_job(())
     return Models(job.encoders, job.head, "cpu", job.precision, BATCH_TOKENS["cpu"])

@@ -2,13 +2,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.pipeline.scheduling import preflight as fitting
-from virnucpro.pipeline.scheduling.preflight import refuse_what_does_not_fit
+from virnucpro.pipeline.scheduling.preflight import check_device_memory
 from virnucpro.runtime.devices import Device
 
 
@@ -33,12 +33,12 @@ def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
     with pytest.raises(DeviceError, match=r"for each of 4 workers .*enough for 1\. .* cpu:1\."):
         predict(job, Execution(tmp_path / "run", devices="cpu:4"))
     assert not (tmp_path / "run").exists()
-    refuse_what_does_not_fit(job, 3 * [Device("cpu")])
+    check_device_memory(job, 3 * [Device("cpu")])
 
 
 def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
     monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
     monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))
-    refuse_what_does_not_fit(job, [Device("cpu"), Device("cuda", "0")])
+    check_device_memory(job, [Device("cpu"), Device("cuda", "0")])
     with pytest.raises(DeviceError, match="cuda:1 has"):
-        refuse_what_does_not_fit(job, [Device("cuda", "0"), Device("cuda", "1")])
+        check_device_memory(job, [Device("cuda", "0"), Device("cuda", "1")])

@@ -8,9 +8,9 @@ import pytest
 
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.run.coordinator_log import CoordinatorLog
+from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
-from virnucpro.pipeline.worker.rank_task import Share
+from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.status import WorkerState, WorkerStatus

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from virnucpro.pipeline.scheduling.work_stealing import BusyRank, split, steal
+from virnucpro.pipeline.scheduling.scheduler import BusyRank, split, steal
 
 SLOW = BusyRank(0, range(10), left=[4, 5, 6, 7, 8, 9], unit_seconds=10.0, silent=1.0)
 OTHER = BusyRank(3, range(20, 24), left=[22, 23], unit_seconds=10.0, silent=1.0)

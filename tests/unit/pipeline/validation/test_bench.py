@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from virnucpro.cli.main import main
-from virnucpro.encoders.ceiling import LAID_OUT, TORCH_MM
 from virnucpro.encoders.packed import pack
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import DeviceError, UsageError
@@ -22,25 +21,14 @@ def brief():
 
 def test_figures_are_consistent(brief):
     for figures in measure_bundle("mini", brief):
-        assert 0 < figures.encoder_seconds < figures.seconds
+        assert figures.seconds > 0
         assert figures.repeats >= 3
         assert 1 <= figures.batches <= 8
         assert 1 <= figures.sequences <= figures.tokens
         assert figures.tokens <= 8 * figures.batch_tokens
         derived = figures.as_dict()
         assert derived["tokens_per_second"] == pytest.approx(figures.tokens / figures.seconds)
-        assert derived["ceiling"] == max(figures.ceilings.values())
-        assert 0.01 < derived["share_of_ceiling"] <= 1.05
-
-
-@pytest.mark.parametrize(
-    "model", ["esm2_t6_8M_UR50D", pytest.param("dnabert_s", marks=pytest.mark.slow)]
-)
-def test_no_encoder_is_faster_than_its_ceiling(monkeypatch, model):
-    """Encoders may be faster than torch.mm, which is one of the two ceilings."""
-    monkeypatch.setattr(bench, "BATCH_TOKENS", {"cpu": 512})  # large batches take too long here
-    (figures,) = measure_model(model, BenchOptions("cpu", "fp32", lengths="20", seconds=0.1))
-    assert 0.1 < figures.as_dict()["share_of_ceiling"] <= 1.05
+        assert derived["sequences_per_second"] == pytest.approx(figures.sequences / figures.seconds)
 
 
 def test_a_model_is_measured_without_a_download(capsys):
@@ -49,8 +37,6 @@ def test_a_model_is_measured_without_a_download(capsys):
     (printed,) = json.loads(capsys.readouterr().out)
     assert printed["encoder"] == "esm2_t6_8M_UR50D"
     assert printed["tokens"] == 14 * printed["sequences"]
-    linear, attention = 2 * 6 * 12 * 320 * 320, 4 * 6 * 320 * 14
-    assert printed["operations_per_token"] == linear + attention
 
 
 def test_the_table_of_a_bundle_has_a_section_per_encoder(capsys):
@@ -60,9 +46,7 @@ def test_the_table_of_a_bundle_has_a_section_per_encoder(capsys):
     assert "\n\nmini-esm2 on cpu" in printed
     assert len(re.findall(r"batches of up to 2,048 tokens: \d, ", printed)) == 2
     assert len(re.findall(r"each measured \d+ times or more\n", printed)) == 2
-    methods = f"(?:{TORCH_MM}|{LAID_OUT})"
-    assert len(re.findall(rf"\nceiling +\S+ GFLOP/s  {methods}", printed)) == 2
-    assert len(re.findall(r"\nshare of the ceiling +\S+%", printed)) == 2
+    assert len(re.findall(r"\ntokens/s +[\d,]+\nsequences/s +[\d,.]+", printed)) == 2
 
 
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
@@ -119,7 +103,7 @@ def test_the_shortest_measurement_of_a_batch_counts(monkeypatch, brief):
     monkeypatch.setattr(bench, "load_encoder", lambda *_: encoder)
     monkeypatch.setattr(bench, "_SEQUENCES", 2)
     (figures,) = measure_model("esm2_t6_8M_UR50D", brief)
-    assert (figures.seconds, figures.encoder_seconds) == (1.5, 1.0)
+    assert figures.seconds == 1.5
     assert (figures.sequences, figures.batches, figures.repeats) == (2, 1, 3)
 
 

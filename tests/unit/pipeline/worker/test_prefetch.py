@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from virnucpro.pipeline.worker.prefetch import prefetch_one
+from virnucpro.pipeline.worker.encoder_pass import prefetch_one
 
 
 def test_items_and_results_are_in_order():

@@ -12,9 +12,9 @@ import torch
 
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.memory.memory_needed import PROCESS_BYTES
-from virnucpro.encoders.registry import shapes_of
-from virnucpro.pipeline.worker import encoder_pass, fallback_precision
+from virnucpro.encoders.memory import PROCESS_BYTES
+from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.pipeline.worker import encoder_pass, rank_encoder
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
@@ -154,14 +154,14 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
 
 
 @pytest.fixture
-def rank_encoder(task):
+def protein_encoder(task):
     return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
 
 
-def through_one_encoder(rank_encoder, index, *, prefetch):
+def through_one_encoder(protein_encoder, index, *, prefetch):
     watch = Watch()
-    ids = rank_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
-    encoded = rank_encoder.vectors(
+    ids = protein_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
+    encoded = protein_encoder.vectors(
         UnitTokens(3, ids),
         Suspicion(),
         watch.at,
@@ -175,9 +175,9 @@ def through_one_encoder(rank_encoder, index, *, prefetch):
     return encoded.vectors, watch
 
 
-def test_prefetched_batches_give_the_same_bits(rank_encoder, index):
-    plain, _ = through_one_encoder(rank_encoder, index, prefetch=False)
-    ahead, watch = through_one_encoder(rank_encoder, index, prefetch=True)
+def test_prefetched_batches_give_the_same_bits(protein_encoder, index):
+    plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
+    ahead, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     assert torch.equal(plain, ahead)
     assert [p for place in watch.places for p in range(place.first, place.stop)] == [*range(N_ROWS)]
     assert sum(watch.rows) == N_ROWS
@@ -185,7 +185,7 @@ def test_prefetched_batches_give_the_same_bits(rank_encoder, index):
 
 
 def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
-    rank_encoder, index, monkeypatch
+    protein_encoder, index, monkeypatch
 ):
     """The device computes the next batch while the host waits for the vectors of one."""
     steps = []
@@ -201,7 +201,7 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
 
     monkeypatch.setattr(Encoder, "encode", launched)
     monkeypatch.setattr(encoder_pass, "fetching", fetching)
-    through_one_encoder(rank_encoder, index, prefetch=True)
+    through_one_encoder(protein_encoder, index, prefetch=True)
     n_batches = steps.count("launch")
     begin = ["launch", "copy"]
     assert n_batches > 2
@@ -218,8 +218,8 @@ def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
     torch.cuda.synchronize()
 
 
-def test_prefetched_batches_that_do_not_fit_are_split(rank_encoder, index, monkeypatch):
-    plain, _ = through_one_encoder(rank_encoder, index, prefetch=False)
+def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, monkeypatch):
+    plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
     encode = Encoder.encode
 
     def limited(self, batch):
@@ -228,10 +228,10 @@ def test_prefetched_batches_that_do_not_fit_are_split(rank_encoder, index, monke
         return encode(self, batch)
 
     monkeypatch.setattr(Encoder, "encode", limited)
-    split, watch = through_one_encoder(rank_encoder, index, prefetch=True)
+    split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     torch.testing.assert_close(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
-    assert rank_encoder.budget.learnt
+    assert protein_encoder.budget.learnt
 
 
 def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, index, healthy, memory):
@@ -443,7 +443,7 @@ def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index,
 def between(task, monkeypatch):
     """A machine with too little memory for ESM-2 at fp32, and enough at bf16."""
     room = PROCESS_BYTES + 4 * sum(map(math.prod, shapes_of(task.encoders[1])))
-    monkeypatch.setattr("virnucpro.encoders.memory.placement.usable_memory", lambda: room)
+    monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
 
 
 def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, planted, between):
@@ -470,7 +470,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
+        r"a higher precision: .* 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
@@ -479,10 +479,18 @@ def out_of_memory(*_arguments):
     raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
 
 
+def no_memory_at_fp32(spec, device, precision):
+    return out_of_memory() if precision == "fp32" else load_encoder(spec, device, precision)
+
+
 @pytest.mark.parametrize(
     ("precision", "patched", "expected"),
     [
-        ("bf16", {"load_encoder": out_of_memory}, "fp32 does not fit into the free memory of cpu"),
+        (
+            "bf16",
+            {"load_encoder": no_memory_at_fp32},
+            "fp32 does not fit into the free memory of cpu",
+        ),
         ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB at fp32.*cpu has 0\.1 GB"),
         ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB at bf16.*cpu has 0\.1 GB"),
     ],
@@ -495,7 +503,7 @@ def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
     undisturbed, _, _ = embedded(half, index)
     planted("protein", length, float("nan"))
     for name, value in patched.items():
-        monkeypatch.setattr(fallback_precision, name, value)
+        monkeypatch.setattr(rank_encoder, name, value)
     segment, _, embedder = embedded(half, index)
     assert_same_except(rows_of(index, length), segment, undisturbed)
     assert not embedder.again

@@ -9,7 +9,7 @@ from virnucpro.errors import DeviceError
 if TYPE_CHECKING:
     from virnucpro.encoders.base import Precision
 
-__all__ = ["GPU_PROCESS_BYTES", "PROCESS_BYTES", "bytes_of", "memory_wanted", "require_room"]
+__all__ = ["GPU_PROCESS_BYTES", "PROCESS_BYTES", "bytes_of", "memory_wanted", "require_memory"]
 
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
@@ -55,7 +55,7 @@ def memory_wanted(shapes: Iterable[tuple[int, ...]], precision: "Precision", dev
     return _besides(device) + int(packing * bytes_of(shapes, precision))
 
 
-def require_room(
+def require_memory(
     name: str,
     shapes: Iterable[tuple[int, ...]],
     precision: "Precision",

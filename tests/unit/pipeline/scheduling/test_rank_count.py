@@ -6,9 +6,9 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs import rank_count as ranks
-from virnucpro.pipeline.jobs.rank_count import devices_of, ranks_that_fit
 from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.scheduling import preflight
+from virnucpro.pipeline.scheduling.preflight import devices_of, ranks_that_fit
 from virnucpro.runtime.devices import Device
 
 GB = 1 << 30
@@ -35,7 +35,7 @@ def test_memory_of_a_rank_depends_on_the_computed_precision(
 ):
     """ESM-2 3B takes 16.4 GB at fp32, whatever the type of its file."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(ranks, "usable_memory", lambda: 100 * 10**9)
+    monkeypatch.setattr(preflight, "usable_memory", lambda: 100 * 10**9)
     size = PUBLISHED["esm2_t36_3B_UR50D"]
     spec = EncoderSpec("3B", "esm2", "protein", 2560, tmp_path, {}, asdict(size))
     job = replace(predict_job(["a.fa"]), encoders=(spec,), precision=precision)

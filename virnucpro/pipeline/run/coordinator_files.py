@@ -1,16 +1,29 @@
-"""Event log of a run's coordinator; failures are reported to the user as well."""
+"""Files of a launch for people and other processes: event log, status.json, budgets.json."""
 
+import json
+import os
+import time
 from collections.abc import Mapping, Sequence
-from typing import Self
+from dataclasses import asdict
+from typing import Any, Self, TypeAlias
 
 from virnucpro.console import output_failure
-from virnucpro.encoders.memory.token_budget import is_fitted
+from virnucpro.durable import write_file
+from virnucpro.encoders.batching import is_fitted
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
 from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["CoordinatorLog", "step_log"]
+__all__ = [
+    "CoordinatorLog",
+    "Learnt",
+    "merge_budgets",
+    "read_budgets",
+    "step_log",
+    "write_budgets",
+    "write_status",
+]
 
 
 def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
@@ -125,3 +138,95 @@ class CoordinatorLog:
             seconds=seconds,
             failures=failures,
         )
+
+
+def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
+    """Write status.json atomically.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written. No other file depends on it.
+    """
+    content = {
+        "running": running,
+        "pid": os.getpid(),
+        "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
+    }
+    with write_file(run.status_json, lasting=False) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _plain(status: WorkerStatus) -> dict[str, Any]:
+    """Return a status with durations instead of this machine's clock readings."""
+    now = time.monotonic()
+    content = asdict(status)
+    for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):
+        del content[reading]
+    end = now if status.ended_at is None else status.ended_at
+    return content | {
+        "seconds": round(end - status.started_at, 1),
+        "silent_seconds": 0.0 if status.ended else round(now - status.last_heartbeat, 1),
+    }
+
+
+Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Name of a device -> encoder, encoder/length class, or encoder/``fitted`` -> tokens."""
+
+_MOST_BYTES = 1 << 20
+_MOST_TOKENS = 1 << 40
+_LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
+
+
+def read_budgets(run: RunDirectory) -> Learnt:
+    """Return the content of budgets.json; empty without a readable file.
+
+    It saves a launch from running out of memory again. Invalid entries are ignored: results depend
+    on batch sizes by rounding only.
+    """
+    try:
+        if not run.budgets.is_file():  # to open a named pipe would wait for its writer
+            return {}
+        with run.budgets.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        content = json.loads(text) if len(text) <= _MOST_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {
+        device: {key: tokens for key, tokens in learnt.items() if _is_budget(key, tokens)}
+        for device, learnt in content.items()
+        if isinstance(learnt, dict)
+    }
+
+
+def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
+    """Return whether an encoder can have learnt this; JSON's true is an int in Python."""
+    name, _, size = key.rpartition("/")
+    known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
+    return known and type(tokens) is int and 0 < tokens <= _MOST_TOKENS
+
+
+def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
+    """Return `known` with the budgets that a rank learnt on `device`.
+
+    The lowest limit of all ranks counts, and the longest row that fitted on any.
+    """
+    own = dict(known.get(device, {}))
+    for key, tokens in learnt.items():
+        choose = max if is_fitted(key) else min
+        own[key] = choose(tokens, own.get(key, tokens))
+    return {**known, device: own} if own else known
+
+
+def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
+    """Write budgets.json atomically.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    with write_file(run.budgets, lasting=False) as stream:
+        stream.write(json.dumps(learnt, indent=2, sort_keys=True).encode() + b"\n")

@@ -8,17 +8,16 @@ from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import PUBLISHED, n_parameters
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs import precision
 from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.jobs.precision import (
-    default_precision,
-    precision_on,
-    weight_bytes,
-)
 from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.run.session import open_session
-from virnucpro.pipeline.scheduling.preflight import with_precision
+from virnucpro.pipeline.scheduling import preflight
+from virnucpro.pipeline.scheduling.preflight import (
+    default_precision,
+    weight_bytes,
+    with_precision,
+)
 from virnucpro.run_dir import RunDirectory
 
 EXAMPLE = "tests/data/example.fa"
@@ -47,14 +46,9 @@ def test_auto_follows_device_size_and_the_card(kind, flags, n_bytes, verified, w
 def test_a_job_carries_what_the_card_verified(monkeypatch):
     metrics = {"verified_precisions": ["bf16"]}
     opened = replace(open_bundle("mini"), metrics=metrics)
-    monkeypatch.setattr("virnucpro.pipeline.jobs.predict_job.open_bundle", lambda _: opened)
+    monkeypatch.setattr("virnucpro.pipeline.predict.open_bundle", lambda _: opened)
     assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
     assert replace(opened, metrics={}).verified_precisions == ()
-
-
-@pytest.mark.parametrize("choice", ["fp32", "fp16", "bf16"])
-def test_an_explicit_precision_is_kept(choice):
-    assert precision_on(choice, "cuda", 10**10) == choice
 
 
 def test_mini_computes_at_fp32_on_every_device():
@@ -76,13 +70,13 @@ def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, siz
 
 
 def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE], precision="auto")
     first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
     settled = with_precision(job, first)
     with open_session(settled, first, SilentReporter()) as session:
         assert session.manifest.parameters["precision"] == "fp16"
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp32")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
     assert with_precision(job, first).precision == "fp16"
     assert with_precision(replace(job, precision="bf16"), first).precision == "bf16"
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
@@ -96,7 +90,7 @@ def test_auto_is_resolved_for_a_file_in_the_place_of_the_run_folder(tmp_path):
 
 
 def test_the_command_line_resolves_auto(tmp_path, monkeypatch):
-    monkeypatch.setattr(precision, "default_precision", lambda *_: "fp16")
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     path = tmp_path / "short.fa"
     path.write_text(">a\nAC\n")  # nothing to encode
     assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0

@@ -1,0 +1,193 @@
+"""Devices of encoders: types, memory, out-of-memory errors, and the largest batch that fits."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import torch
+
+from virnucpro.encoders.base import Precision
+from virnucpro.encoders.batching import length_class
+from virnucpro.encoders.encoder import Encoder
+from virnucpro.errors import DeviceError, UsageError
+from virnucpro.machine import available_memory, usable_memory
+
+__all__ = [
+    "Shortage",
+    "device_bytes",
+    "device_name",
+    "dtype_of",
+    "fitting_budget",
+    "free_bytes",
+    "is_out_of_memory",
+    "open_device",
+    "probe",
+    "try_batch",
+    "within_memory",
+]
+
+_DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def device_name(kind: str) -> str:
+    """Return the hardware model of ``cuda``, for which learned budgets are valid; or ``cpu``."""
+    return torch.cuda.get_device_name() if kind == "cuda" else kind
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """Return torch's type of a precision.
+
+    Raises
+    ------
+    UsageError
+        If the precision is not fp32, fp16 or bf16.
+    """
+    if precision not in _DTYPES:
+        raise UsageError(f"unknown precision {precision!r}; choose one of {', '.join(_DTYPES)}")
+    return _DTYPES[precision]
+
+
+def open_device(name: str) -> torch.device:
+    """Return a device by torch's name after an allocation on it.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such device, or torch was built without support for it.
+    """
+    # cuBLAS may add up parts of an fp16 product in fp16, which overflows at 65,504
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DeviceError(
+            f"device {name!r} cannot be used ({reason}). Use 'cpu', or a device of this machine."
+        ) from error
+    return device
+
+
+def device_bytes(device: torch.device) -> int | None:
+    """Return the bytes of a device's memory; None for a device without memory."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    return usable_memory() if device.type == "cpu" else None
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the free bytes of a device's memory; None for a device without memory."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return available_memory() if device.type == "cpu" else None
+
+
+Result = TypeVar("Result")
+
+_CUDA_MEMORY_ALLOCATION: Final = 2
+"""``cudaErrorMemoryAllocation`` of the CUDA runtime."""
+
+_UNTYPED: Final = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDA driver error: out of memory",
+    "std::bad_alloc",
+)
+"""Texts of a bare RuntimeError of torch. cuBLAS reports a handle that it cannot allocate as not
+initialised. Source of the first two: c10/core/impl/alloc_cpu.cpp.
+"""
+
+_WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Result of a computation that ran out of memory.
+
+    Attributes
+    ----------
+    wanted
+        Size of the failed allocation with its unit, such as ``"20.00 GiB"``; "" if unknown.
+    """
+
+    wanted: str
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that the device's or the host's memory ran out.
+
+    torch has exception types for a GPU; for its CPU allocator, cuBLAS and C++ only texts.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    if isinstance(error, torch.AcceleratorError):
+        return getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _UNTYPED)
+
+
+def within_memory(work: Callable[[], Result]) -> Result | Shortage:
+    """Return the result of `work`, or a `Shortage` after its memory was released.
+
+    Raises
+    ------
+    Exception
+        Any other error of `work`.
+    """
+    try:
+        return work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        wanted = _WANTED.search(str(error))
+    # Only here: inside the except block, the traceback keeps the frames and their tensors alive.
+    torch.cuda.empty_cache()
+    return Shortage(wanted[1] if wanted else "")
+
+
+_SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
+
+
+def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
+    """Find a budget that fits by doubling or halving `first`.
+
+    Returns
+    -------
+    int
+        The largest tested value that fits, at most `most`. If none does, the first value at or
+        below `least`, which is a single sequence.
+    """
+    tokens = first
+    if fits(tokens):
+        while 2 * tokens <= most and fits(2 * tokens):
+            tokens *= 2
+        return tokens
+    while tokens > least:
+        tokens //= 2
+        if fits(tokens):
+            break
+    return tokens
+
+
+def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
+    """Find a budget with sequences of the length class of `longest`; see `fitting_budget`."""
+    length = length_class(longest)
+    return fitting_budget(
+        lambda tokens: try_batch(encoder, length, tokens) is None, first, length, most
+    )
+
+
+def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
+    """Encode a batch of `tokens` tokens: synthetic sequences of `length`, at least one.
+
+    Returns
+    -------
+    The shortage, or None if the batch fits.
+    """
+    (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
+    batch = [np.resize(ids, length)] * max(1, tokens // length)
+    tried = within_memory(lambda: encoder.encode(encoder.collate(batch)).cpu())
+    return tried if isinstance(tried, Shortage) else None

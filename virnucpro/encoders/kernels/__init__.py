@@ -1,1 +1,0 @@
-"""Matrix products and attention of packed batches."""

@@ -1,1 +1,0 @@
-"""Memory of a device: what it has, what encoders need, how many tokens fit."""

@@ -1,0 +1,294 @@
+"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body, in bytes.
+
+dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on some
+that are not ASCII, it drops lines that begin with ``#``, and it has a fifth of the throughput.
+"""
+
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from dnaio import FastqFormatError, FastqReader
+from xopen import xopen
+
+from virnucpro.console import shortened
+from virnucpro.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["STANDARD_INPUT", "BlockStream", "read_blocks", "split_fasta", "split_fastq"]
+
+STANDARD_INPUT = "-"
+"""Name of standard input in a list of files."""
+
+_BLOCK_BYTES = 1 << 20
+
+# First bytes of a file, since names may be wrong. Sources: RFC 1952; the bzip2 and xz file
+# formats; RFC 8878, whose skippable frames may come first.
+_SIGNATURES = {
+    b"\x1f\x8b": "gz",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zst",
+    **{bytes([low, 0x2A, 0x4D, 0x18]): "zst" for low in range(0x50, 0x60)},
+}
+_SIGNATURE_BYTES = max(map(len, _SIGNATURES))
+
+
+class BlockStream(io.RawIOBase):
+    """Binary stream over blocks of bytes.
+
+    Parameters
+    ----------
+    blocks
+        Blocks of any size; an empty block does not end the stream.
+    """
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Copy bytes of the current block into the buffer; return their number."""
+        while not self._ready:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._ready = memoryview(block)
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self._ready))
+        view[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+def read_blocks(path: str) -> Iterator[bytes]:
+    """Read a file in blocks; decompress gzip, bzip2, xz and zstandard, detected by content.
+
+    Decompression runs in this process and thread.
+
+    Parameters
+    ----------
+    path
+        A file, a named pipe, or ``-`` for standard input, which is not closed.
+
+    Yields
+    ------
+    bytes
+        About 1 MiB, never empty.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be opened or read, or its compressed data are damaged or incomplete.
+    """
+    with ExitStack() as stack:
+        raw = _open(path, stack)
+        signature = _read(raw, _SIGNATURE_BYTES, path)
+        first = signature + _read(raw, _BLOCK_BYTES, path)
+        plain = chain([first], iter(lambda: _read(raw, _BLOCK_BYTES, path), b""))
+        compression = next(
+            (name for start, name in _SIGNATURES.items() if signature.startswith(start)), None
+        )
+        if compression is None:
+            yield from filter(None, plain)
+        else:
+            yield from _decompress(plain, compression, path)
+
+
+def _open(path: str, stack: ExitStack) -> BinaryIO:
+    if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InputError("-: standard input is closed; name a file or use a pipe")
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(path).open("rb"))
+    except IsADirectoryError as error:
+        raise InputError(
+            f"{path}: this is a directory; name its files, for example {Path(path) / '*.fa'}"
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"{path}: the file cannot be opened ({error.strerror}); check its path and permissions"
+        ) from error
+
+
+def _read(stream: BinaryIO, size: int, path: str) -> bytes:
+    try:
+        return stream.read(size)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the file cannot be read ({error}); check the disk or copy the file again"
+        ) from error
+
+
+def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterator[bytes]:
+    source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
+    try:
+        # Without threads: with them, xopen starts an external program for each file.
+        with xopen(source, "rb", threads=0, format=compression) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+    except InputError:
+        raise
+    except Exception as error:
+        # Each decompressor has exception types of its own, some of them only in C modules.
+        raise InputError(
+            f"{path}: the {compression} data are damaged or cut off ({error}); "
+            "copy or download the file again"
+        ) from error
+
+
+_HEADER_BYTES = 1 << 24
+
+
+def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
+    r"""Divide a FASTA file into entries.
+
+    Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
+    within a line does not.
+
+    Parameters
+    ----------
+    blocks
+        Content of the file; its first byte is the first ``>``.
+    path
+        Name of the file for errors.
+
+    Yields
+    ------
+    header : bytes
+        The first line, without ``>``.
+    body : bytes
+        All other lines, including their line ends.
+
+    Raises
+    ------
+    InputError
+        When a header is longer than 16 MiB.
+    """
+    header: bytes | None = None
+    pieces: list[bytes] = []
+    for text in _with_whole_headers(blocks, path):
+        continued, *entries = _at_headers(text)
+        pieces.append(continued)
+        for entry in entries:
+            if header is not None:
+                yield header, b"".join(pieces)
+            header, _, body = entry.partition(b"\n")
+            pieces = [body]
+    if header is not None:
+        yield header, b"".join(pieces)
+
+
+def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Join and divide blocks so that each header and the line end before it are in one block."""
+    rest = b"\n"
+    for block in blocks:
+        text = rest + block.replace(b"\r", b"\n")
+        cut = text.rfind(b"\n")
+        if cut < 0 or text[cut + 1 : cut + 2] not in {b"", b">"}:
+            cut = len(text)
+        rest = text[cut:]
+        if len(rest) > _HEADER_BYTES:
+            raise InputError(
+                f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB, it starts with "
+                f"{rest[1:41]!r}; give a FASTA file with complete header lines"
+            )
+        yield text[:cut]
+    yield rest + b"\n"
+
+
+def _at_headers(text: bytes) -> list[bytes]:
+    """Split at every ``>`` after a line end; the first part continues an earlier entry."""
+    entries: list[bytes] = []
+    # A search for two bytes takes six times as long as for one, and other ``>`` are rare.
+    entry: list[bytes] = []
+    for part in text.split(b">"):
+        if entry and entry[-1].endswith(b"\n"):
+            entries.append(b">".join(entry))
+            entry = []
+        entry.append(part)
+    entries.append(b">".join(entry))
+    return entries
+
+
+_LINES_A_RECORD = 4
+
+# A byte that is not ASCII becomes an escape byte and two hexadecimal digits; so does the escape.
+_ESCAPE = b"\x1a"
+_TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
+_ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
+
+
+def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
+    r"""Divide a FASTQ file into records of four lines each.
+
+    Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
+
+    Parameters
+    ----------
+    blocks
+        Content of the file; its first byte is the first ``@``.
+    path
+        Name of the file for errors.
+
+    Yields
+    ------
+    header : bytes
+        The first line, without ``@``.
+    sequence : bytes
+        The second line.
+
+    Raises
+    ------
+    InputError
+        When a record does not have four lines, or its numbers of qualities and letters differ.
+    """
+    escaped = map(_escape, _without_trailing_blank_lines(blocks))
+    stream = BufferedReader(BlockStream(escaped))
+    try:
+        for record in FastqReader(stream):
+            yield _unescape(record.name.encode()), _unescape(record.sequence.encode())
+    except FastqFormatError as error:
+        raise InputError(
+            f"{path}: {shortened(str(error))}; repair the file or create it again"
+        ) from error
+
+
+def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Delay line ends until more text follows; keep the empty lines of an empty last record."""
+    held = b""
+    ended_lines = 0
+    for block in blocks:
+        text = held + block
+        body = text.rstrip(b"\r\n")
+        held = text[len(body) :]
+        ended_lines += body.count(b"\n")
+        if body:
+            yield body
+    missing = -(ended_lines + 1) % _LINES_A_RECORD
+    yield b"\n" * (1 + min(missing, max(held.count(b"\n") - 1, 0)))
+
+
+def _escape(text: bytes) -> bytes:
+    if text.isascii() and _ESCAPE not in text:
+        return text
+    return _TO_ESCAPE.sub(lambda match: _ESCAPE + match[0].hex().encode(), text)
+
+
+def _unescape(text: bytes) -> bytes:
+    if _ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), text)
