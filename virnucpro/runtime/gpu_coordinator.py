@@ -148,7 +148,7 @@ class GPUProcessCoordinator:
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
             raise UsageError(f"worker {rank} was never spawned: it cannot be restarted.")
         order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
-        self._supervisor.start_again(order, delay)
+        self._supervisor.restart(order, delay)
 
     def stop_worker(self, rank: int, why: str) -> None:
         """End one rank's worker by SIGTERM, then SIGKILL, because it is no longer needed.

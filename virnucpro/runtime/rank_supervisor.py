@@ -32,7 +32,7 @@ _FAILED = "stopped: the supervision of the workers failed"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One child's work: ``function(rank, world_size, channel, *arguments)`` in a set-up process."""
+    """One child's work: ``function(rank, world_size, channel, *arguments)`` after its setup."""
 
     setup: Setup
     function: WorkerFunction
@@ -108,7 +108,7 @@ class RankSupervisor:
         if self._error is not None:
             raise self._error
 
-    def start_again(self, order: Order, delay: float = 0.0) -> None:
+    def restart(self, order: Order, delay: float = 0.0) -> None:
         """Restart an ended rank `delay` seconds from now.
 
         If the system refuses the process, that is a failed attempt.
