@@ -1,4 +1,4 @@
-"""Worker functions for the tests of the coordinator: a module that a spawned process can import."""
+"""Worker functions for the tests of the coordinator."""
 
 import atexit
 import ctypes
@@ -10,9 +10,7 @@ import threading
 import time
 from multiprocessing import parent_process
 from pathlib import Path
-from unittest import mock
 
-from virnucpro.runtime import child
 from virnucpro.runtime.messages import Report, encode
 
 
@@ -176,7 +174,7 @@ def put_unpicklable(rank, world_size, results_queue):
 
 
 class OnlyInWorkers:
-    """Can be pickled and unpickled, but not in the parent."""
+    """Can be pickled, but not unpickled in the parent."""
 
     def __reduce__(self):
         return _refuse_parent, ()
@@ -226,16 +224,6 @@ def descriptors_of_a_subprocess(rank, world_size, results_queue):
     command = [sys.executable, "-c", "import os; print(os.listdir('/proc/self/fd'))"]
     listing = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
     results_queue.put((str(results_queue._descriptor), listing.stdout))
-
-
-def hang_without_death_signal(rank, world_size, results_queue):
-    """Imitate a system that sends no signal when a parent dies."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(1, 0, 0, 0, 0)
-    with mock.patch.object(ctypes, "CDLL", return_value=mock.Mock(prctl=lambda *_: -1)):
-        child._follow_parent(os.getppid())
-    results_queue.put(os.getpid())
-    ctypes.CDLL(None).sleep(600)
 
 
 def put_from_threads(rank, world_size, results_queue, count, size):

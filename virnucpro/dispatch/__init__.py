@@ -1,4 +1,4 @@
-"""A stream of tasks over workers that stay: each task gets exactly one answer, whatever happens."""
+"""A stream of tasks on persistent workers; each task gets exactly one answer."""
 
 from virnucpro.dispatch.dispatcher import Dispatcher
 from virnucpro.dispatch.protocol import (

@@ -1,10 +1,8 @@
-"""Search for the task that a worker died of."""
+"""Search for the task that killed a worker."""
 
 from collections.abc import Iterator
 
 from virnucpro.dispatch.protocol import (
-    Answer,
-    Answers,
     Event,
     TaskError,
     TaskRetried,
@@ -19,12 +17,12 @@ __all__ = ["Blame"]
 
 
 class Blame:
-    """Charges one task with the death of a worker, and gives the other tasks back.
+    """Charges one task with the death of a worker, and reassigns the other tasks.
 
     Parameters
     ----------
     stream
-        Takes the tasks that are not answered.
+        Receives the tasks without an answer.
     rules
         Limits and options of the run.
     """
@@ -34,15 +32,8 @@ class Blame:
         self._rules = rules
         self._attempts: dict[int, int] = {}
 
-    def forget(self, event: Answer) -> None:
-        """Drop the attempts of answered tasks."""
-        if self._attempts:
-            task_ids = event.task_ids if isinstance(event, Answers) else [event.task_id]
-            for task_id in task_ids:
-                self._attempts.pop(task_id, None)
-
     def events(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Yield the worker's death and what becomes of the charged task.
+        """Yield the worker's death, and the retry or answer of the charged task.
 
         Parameters
         ----------
@@ -54,7 +45,7 @@ class Blame:
         unanswered, serial = worker.unanswered(), worker.begun
         begun = 0 if serial is None else serial - worker.answered
         if begun > 1 and worker.running is None:
-            # It died between tasks, of one whose result was not sent: each is retried alone.
+            # It died between tasks, by one without a sent result: each is retried alone.
             self._stream.suspect(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
         charged = None if serial is None else unanswered.pop(begun - 1)
@@ -72,7 +63,7 @@ class Blame:
         """Answer or retry the task in which a worker died."""
         task_id, ending = task[0], worker.ending
         if ending is not None and ending.serial != serial:
-            # The late task was answered at the last moment: this one is innocent.
+            # The late task was answered just before: this one is not charged.
             self._stream.put_back([task])
             return
         if ending is not None and ending.timed_out:
@@ -84,6 +75,5 @@ class Blame:
             self._stream.suspect([task])
             yield TaskRetried(task_id, attempt, text, worker.worker_id)
         else:
-            self._attempts.pop(task_id, None)
             text = f"{text} It was running this task, attempt {attempt}."
             yield TaskError(task_id, text, worker.worker_id)

@@ -211,9 +211,7 @@ class Engine:
             self._durations[worker.worker_id] = seconds / count
         if self._rules.report_starts:
             yield from worker.starts(worker.answered + count)
-        for event in worker.take(rest, self._rules.task_timeout):
-            self._blame.forget(event)
-            yield event
+        yield from worker.take(rest, self._rules.task_timeout)
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
         self._dealer.slowest_setup = max(

@@ -63,8 +63,7 @@ class Stream:
     def take(self, count: int) -> Tasks:
         """Return up to `count` tasks; reassigned ones first."""
         if self._again:
-            pairs = [self._again.popleft() for _ in range(min(count, len(self._again)))]
-            return [task_id for task_id, _ in pairs], [data for _, data in pairs]
+            return _pop(self._again, count)
         return self._pull(count)
 
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
@@ -77,8 +76,7 @@ class Stream:
 
     def take_suspect(self) -> Tasks:
         """Return one task to be run alone."""
-        task_id, data = self._suspects.popleft()
-        return [task_id], [data]
+        return _pop(self._suspects)
 
     def set_aside(self, count: int) -> None:
         """Reserve `count` tasks for workers in their setup."""
@@ -87,10 +85,7 @@ class Stream:
 
     def release(self) -> Tasks:
         """Return a reserved task, if there is one."""
-        if not self._reserve:
-            return [], []
-        task_id, data = self._reserve.popleft()
-        return [task_id], [data]
+        return _pop(self._reserve)
 
     def end(self) -> None:
         """Take no more tasks from the generator."""
@@ -101,7 +96,7 @@ class Stream:
         for waiting in (self._suspects, self._reserve):
             self._again.extend(waiting)
             waiting.clear()
-        return self.take(len(self._again)) if self._again else ([], [])
+        return _pop(self._again, len(self._again))
 
     def _pull(self, count: int) -> Tasks:
         first, data = self.taken, list[object]()
@@ -121,3 +116,9 @@ class Stream:
             self.error = error
         self.taken += len(data)
         return range(first, self.taken), data
+
+
+def _pop(queue: deque[tuple[int, object]], count: int = 1) -> Tasks:
+    """Remove up to `count` tasks; return their ids and data."""
+    pairs = [queue.popleft() for _ in range(min(count, len(queue)))]
+    return [task_id for task_id, _ in pairs], [data for _, data in pairs]

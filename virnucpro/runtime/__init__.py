@@ -1,1 +1,1 @@
-"""Processes: starting, watching and stopping them. Knows nothing of what they do."""
+"""Start, supervision and end of processes, independent of their work."""

@@ -14,7 +14,6 @@ import faulthandler
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from typing import TextIO, cast
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
-from virnucpro.runtime.process import Connection, Delivery, wait_for_parent
+from virnucpro.runtime.process import Connection, Delivery
 from virnucpro.runtime.signals import STOPPING
 from virnucpro.runtime.worker_channel import WorkerChannel
 
@@ -171,10 +170,7 @@ def _follow_parent(parent: int) -> None:
     The kernel sends SIGKILL at the end of the thread that started this process. A parent that ended
     before the request sends none; this process has another parent then.
     """
-    if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        threading.Thread(
-            target=_die_with_parent, name="virnucpro-parent-watch", daemon=True
-        ).start()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -185,11 +181,6 @@ def keep_freed_memory() -> None:
     if set_option is not None:  # only glibc has these options
         for option, n_bytes in _MALLOC_OPTIONS.items():
             set_option(option, n_bytes)
-
-
-def _die_with_parent() -> None:
-    wait_for_parent()
-    os._exit(1)
 
 
 def _choose_signals() -> None:

@@ -227,26 +227,18 @@ def list_gpus() -> list[Gpu]:
 
     try:
         pynvml.nvmlInit()
+        try:
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return [Gpu(pynvml.nvmlDeviceGetUUID(one), _partitions(one)) for one in handles]
+        finally:
+            pynvml.nvmlShutdown()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
         return []
     except pynvml.NVMLError as error:
-        raise _no_answer(error) from error
-    try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        return [Gpu(pynvml.nvmlDeviceGetUUID(handle), _partitions(handle)) for handle in handles]
-    except pynvml.NVMLError as error:
-        raise _no_answer(error) from error
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _no_answer(error: Exception) -> DeviceError:
-    return DeviceError(
-        f"the NVIDIA driver cannot list its GPUs: {error}. Check nvidia-smi, have the driver "
-        "repaired, or use CPUs (cpu, or cpu:N for N workers)."
-    )
+        raise DeviceError(
+            f"the NVIDIA driver cannot list its GPUs: {error}. Check nvidia-smi, have the driver "
+            "repaired, or use CPUs (cpu, or cpu:N for N workers)."
+        ) from error
 
 
 def _partitions(handle: object) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from virnucpro.errors import UsageError
@@ -149,7 +148,7 @@ class GPUProcessCoordinator:
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
             raise UsageError(f"worker {rank} was never spawned: it cannot be restarted.")
         order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
-        self._supervisor.start_again(order, delay)
+        self._supervisor.restart(order, delay)
 
     def stop_worker(self, rank: int, why: str) -> None:
         """End one rank's worker by SIGTERM, then SIGKILL, because it is no longer needed.
@@ -188,7 +187,7 @@ class GPUProcessCoordinator:
         Raises
         ------
         WorkerError
-            If a report cannot be unpickled; the next call returns the others.
+            If a report cannot be unpickled; a further call returns the others.
         """
         return self.results_queue.take_all()
 
@@ -209,12 +208,7 @@ class GPUProcessCoordinator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.terminate_all()
 
     def _setup(self, rank: int) -> Setup:

@@ -1,13 +1,14 @@
 """Messages of a worker to its parent, and their form as bytes.
 
-A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The parent unpickles
-nothing to read a frame: a report's body stays bytes until the report is taken.
+A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The body is JSON,
+or the bytes of a report. The parent unpickles nothing to read a frame: a report's body stays bytes
+until the report is taken.
 """
 
 import json
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from virnucpro.errors import WorkerError
 
@@ -24,8 +25,6 @@ __all__ = [
 ]
 
 _HEADER = struct.Struct(">cQ")
-_PROGRESS = struct.Struct(">qq")
-_PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +77,26 @@ class Finished:
 
 Message = Started | Progress | Mark | Report | Failure | Finished
 
+_REPORT = b"R"
+_TYPES: dict[bytes, Callable[..., Message]] = {
+    b"S": Started,
+    b"P": Progress,
+    b"M": Mark,
+    _REPORT: Report,
+    b"X": Failure,
+    b"F": Finished,
+}
+_TAGS = {kind: tag for tag, kind in _TYPES.items()}
+
 
 def encode(message: Message) -> tuple[bytes, bytes]:
     """Return header and body of a message's frame, separate so that a large body is not copied."""
-    match message:
-        case Report(payload):
-            tag, body = b"R", payload
-        case Progress(done, total):
-            tag, body = b"P", _PROGRESS.pack(done, total)
-        case Mark(place):
-            tag, body = b"M", struct.pack(f">{len(place)}q", *place)
-        case Failure():
-            tag, body = b"X", json.dumps(asdict(message)).encode("ascii")
-        case Started():
-            tag, body = b"S", b""
-        case Finished():
-            tag, body = b"F", b""
-    return _HEADER.pack(tag, len(body)), body
+    if isinstance(message, Report):
+        body = message.payload
+    else:
+        values = [getattr(message, name) for name in message.__match_args__]
+        body = json.dumps(values).encode("ascii")
+    return _HEADER.pack(_TAGS[type(message)], len(body)), body
 
 
 class Decoder:
@@ -120,7 +122,7 @@ class Decoder:
         while len(self._buffer) >= _HEADER.size:
             tag, length = _HEADER.unpack_from(self._buffer)
             end = _HEADER.size + length
-            if tag not in _BODIES:
+            if tag not in _TYPES:
                 raise _foreign(f"tag {tag!r}")
             if len(self._buffer) < end:
                 return
@@ -131,14 +133,13 @@ class Decoder:
 
 
 def _decode(tag: bytes, body: bytes) -> Message:
+    if tag == _REPORT:
+        return Report(body)
     try:
-        return _BODIES[tag](body)
-    except (struct.error, TypeError, ValueError) as error:
+        values = (tuple(one) if isinstance(one, list) else one for one in json.loads(body))
+        return _TYPES[tag](*values)
+    except (TypeError, ValueError) as error:
         raise _foreign(f"a body of {len(body)} bytes after tag {tag!r}: {error}") from error
-
-
-def _mark(body: bytes) -> Mark:
-    return Mark(struct.unpack(f">{len(body) // _PLACE_BYTES}q", body))
 
 
 def _foreign(what: str) -> WorkerError:
@@ -146,13 +147,3 @@ def _foreign(what: str) -> WorkerError:
         f"a worker's pipe contains foreign bytes ({what}): its function must send only through "
         "results_queue and must not close file descriptors that it did not open."
     )
-
-
-_BODIES: dict[bytes, Callable[[bytes], Message]] = {
-    b"S": lambda _: Started(),
-    b"P": lambda body: Progress(*_PROGRESS.unpack(body)),
-    b"M": _mark,
-    b"R": Report,
-    b"X": lambda body: Failure(**json.loads(body)),
-    b"F": lambda _: Finished(),
-}

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process, reduction, resource_tracker
+from multiprocessing import get_context, reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 
@@ -26,7 +26,6 @@ __all__ = [
     "SpawnContext",
     "SpawnProcess",
     "interrupts_held",
-    "wait_for_parent",
 ]
 
 SPAWN: SpawnContext = get_context("spawn")
@@ -177,11 +176,6 @@ class Child:
         self._pidfd = _pidfd(process)
 
     @property
-    def pid(self) -> int | None:
-        """The child's process id."""
-        return self.process.pid
-
-    @property
     def sentinel(self) -> int:
         """A descriptor that becomes readable at the child's death."""
         return self.process.sentinel if self._pidfd is None else self._pidfd
@@ -285,13 +279,6 @@ def _pidfd(process: SpawnProcess) -> int | None:
         return os.pidfd_open(process.pid)
     except OSError:  # Linux before 5.3, a sandbox, or collected by another thread: use the pipe
         return None
-
-
-def wait_for_parent() -> None:
-    """In a child: block until the parent has ended, for any reason."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
 
 
 @contextmanager

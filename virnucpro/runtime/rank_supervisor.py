@@ -32,7 +32,7 @@ _FAILED = "stopped: the supervision of the workers failed"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One child's work: ``function(rank, world_size, channel, *arguments)`` in a set-up process."""
+    """One child's work: ``function(rank, world_size, channel, *arguments)`` after its setup."""
 
     setup: Setup
     function: WorkerFunction
@@ -108,7 +108,7 @@ class RankSupervisor:
         if self._error is not None:
             raise self._error
 
-    def start_again(self, order: Order, delay: float = 0.0) -> None:
+    def restart(self, order: Order, delay: float = 0.0) -> None:
         """Restart an ended rank `delay` seconds from now.
 
         If the system refuses the process, that is a failed attempt.
@@ -284,7 +284,7 @@ class RankSupervisor:
         child = self._children.start(name, order.setup, order.function, order.arguments)
         self._results.add_senders(1)
         self._processes[rank] = child.process
-        status = WorkerStatus(rank, WorkerState.STARTING, child.pid, now, now)
+        status = WorkerStatus(rank, WorkerState.STARTING, child.process.pid, now, now)
         former = self._statuses.get(rank)
         if former is not None:
             status = replace(

@@ -65,24 +65,19 @@ class ResultsQueue:
         Raises
         ------
         WorkerError
-            If one cannot be unpickled. It is dropped; the next call returns the others.
+            If one cannot be unpickled. It is dropped; a further call returns the others.
         """
         with self._changed:
             taken, self._reports = self._reports, deque()
-        reports: list[Any] = []
-        good: deque[tuple[int, bytes]] = deque()
-        error: WorkerError | None = None
-        for rank, payload in taken:
+        reports = []
+        for number, (rank, payload) in enumerate(taken):
             try:
                 reports.append(_unpickle(rank, payload))
-            except WorkerError as unreadable:
-                error = error or unreadable
-            else:
-                good.append((rank, payload))
-        if error is not None:
-            with self._changed:
-                self._reports.extendleft(reversed(good))
-            raise error
+            except WorkerError:
+                del taken[number]
+                with self._changed:
+                    self._reports.extendleft(reversed(taken))
+                raise
         return reports
 
     def add(self, rank: int, payload: bytes) -> None:

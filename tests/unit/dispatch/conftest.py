@@ -1,4 +1,4 @@
-"""What the tests of the dispatcher share."""
+"""Fixtures of the dispatcher's tests."""
 
 import time
 from collections import Counter
@@ -8,12 +8,12 @@ import pytest
 
 @pytest.fixture
 def workers(importable):
-    """Workers that a spawned process can import."""
+    """The module of workers that a spawned process can import."""
     return importable("dispatch_workers")
 
 
 class Record:
-    """Every callback's calls."""
+    """Records the calls of all callbacks."""
 
     def __init__(self):
         self.successes, self.errors, self.timeouts = {}, {}, {}
@@ -43,7 +43,7 @@ class Record:
         }
 
     def slow_callbacks(self, seconds):
-        """The same callbacks; each result takes so long in the parent's thread."""
+        """Return the same callbacks; each result takes `seconds` in the parent's thread."""
         answer = self.callbacks["on_success"]
 
         def on_success(*what):

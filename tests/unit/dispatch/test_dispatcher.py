@@ -1,4 +1,4 @@
-"""The dispatcher, with real processes: every task gets one answer, whatever happens."""
+"""The dispatcher with real processes: every task gets one answer."""
 
 import contextlib
 import os
@@ -311,7 +311,7 @@ def test_a_task_that_kills_is_reported_and_all_others_are_done(workers, record, 
 
 
 def test_a_task_that_breaks_its_worker_after_its_return_is_found(workers, record):
-    """All of its batch are suspects then: each is done alone, and no other is blamed."""
+    """Its whole batch is suspect: each task is run alone, and no other is charged."""
     run(workers, record, [*range(300), ("close_all",), *range(300)])
     record.assert_each_answered_once(601)
     assert list(record.errors) == [300]
@@ -331,7 +331,7 @@ def test_a_task_that_returns_in_two_processes_has_one_answer(workers, record):
 
 
 def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
-    """Its copy writes into the same pipe: what comes out is anybody's guess, and ends."""
+    """Its copy writes into the same pipe, so the content of the pipe is undefined."""
     note = tmp_path / "copy"
     tasks = [("copies_itself", str(note)), *range(10)]
     run(workers, record, tasks, options={"one_at_a_time": True})
@@ -459,7 +459,7 @@ def test_a_task_that_ignores_its_limit_is_killed(workers, record, task):
 
 
 def test_a_process_that_survives_sigkill_does_not_block_the_run(workers, record, monkeypatch):
-    """One that is stuck in the kernel, here by a SIGKILL that is not sent."""
+    """A SIGKILL that is not sent simulates a process stuck in the kernel."""
     pids = []
     monkeypatch.setattr(supervisor, "KILL_GRACE_S", 0.3)
     monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.pid))
@@ -788,7 +788,7 @@ def test_a_class_of_a_prompt_is_refused(workers, monkeypatch):
 
 
 def test_one_at_a_time_no_task_waits_behind_a_long_one(workers, record):
-    """Quick tasks first, so that batches would be made; then a long one and more quick ones."""
+    """Short tasks first, so that batches would be used; then a long one and more short ones."""
     tasks = [0] * 200 + [("sleep", 1.0)] + [1] * 200
     answered = []
     record_success = record.callbacks["on_success"]

@@ -1,4 +1,4 @@
-"""The dispatcher's pure parts, and the memory that two processes share."""
+"""The dispatcher's pure parts, and shared memory."""
 
 from collections import deque
 

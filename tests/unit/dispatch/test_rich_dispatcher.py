@@ -1,4 +1,4 @@
-"""The dispatcher that shows what it does."""
+"""The dispatcher with a progress display."""
 
 import errno
 import io

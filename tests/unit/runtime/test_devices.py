@@ -1,4 +1,4 @@
-"""Devices: masks as CUDA reads them, options as people write them."""
+"""Device masks and device options."""
 
 import contextlib
 from pathlib import Path

@@ -18,7 +18,7 @@ from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.status import WorkerState
 
 LIMIT = 60
-"""Seconds that no wait here comes near, on however slow a machine."""
+"""Time limit of each wait in seconds, sufficient for any machine."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def workers(coordinator_workers, monkeypatch):
 
 @pytest.fixture
 def spawn(workers, tmp_path):
-    """Make a coordinator and spawn its workers; all are gone after the test."""
+    """Make a coordinator and spawn its workers; they end with the test."""
     with contextlib.ExitStack() as stack:
 
         def make(world_size, function, *args, **options):

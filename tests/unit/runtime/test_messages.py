@@ -1,4 +1,4 @@
-"""Frames cut anywhere come back whole."""
+"""Encoding and decoding of messages."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is done about a worker that failed: a table, and workers that die of things, in small."""
+"""Reactions to failed workers: a table, and a simulation of workers that die of items."""
 
 import math
 
@@ -111,7 +111,7 @@ def test_findings_of_one_task_are_its_own():
 
 
 def order(n, batch, found):
-    """The groups of things that a process takes, one after the other."""
+    """Return the groups of items that a process works on, in order."""
     isolated = {place.first for place, _ in found.isolated}
     batches = [range(start, min(start + batch, n)) for start in range(0, n, batch)]
     suspects = [range(place.first, place.stop) for place in found.suspects]
@@ -127,7 +127,7 @@ def order(n, batch, found):
 
 
 def first_death(groups, dies, passed):
-    """A process that dies of the first group that it is told to die of, or ends."""
+    """Run a process until the first group that kills it, or to its end."""
     for number, group in enumerate(groups):
         if dies(number, group):
             return fault((0, 0, group[0], group[-1] + 1), passed=passed + number)
@@ -135,7 +135,7 @@ def first_death(groups, dies, passed):
 
 
 def to_the_end(n, batch, dies, passed=0):
-    """All faults until nobody dies any more, or the worker is given up."""
+    """Return all failures until the work is done or the worker fails permanently."""
     faults = []
     while True:
         before = findings(faults)
@@ -150,7 +150,7 @@ def to_the_end(n, batch, dies, passed=0):
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(2, 64), st.integers(1, 64))
 def test_all_poison_items_are_found_and_no_others(data, n, batch):
-    """The innocent are never isolated, and n things cost about log2 n deaths a poison.
+    """Only poison items are isolated, each after about log2 n deaths for n items.
 
     But where it tries something first, the process has got through others before these things.
     """
@@ -178,7 +178,7 @@ def test_a_defective_device_isolates_no_item(n, batch):
 @settings(deadline=None)
 @given(st.integers(2, 64), st.integers(1, 64), st.integers(1, 12))
 def test_a_device_that_fails_at_times_isolates_no_item(n, batch, period):
-    """It dies of whatever comes as the so-manieth: that is given up, or got through."""
+    """It dies at an item chosen by position: it fails permanently or finishes."""
     faults, _ = to_the_end(n, batch, lambda number, _: number == period)
     assert not findings(faults).isolated
     assert len(faults) <= POLICY.max_restarts + 5 + 2 * math.ceil(math.log2(max(2, min(n, batch))))

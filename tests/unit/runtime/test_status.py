@@ -1,4 +1,4 @@
-"""What is known of a worker, as a table of what it said and how it ended."""
+"""Status of a worker after its messages and its end."""
 
 import signal
 

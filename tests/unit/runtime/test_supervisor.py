@@ -1,4 +1,4 @@
-"""The supervision when the system, or the supervision itself, breaks down."""
+"""Supervision when the system, or the supervision itself, fails."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from virnucpro.runtime.watchdog import Deadlines
 
 @pytest.fixture
 def spawn(coordinator_workers, tmp_path):
-    """Spawn two workers on CPUs; all are gone after the test."""
+    """Spawn two workers on CPUs; they end with the test."""
     with contextlib.ExitStack() as stack:
 
         def make(function, *args):
@@ -217,7 +217,7 @@ def test_an_interrupt_during_a_restart_leaves_no_worker(coordinator_workers, tmp
 
 
 def stop_for_good(pid):
-    """A SIGTERM that is there before the SIGSTOP has been carried out would be taken first."""
+    """A SIGTERM that arrives before the SIGSTOP takes effect would be handled first."""
     os.kill(pid, signal.SIGSTOP)
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         time.sleep(0.01)

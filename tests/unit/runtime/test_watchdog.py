@@ -1,4 +1,4 @@
-"""Deadlines, with times that the tests choose."""
+"""Deadlines, with a simulated clock."""
 
 from hypothesis import given
 from hypothesis import strategies as st
