@@ -302,6 +302,8 @@ class Engine:
         """Signal the end of the stream to the workers, and wait until they have ended."""
         self._all_answered = True
         for worker in self._workers.values():
+            if not worker.feed.waiting:
+                self._children.unwatch(worker.feed.descriptor)
             worker.feed.finish()
             if worker.state is State.READY:
                 worker.enter(State.ENDING)

@@ -63,7 +63,7 @@ class _Member:
     Attributes
     ----------
     pipe
-        Descriptor of its pipe.
+        Descriptor of its pipe; -1 once closed, since another pipe may then get the same number.
     measure, due
         Last step of the stop ladder that was taken, and the time of the next one.
     started
@@ -173,7 +173,7 @@ class Supervisor:
     def distrust(self, rank: int) -> None:
         """Kill a child with unreadable messages, and read no more of them."""
         member = self._members[rank]
-        self.unwatch(member.pipe)
+        self._leave_pipe(member)
         member.child.close_pipe()
         self.end(rank, Measure.KILL)
 
@@ -186,10 +186,10 @@ class Supervisor:
         for key, _ in ready:
             if callable(key.data):
                 key.data()
-            elif key.fd == self._members[key.data].pipe:
-                yield from self._read(key.data, self._members[key.data].child.messages())
-            else:
+            elif key.fd == self._members[key.data].child.sentinel:
                 dead.append(key.data)
+            else:
+                yield from self._read(key.data, self._members[key.data].child.messages())
         for rank in dead:
             yield from self._bury(rank)
         # After the messages: they may be progress. At the time of the poll: later ones are unread.
@@ -231,7 +231,7 @@ class Supervisor:
             yield rank, Failure(type(error).__name__, str(error), "")
             self.distrust(rank)
         if member.child.pipe is None:
-            self.unwatch(member.pipe)
+            self._leave_pipe(member)
 
     def _bury(self, rank: int, *, stuck: bool = False) -> Iterator[tuple[int, Event]]:
         child = self._members[rank].child
@@ -239,11 +239,14 @@ class Supervisor:
             yield from self._read(rank, child.last_messages())
         member = self._members.pop(rank)
         self.unwatch(child.sentinel)
-        if child.pipe is not None:
-            self.unwatch(member.pipe)
+        self._leave_pipe(member)
         death = Death(None if stuck else child.exit_code(), child.unfinished, stuck)
         child.close()
         yield rank, death
+
+    def _leave_pipe(self, member: _Member) -> None:
+        self.unwatch(member.pipe)
+        member.pipe = -1
 
     def _end_late(self, woke: float) -> Iterator[tuple[int, Event]]:
         tick = self._watchdog.tick

@@ -462,7 +462,7 @@ def test_a_process_that_survives_sigkill_does_not_block_the_run(workers, record,
     """A SIGKILL that is not sent simulates a process stuck in the kernel."""
     pids = []
     monkeypatch.setattr(supervisor, "KILL_GRACE_S", 0.3)
-    monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.pid))
+    monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.process.pid))
     run(workers, record, [1, ("hang_in_c",), 2], gpu_ids=[0], task_timeout=0.2)
     for child in active_children():
         assert child.pid in pids
