@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from virnucpro.durable import write_file
-from virnucpro.report.tables import blocks
+from virnucpro.report.tsv import blocks
 from virnucpro.sequences.index import SequenceIndex
 
 __all__ = ["write_frames_files"]

@@ -1,8 +1,4 @@
-"""The tables of a run as tab-separated text, and the two result files of the published tool.
-
-Tables are written in blocks of rows; equal data give equal bytes. Cells are written without quotes.
-This is safe: the only free text is the name of a record, which ends at the first white space of the
-header, and `SequenceIndex` encodes control characters.
+"""The tables of a run, and the two result files of the published tool in its format.
 
 ``prediction_results.txt`` has one line per scored item. Its label is the class with the higher
 score, and `others` if both are equal: ``torch.max`` returns the first maximum there.
@@ -11,15 +7,14 @@ scored window. A window with two equal scores is a virus. A score is the shortes
 that is read back as the same float32.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.classify.consensus import Call, RecordCalls, Status, WindowCalls
-from virnucpro.durable import write_file
+from virnucpro.report.tsv import NA, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.translation import FRAMES
 from virnucpro.sequences.windows import IntArray
@@ -28,92 +23,15 @@ from virnucpro.store.schema import RowState
 
 __all__ = [
     "CALL_NAMES",
-    "NA",
     "STATUS_NAMES",
-    "Cells",
-    "blocks",
-    "codes",
-    "decimals",
-    "integers",
-    "names_warning",
     "write_consensus",
     "write_missing",
     "write_predictions",
     "write_quarantine",
     "write_results",
     "write_sequences",
-    "write_tsv",
     "write_windows",
 ]
-
-NA = "NA"
-"""Text of a missing value."""
-
-Cells: TypeAlias = Callable[[IntArray], list[str]]
-"""Function that formats the cells of one column for the given rows."""
-
-_ROWS_AT_ONCE = 1 << 14
-
-
-def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) -> None:
-    """Write a table; the file appears under `path` when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    rows : int or IntArray
-        Number of rows, or the selected row numbers.
-    columns : mapping of str to Cells
-        Name and cells of each column.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file under `path` is unchanged.
-    """
-    with write_file(path) as stream:
-        stream.write(("\t".join(columns) + "\n").encode())
-        for block in blocks(rows if isinstance(rows, int) else len(rows)):
-            selected = block if isinstance(rows, int) else rows[block]
-            cells = (column(selected) for column in columns.values())
-            text = "\n".join(map("\t".join, zip(*cells, strict=True)))
-            stream.write(f"{text}\n".encode())
-
-
-def blocks(n_rows: int) -> Iterator[IntArray]:
-    """Yield the row numbers from 0 to `n_rows`, some thousand at a time."""
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
-
-
-def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
-    """Format whole numbers, increased by `offset`."""
-    return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
-
-
-def decimals(values: npt.NDArray[np.floating]) -> Cells:
-    """Format numbers with four decimals, NaN as `NA`."""
-    return lambda rows: [
-        f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
-        for value in values[rows].tolist()
-    ]
-
-
-def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
-    """Format each code as its name."""
-    return lambda rows: [names[value] for value in values[rows].tolist()]
-
-
-def names_warning(index: SequenceIndex) -> str:
-    """Return a warning that counts the names with control characters; "" if there are none."""
-    if not (count := index.count_encoded_names()):
-        return ""
-    return (
-        f"sequence names with control characters: {count:,}. These characters are percent-encoded "
-        "in all outputs, for example %1B for the escape character"
-    )
-
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Names of the codes of `Call` in all outputs."""

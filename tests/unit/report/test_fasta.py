@@ -1,6 +1,6 @@
 import pytest
 
-from virnucpro.report import tables
+from virnucpro.report import tsv
 from virnucpro.report.fasta import write_frames_files
 
 
@@ -14,7 +14,7 @@ def paths(tmp_path):
 def test_fasta_files_equal_those_of_the_published_tool(
     shared, index_file, paths, monkeypatch, rows_at_once
 ):
-    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(tsv, "_ROWS_AT_ONCE", rows_at_once)
     reference = shared / "reference" / "published-tool"
     index = index_file(reference / "test_with_orfs.fa", window=500)
     write_frames_files(index, *paths)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.classify.consensus import Thresholds, call_records, call_windows
-from virnucpro.report import tables
+from virnucpro.report import tsv
 from virnucpro.report.tables import (
     write_missing,
     write_predictions,
@@ -138,7 +138,7 @@ def test_tables_do_not_depend_on_the_size_of_blocks(run, tmp_path, monkeypatch, 
         yield path.read_bytes()
 
     whole = list(images())
-    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(tsv, "_ROWS_AT_ONCE", rows_at_once)
     assert list(images()) == whole
 
 
@@ -191,7 +191,7 @@ def test_any_name_is_one_cell_with_encoded_control_characters(
 @given(values=st.lists(st.floats(0, 1, width=32) | st.just(float("nan")), max_size=20))
 def test_numbers_are_rounded_to_four_decimals(values):
     for value, text in zip(
-        values, tables.decimals(np.array(values, np.float32))(slice(None)), strict=True
+        values, tsv.decimals(np.array(values, np.float32))(slice(None)), strict=True
     ):
         if np.isnan(value):
             assert text == "NA"

@@ -11,7 +11,7 @@ from virnucpro.durable import finished_name
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
-from virnucpro.report.tables import names_warning
+from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

@@ -21,7 +21,6 @@ from virnucpro.pipeline.run.session import Session
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
-    names_warning,
     write_consensus,
     write_missing,
     write_predictions,
@@ -30,6 +29,7 @@ from virnucpro.report.tables import (
     write_sequences,
     write_windows,
 )
+from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey

@@ -1,0 +1,95 @@
+"""Tables as tab-separated text, written in blocks of rows. Equal data give equal bytes.
+
+Cells are written without quotes. This is safe: the only free text is the name of a record, which
+ends at the first white space of the header, and `SequenceIndex` encodes control characters.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.durable import write_file
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.windows import IntArray
+
+__all__ = [
+    "NA",
+    "Cells",
+    "blocks",
+    "codes",
+    "decimals",
+    "integers",
+    "names_warning",
+    "write_tsv",
+]
+
+NA = "NA"
+"""Text of a missing value."""
+
+Cells: TypeAlias = Callable[[IntArray], list[str]]
+"""Function that formats the cells of one column for the given rows."""
+
+_ROWS_AT_ONCE = 1 << 14
+
+
+def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) -> None:
+    """Write a table; the file appears under `path` when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    rows : int or IntArray
+        Number of rows, or the selected row numbers.
+    columns : mapping of str to Cells
+        Name and cells of each column.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written; an existing file under `path` is unchanged.
+    """
+    with write_file(path) as stream:
+        stream.write(("\t".join(columns) + "\n").encode())
+        for block in blocks(rows if isinstance(rows, int) else len(rows)):
+            selected = block if isinstance(rows, int) else rows[block]
+            cells = (column(selected) for column in columns.values())
+            text = "\n".join(map("\t".join, zip(*cells, strict=True)))
+            stream.write(f"{text}\n".encode())
+
+
+def blocks(n_rows: int) -> Iterator[IntArray]:
+    """Yield the row numbers from 0 to `n_rows`, some thousand at a time."""
+    for first in range(0, n_rows, _ROWS_AT_ONCE):
+        yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
+
+
+def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
+    """Format whole numbers, increased by `offset`."""
+    return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
+
+
+def decimals(values: npt.NDArray[np.floating]) -> Cells:
+    """Format numbers with four decimals, NaN as `NA`."""
+    return lambda rows: [
+        f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
+        for value in values[rows].tolist()
+    ]
+
+
+def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
+    """Format each code as its name."""
+    return lambda rows: [names[value] for value in values[rows].tolist()]
+
+
+def names_warning(index: SequenceIndex) -> str:
+    """Return a warning that counts the names with control characters; "" if there are none."""
+    if not (count := index.count_encoded_names()):
+        return ""
+    return (
+        f"sequence names with control characters: {count:,}. These characters are percent-encoded "
+        "in all outputs, for example %1B for the escape character"
+    )
