@@ -22,7 +22,7 @@ _TORCH_EPS: Final = 1e-5
 
 
 class _Layer:
-    """A pickled module: only its state is stored."""
+    """Stand-in for a module class in a pickle: keeps the state, runs none of the class's code."""
 
     state: Mapping[str, object] = {}
 

@@ -59,7 +59,7 @@ class Head(nn.Module):
     sizes
         Lengths of the input vector and of each hidden layer, and 2 classes: others, virus.
     dropout
-        Share of hidden numbers that training sets to 0; no effect in evaluation.
+        Share of hidden activations that training sets to 0; no effect in evaluation.
     """
 
     def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:

@@ -1,7 +1,7 @@
 """Batches and their token budgets: lengths in, positions out. Needs no torch.
 
 Batches are cut from one order, the longest sequence first. The order depends on the lengths only,
-so a row's position is valid in every attempt, whatever budgets were learned in between. Nothing is
+so a row's position is valid in every attempt, whatever budgets were learnt in between. Nothing is
 padded, and the batches are of even size (decision 0041).
 
 Budgets are powers of two, so that devices of one model use equal batches: the last bits of a vector

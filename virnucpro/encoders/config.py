@@ -80,7 +80,7 @@ def read_fields(cls: type[Config], settings: Mapping[str, object], source: Path)
         if field.name not in settings:
             raise BundleError(
                 f"{source}: the encoder's settings lack {field.name!r}; they contain "
-                f"{', '.join(sorted(settings)) or 'nothing'}. Check the architecture."
+                f"{', '.join(sorted(settings)) or 'nothing'}. Give the settings of this encoder."
             )
         (wanted, is_valid), value = _VALID[field.type], settings[field.name]
         if not is_valid(value):

@@ -32,7 +32,7 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Return the hardware model of ``cuda``, for which learned budgets are valid; or ``cpu``."""
+    """Return the GPU's model for ``cuda`` (learnt budgets apply to one model), or ``cpu``."""
     return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 

@@ -186,7 +186,7 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Compute `Attention` run by run.
+    """Compute `Attention` separately for each group of consecutive sequences of one length.
 
     On a CPU, bfloat16 uses plain products, which are faster than torch's fused attention and as
     exact.

@@ -84,7 +84,7 @@ class Feed:
             self.close()
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately and discard unsent frames."""
         if self._reading >= 0:
             self.started()
         if self._writing >= 0:

@@ -107,13 +107,14 @@ class Watchdog:
     def check(self, deadlines: Iterable[Watched], now: float, away: float = 0.0) -> list[Overdue]:
         """Return the workers that are late; call it whenever the parent has slept.
 
-        The parent's intended sleep counts, and its own work before it, such as a callback: the
-        workers had that time too. Longer sleeps do not count: the machine was stopped.
+        Time in which the workers could run counts: the parent's intended sleep, and its own work
+        before it, such as a callback. Sleep beyond the intended time does not count: the machine
+        was suspended.
 
         Parameters
         ----------
         deadlines
-            Those that apply now. One that is missing restarts when it is back.
+            Those that apply now. A deadline that was absent from a check starts again from zero.
         now
             Time at which the parent woke, in seconds of a monotonic clock.
         away

@@ -171,7 +171,7 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield items with another vector in the file; the first of each run of neighbours."""
+    """Yield items whose stored vector differs; of consecutive items, only the first one."""
     for items, values in vectors:
         wanted = np.ascontiguousarray(values).view(np.uint8)
         size = wanted.shape[1]

@@ -121,9 +121,9 @@ class Coverage:
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Read and verify every segment of every shard, including segments copied into the run.
 
-    Of several segments of a unit, the first valid one by path counts. A copy that differs from it
-    by more than rounding (`copies.ROUNDING`) is rejected. Keeps two segments and 9 bytes per row in
-    memory.
+    Of several segments of a unit, the first valid one in path order is used. A copy that differs
+    from it by more than rounding (`copies.ROUNDING`) is rejected. Keeps two segments and 9 bytes
+    per row in memory.
 
     Parameters
     ----------

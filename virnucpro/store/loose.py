@@ -116,8 +116,8 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
 def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCoverage:
     """Read and verify segments, and return the rows that they cover.
 
-    Of copies that differ at most by rounding (`copies.ROUNDING`), the first by path counts. Keeps
-    a few segments and 10 bytes per row in memory.
+    Of copies that differ at most by rounding (`copies.ROUNDING`), the first in path order is
+    used. Keeps a few segments and 10 bytes per row in memory.
 
     Parameters
     ----------

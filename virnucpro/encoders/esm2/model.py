@@ -52,8 +52,9 @@ class Rotation:
     """Rotation factors by position, always in float32.
 
     A channel pair is a complex number that is multiplied by a factor of modulus 1, in a fifth of
-    the time of separate sines and cosines. fair-esm's tables have the type of the model, and lose
-    the angles of long sequences in half precision (cosine .982 with peaked attention).
+    the time of separate sines and cosines. fair-esm's tables have the data type of the model. In
+    half precision, their angles at high positions are inaccurate: with attention concentrated on
+    few positions, the cosine between an embedding and its float32 result falls to 0.982.
 
     Parameters
     ----------

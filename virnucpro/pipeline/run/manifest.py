@@ -49,7 +49,7 @@ class Manifest:
     command
         ``predict`` or ``embed``.
     parameters
-        Every parameter that changes a number: flat, JSON values only. Devices, ranks and threads
+        Every parameter that changes a result: flat, JSON values only. Devices, ranks and threads
         are not included; a resume may change them.
     inputs
         The input files with the digests of their content.

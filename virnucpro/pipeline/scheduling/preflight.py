@@ -95,7 +95,7 @@ def threads_of_rank(execution: Execution, ranks: int) -> int:
 
 
 def _usable_threads(execution: Execution) -> int:
-    """Return the number of CPU threads of all ranks together."""
+    """Return the number of CPU threads that all ranks together may use."""
     return execution.threads or usable_cpus()
 
 

@@ -33,7 +33,7 @@ _SILENT_S = 5.0
 
 
 def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return rank -> units, dealt as at the start of a launch, for ranks that get any."""
+    """Return the units of each rank, dealt as at the start of a launch; idle ranks are absent."""
     shares = {
         rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
     }

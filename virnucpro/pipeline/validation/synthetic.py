@@ -76,7 +76,7 @@ def parse_lengths(lengths: str) -> tuple[int, int] | None:
 
 
 def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
-    """Draw residues of one frame of each window of random records."""
+    """Cut records of random lengths into windows; return the residues of one frame per window."""
     counts: list[int] = []
     low, high = np.log(_RECORD)
     while len(counts) < n:

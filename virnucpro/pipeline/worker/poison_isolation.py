@@ -42,10 +42,10 @@ class UnitSpan(NamedTuple):
     unit
         Number of the unit.
     stage
-        Number of an encoder in the order of the run; below 0 `tokenising` or `FINISHING`.
+        Number of an encoder in the order of the run; negative: `tokenising` or `FINISHING`.
     first, stop
         Positions ``first`` to ``stop - 1`` of the unit's rows: by descending length for an
-        encoder, else in input order. They do not depend on batches.
+        encoder, else in input order. They do not depend on how rows are batched.
     """
 
     unit: int

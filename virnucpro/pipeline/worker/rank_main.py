@@ -27,7 +27,7 @@ __all__ = ["RankChannel", "RankTask", "Share", "UnitProgress", "run_rank"]
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """The part that is the same for every rank of a launch.
+    """The part of a rank's task that is the same for every rank of a launch.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class RankTask:
     unit_rows, unit_positions
         Limits of a unit; with the index they determine the bounds of all units.
     batch_tokens
-        First token budget of a batch.
+        Initial token budget of a batch.
     learnt
         Learnt token budgets by device.
     """
