@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from virnucpro.dispatch.callbacks import Callbacks
 from virnucpro.dispatch.engine import Engine
-from virnucpro.dispatch.ordering import in_order
 from virnucpro.dispatch.protocol import (
     Answers,
     CleanupFailed,
@@ -20,6 +19,7 @@ from virnucpro.dispatch.protocol import (
     TaskSuccess,
     TaskTimeout,
     WorkerDied,
+    in_order,
 )
 from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stats import DispatchStats

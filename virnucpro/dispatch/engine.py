@@ -9,7 +9,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import cast
 
-from virnucpro.dispatch.blame import Blame
 from virnucpro.dispatch.codec import unpack_answers
 from virnucpro.dispatch.protocol import (
     CleanupFailed,
@@ -73,8 +72,7 @@ class Engine:
         self._workers: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
         self._durations: dict[int, float] = {}
-        self._dealer = TaskDealer(stream, self._workers)
-        self._blame = Blame(stream, rules)
+        self._dealer = TaskDealer(stream, self._workers, rules)
         self._all_answered = False
         self._failures: list[str] = []
         self._draining = False
@@ -132,7 +130,7 @@ class Engine:
             yield from self._first_tasks()
         while not self._stream.over:
             if self._draining:
-                self._stream.end()
+                self._stream.exhausted = True
             if not self._workers:
                 yield from self._give_up()
                 return
@@ -261,7 +259,7 @@ class Engine:
                     yield CleanupFailed(worker.gpu_id, text, worker_id)
             elif worker.state is not State.FAILED:
                 barren = worker.begun is None and not worker.answered
-                yield from self._blame.events(worker, code, text)
+                yield from self._dealer.reassign(worker, code, text)
                 yield from self._replace(worker, text, barren=barren)
         finally:
             worker.close()
@@ -313,7 +311,7 @@ class Engine:
     def _give_up(self) -> Iterator[Event]:
         """Answer the remaining tasks with an error."""
         self._gave_up = True
-        self._stream.end()
+        self._stream.exhausted = True
         ids, _ = self._stream.take_all()
         for task_id in ids:
             yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", None)

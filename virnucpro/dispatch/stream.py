@@ -22,6 +22,15 @@ class Stream:
         Yields the tasks.
     bound
         Maximum number of tasks taken and not delivered.
+
+    Attributes
+    ----------
+    taken, delivered
+        Numbers of tasks.
+    exhausted
+        Whether no more tasks are taken from the source: at its end, or set by the owner.
+    error
+        The error of the source, or None.
     """
 
     def __init__(self, source: Iterable[object], bound: int) -> None:
@@ -86,10 +95,6 @@ class Stream:
     def release(self) -> Tasks:
         """Return a reserved task, if there is one."""
         return _pop(self._reserve)
-
-    def end(self) -> None:
-        """Take no more tasks from the generator."""
-        self.exhausted = True
 
     def take_all(self) -> Tasks:
         """Return all tasks that were taken and not sent to a worker."""

@@ -11,7 +11,7 @@ from typing import Any
 from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
-from virnucpro.dispatch.worker_file import file_of
+from virnucpro.dispatch.worker import file_of
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator

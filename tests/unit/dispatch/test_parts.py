@@ -19,10 +19,9 @@ from virnucpro.dispatch.codec import (
     unpack_answers,
 )
 from virnucpro.dispatch.dispatcher import worker_ids
-from virnucpro.dispatch.ordering import in_order
-from virnucpro.dispatch.pacing import BATCH_S, MOST, SLOW_S, Pace
-from virnucpro.dispatch.protocol import Answers, TaskError, TaskStarted, TaskSuccess
+from virnucpro.dispatch.protocol import Answers, TaskError, TaskStarted, TaskSuccess, in_order
 from virnucpro.dispatch.stream import Stream
+from virnucpro.dispatch.worker_handle import BATCH_S, MOST, SLOW_S, Pace
 from virnucpro.runtime.shared import Region, Ring
 
 

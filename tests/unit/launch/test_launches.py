@@ -12,7 +12,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.dispatch import engine
-from virnucpro.dispatch.worker_file import file_of
+from virnucpro.dispatch.worker import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import (
