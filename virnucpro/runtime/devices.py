@@ -211,8 +211,27 @@ def visible_gpus(
     DeviceError
         When the driver is there but fails.
     """
+    mask, listed = inherited_mask(environ), (gpus or list_gpus)()
     by_name = environ.get(ORDER_VARIABLE, DRIVERS_ORDER) != DRIVERS_ORDER
-    return _visible(inherited_mask(environ), (gpus or list_gpus)(), by_name=by_name)
+    if mask is None:
+        whole = {
+            gpu.uuid if by_name else str(index): gpu.uuid
+            for index, gpu in enumerate(listed)
+            if not gpu.partitions
+        }
+        return whole | {name: name for gpu in listed for name in gpu.partitions}
+    visible: dict[str, str] = {}
+    for entry in mask:
+        uuid = _uuid_behind(entry, listed)
+        if uuid is None:  # as for CUDA, the list ends here
+            break
+        first = next(
+            (gpu.partitions[0] for gpu in listed if gpu.uuid == uuid and gpu.partitions), ""
+        )
+        if first:
+            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
+        visible[first or entry] = first or uuid
+    return visible
 
 
 def list_gpus() -> list[Gpu]:
@@ -259,27 +278,6 @@ def _partitions(handle: object) -> tuple[str, ...]:
             continue
         names.append(pynvml.nvmlDeviceGetUUID(instance))
     return tuple(names)
-
-
-def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) -> dict[str, str]:
-    """Return the usable entries of a mask with their UUIDs, in CUDA's order."""
-    if mask is None:
-        whole = {
-            gpu.uuid if by_name else str(index): gpu.uuid
-            for index, gpu in enumerate(gpus)
-            if not gpu.partitions
-        }
-        return whole | {name: name for gpu in gpus for name in gpu.partitions}
-    visible: dict[str, str] = {}
-    for entry in mask:
-        uuid = _uuid_behind(entry, gpus)
-        if uuid is None:  # as for CUDA, the list ends here
-            break
-        first = next((gpu.partitions[0] for gpu in gpus if gpu.uuid == uuid and gpu.partitions), "")
-        if first:
-            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
-        visible[first or entry] = first or uuid
-    return visible
 
 
 def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
