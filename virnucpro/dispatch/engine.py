@@ -201,15 +201,15 @@ class Engine:
             yield CleanupFailed(worker.gpu_id, str(rest, "utf-8"), worker.worker_id)
 
     def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
-        count, seconds, _ = unpack_answers(rest)
+        count, seconds, frame = unpack_answers(rest)
         if count > worker.outstanding:
             self._distrust(worker, "It answered more tasks than it had: was it copied by a fork?")
             return
-        if count:
-            self._durations[worker.worker_id] = seconds / count
         if self._rules.report_starts:
             yield from worker.starts(worker.answered + count)
-        yield from worker.take(rest, self._rules.task_timeout)
+        if count:
+            self._durations[worker.worker_id] = seconds / count
+            yield from worker.take(frame, count, seconds, self._rules.task_timeout)
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
         self._dealer.slowest_setup = max(

@@ -48,7 +48,7 @@ class TaskDealer:
     def has_takers(self) -> bool:
         """Whether `deal` would yield tasks now."""
         workers, stream = self._workers.values(), self._stream
-        if stream.has_suspects:
+        if stream.suspects:
             return any(worker.idle for worker in workers)
         return stream.has_more and any(worker.wanted for worker in workers)
 
@@ -57,12 +57,12 @@ class TaskDealer:
         """Whether workers are idle while tasks are reserved for others."""
         stream = self._stream
         idle = any(worker.idle for worker in self._workers.values())
-        return stream.kept > 0 and not stream.has_more and idle
+        return bool(stream.reserved) and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
         """Yield each worker with its next tasks, at most `most`; send them before the next step."""
         for worker in list(self._workers.values()):
-            if self._stream.has_suspects:  # first: busy workers get nothing more meanwhile
+            if self._stream.suspects:  # first: busy workers get nothing more meanwhile
                 if worker.idle:
                     yield worker, self._stream.take_suspect()
                     worker.alone = not worker.idle
@@ -75,7 +75,7 @@ class TaskDealer:
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
         """Yield idle workers with the tasks reserved for workers with a slow setup."""
-        surplus = self._stream.kept - self._punctual if self.waits else 0
+        surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:
                 surplus -= 1
@@ -95,7 +95,7 @@ class TaskDealer:
         begun = 0 if serial is None else serial - worker.answered
         if begun > 1 and worker.running is None:
             # It died between tasks, by one without a sent result: each is retried alone.
-            self._stream.suspect(unanswered[:begun])
+            self._stream.suspects.extend(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
         charged = None if serial is None else unanswered.pop(begun - 1)
         task_id = None if charged is None else charged[0]
@@ -128,7 +128,7 @@ class TaskDealer:
         attempt = self._attempts.get(task_id, 0) + 1
         if attempt < self._rules.max_attempts:
             self._attempts[task_id] = attempt
-            self._stream.suspect([task])
+            self._stream.suspects.extend([task])
             yield TaskRetried(task_id, attempt, text, worker.worker_id)
         else:
             text = f"{text} It was running this task, attempt {attempt}."

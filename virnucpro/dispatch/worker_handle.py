@@ -18,7 +18,6 @@ from virnucpro.dispatch.codec import (
     pack_bodies,
     pack_plain,
     unpack,
-    unpack_answers,
 )
 from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
 from virnucpro.dispatch.result_sender import WAITING
@@ -294,11 +293,10 @@ class WorkerHandle:
             self.feed.send(*frame)
         return refused
 
-    def take(self, payload: memoryview, timeout: float | None) -> Iterator[Answer]:
-        """Yield the answers of a message."""
-        count, seconds, frame = unpack_answers(payload)
-        if not count:
-            return
+    def take(
+        self, frame: memoryview, count: int, seconds: float, timeout: float | None
+    ) -> Iterator[Answer]:
+        """Yield the answers of a frame of `count` results, which took `seconds` in total."""
         self._pace.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
