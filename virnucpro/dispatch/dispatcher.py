@@ -280,7 +280,7 @@ class Dispatcher:
         """
         engine, in_flight = self._engine, self._stream.in_flight
         busy = {} if engine is None else engine.at_work()
-        durations = {} if engine is None else engine.durations()
+        durations = {} if engine is None else engine.durations
         stats = self._stats.as_dict()
         for worker_id, share in stats["workers"].items():
             work = busy.get(worker_id)

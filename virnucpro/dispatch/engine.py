@@ -58,6 +58,11 @@ class Engine:
         Limits and options.
     most
         Maximum number of tasks in a batch.
+
+    Attributes
+    ----------
+    durations
+        Seconds of each worker's last task.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class Engine:
         self._children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
         self._workers: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
-        self._durations: dict[int, float] = {}
+        self.durations: dict[int, float] = {}
         self._dealer = TaskDealer(stream, self._workers, rules)
         self._all_answered = False
         self._failures: list[str] = []
@@ -83,10 +88,6 @@ class Engine:
         """Return the current task of each busy worker. From any thread."""
         workers = self._workers.copy().values()
         return {one.worker_id: work for one in workers if (work := one.look()) is not None}
-
-    def durations(self) -> dict[int, float]:
-        """Return the seconds of each worker's last task. From any thread."""
-        return self._durations.copy()
 
     def drain(self) -> None:
         """Take no more tasks, answer the ones that were taken, then end. From any thread."""
@@ -208,7 +209,7 @@ class Engine:
         if self._rules.report_starts:
             yield from worker.starts(worker.answered + count)
         if count:
-            self._durations[worker.worker_id] = seconds / count
+            self.durations[worker.worker_id] = seconds / count
             yield from worker.take(frame, count, seconds, self._rules.task_timeout)
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:

@@ -136,21 +136,14 @@ class Pace:
         else:
             self._seconds = _MEMORY * self._seconds + (1 - _MEMORY) * each
 
-    @property
-    def batch(self) -> int:
-        """Number of tasks in a batch."""
-        if self._seconds is None or self._seconds > SLOW_S:
-            return 1
-        return max(1, min(self._most, int(BATCH_S / max(self._seconds, 1e-9))))
-
     def wanted(self, outstanding: int) -> int:
         """Return the number of tasks to send to a worker with `outstanding` tasks.
 
         One batch runs and another waits. Slow tasks never wait behind each other.
         """
-        batch = self.batch
         if self._alone or self._seconds is None or self._seconds > SLOW_S:
             return 0 if outstanding else 1
+        batch = max(1, min(self._most, int(BATCH_S / max(self._seconds, 1e-9))))
         return batch if outstanding <= batch else 0
 
 

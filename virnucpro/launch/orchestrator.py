@@ -22,8 +22,7 @@ from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import LOCK_NAME, LOGS_NAME, OWN_NAMES, LaunchReport, LaunchTable
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted, load_worker
 from virnucpro.machine import usable_cpus, usable_memory
-from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
-from virnucpro.runtime.threads import thread_variables
+from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
 __all__ = ["LaunchOptions", "LaunchReport", "LauncherOrchestrator", "run_multi_gpu"]
 

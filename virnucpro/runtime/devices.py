@@ -1,4 +1,4 @@
-"""Devices of workers: masks for CUDA_VISIBLE_DEVICES. CUDA is not initialized here."""
+"""Devices of workers, and the environment variables for these and for threads. Without CUDA."""
 
 import os
 import re
@@ -21,6 +21,7 @@ __all__ = [
     "inherited_mask",
     "list_gpus",
     "parse_devices",
+    "thread_variables",
     "visible_gpus",
 ]
 
@@ -33,6 +34,13 @@ ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Device order of the driver, nvidia-smi and schedulers. CUDA's default is fastest first."""
+
+_THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+"""Read by OpenMP, MKL and the tokenisers' thread pool when they start."""
+
+_WAIT_POLICY = "OMP_WAIT_POLICY"
+"""PASSIVE: waiting threads sleep. By default they spin; on a busy machine, two threads of a rank
+then take five times as long."""
 
 _MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 
@@ -188,6 +196,22 @@ def parse_devices(
     if wanted:
         return _choose(given, wanted, visible)
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
+
+
+def thread_variables(threads: int | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to set in a worker's process before its imports.
+
+    Parameters
+    ----------
+    threads
+        Maximum number of threads; None for the libraries' default.
+    environ
+        The parent's environment; its wait policy, if set, is kept.
+    """
+    variables = {} if threads is None else dict.fromkeys(_THREAD_NUMBERS, str(threads))
+    if _WAIT_POLICY not in environ:
+        variables[_WAIT_POLICY] = "PASSIVE"
+    return variables
 
 
 def visible_gpus(
