@@ -13,8 +13,7 @@ from rich.console import Console
 
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.ui import RichDispatcher
-from virnucpro.dispatch.ui.board import draw
-from virnucpro.dispatch.ui.figures import Figures
+from virnucpro.dispatch.ui.board import Figures, draw
 
 TASKS = 400
 BROKEN_GPU = 2

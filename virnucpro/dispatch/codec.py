@@ -93,13 +93,11 @@ def is_short(value: object) -> bool:
 def pack_plain(values: Sequence[object]) -> bytes | None:
     """Pickle plain values together; return None if one is large or of another type."""
     types = set(map(type, values))
-    if not types <= _PLAIN:
-        return None
-    if not types <= NUMBERS and not all(
-        type(value) in NUMBERS or is_short(value) for value in values
+    if types <= NUMBERS or (
+        types <= _PLAIN and all(type(value) in NUMBERS or is_short(value) for value in values)
     ):
-        return None
-    return _PLAIN_TAG + pickle.dumps(values, 5)
+        return _PLAIN_TAG + pickle.dumps(values, 5)
+    return None
 
 
 def as_body(value: object, place: RingWriter) -> Body:

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from virnucpro.dispatch.callbacks import Callbacks
 from virnucpro.dispatch.engine import Engine
-from virnucpro.dispatch.ordering import in_order
 from virnucpro.dispatch.protocol import (
     Answers,
     CleanupFailed,
@@ -20,6 +19,7 @@ from virnucpro.dispatch.protocol import (
     TaskSuccess,
     TaskTimeout,
     WorkerDied,
+    in_order,
 )
 from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stats import DispatchStats
@@ -280,7 +280,7 @@ class Dispatcher:
         """
         engine, in_flight = self._engine, self._stream.in_flight
         busy = {} if engine is None else engine.at_work()
-        durations = {} if engine is None else engine.durations()
+        durations = {} if engine is None else engine.durations
         stats = self._stats.as_dict()
         for worker_id, share in stats["workers"].items():
             work = busy.get(worker_id)

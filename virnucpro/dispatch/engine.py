@@ -9,7 +9,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import cast
 
-from virnucpro.dispatch.blame import Blame
 from virnucpro.dispatch.codec import unpack_answers
 from virnucpro.dispatch.protocol import (
     CleanupFailed,
@@ -59,6 +58,11 @@ class Engine:
         Limits and options.
     most
         Maximum number of tasks in a batch.
+
+    Attributes
+    ----------
+    durations
+        Seconds of each worker's last task.
     """
 
     def __init__(
@@ -72,9 +76,8 @@ class Engine:
         self._children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
         self._workers: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
-        self._durations: dict[int, float] = {}
-        self._dealer = TaskDealer(stream, self._workers)
-        self._blame = Blame(stream, rules)
+        self.durations: dict[int, float] = {}
+        self._dealer = TaskDealer(stream, self._workers, rules)
         self._all_answered = False
         self._failures: list[str] = []
         self._draining = False
@@ -85,10 +88,6 @@ class Engine:
         """Return the current task of each busy worker. From any thread."""
         workers = self._workers.copy().values()
         return {one.worker_id: work for one in workers if (work := one.look()) is not None}
-
-    def durations(self) -> dict[int, float]:
-        """Return the seconds of each worker's last task. From any thread."""
-        return self._durations.copy()
 
     def drain(self) -> None:
         """Take no more tasks, answer the ones that were taken, then end. From any thread."""
@@ -132,7 +131,7 @@ class Engine:
             yield from self._first_tasks()
         while not self._stream.over:
             if self._draining:
-                self._stream.end()
+                self._stream.exhausted = True
             if not self._workers:
                 yield from self._give_up()
                 return
@@ -203,15 +202,15 @@ class Engine:
             yield CleanupFailed(worker.gpu_id, str(rest, "utf-8"), worker.worker_id)
 
     def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
-        count, seconds, _ = unpack_answers(rest)
+        count, seconds, frame = unpack_answers(rest)
         if count > worker.outstanding:
             self._distrust(worker, "It answered more tasks than it had: was it copied by a fork?")
             return
-        if count:
-            self._durations[worker.worker_id] = seconds / count
         if self._rules.report_starts:
             yield from worker.starts(worker.answered + count)
-        yield from worker.take(rest, self._rules.task_timeout)
+        if count:
+            self.durations[worker.worker_id] = seconds / count
+            yield from worker.take(frame, count, seconds, self._rules.task_timeout)
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
         self._dealer.slowest_setup = max(
@@ -261,7 +260,7 @@ class Engine:
                     yield CleanupFailed(worker.gpu_id, text, worker_id)
             elif worker.state is not State.FAILED:
                 barren = worker.begun is None and not worker.answered
-                yield from self._blame.events(worker, code, text)
+                yield from self._dealer.reassign(worker, code, text)
                 yield from self._replace(worker, text, barren=barren)
         finally:
             worker.close()
@@ -313,7 +312,7 @@ class Engine:
     def _give_up(self) -> Iterator[Event]:
         """Answer the remaining tasks with an error."""
         self._gave_up = True
-        self._stream.end()
+        self._stream.exhausted = True
         ids, _ = self._stream.take_all()
         for task_id in ids:
             yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", None)

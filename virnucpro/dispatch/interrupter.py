@@ -43,13 +43,20 @@ class Interrupter:
 
         A task that catches the interruption and continues has timed out, too.
         """
-        if self._limit is None:
+        limit = self._limit
+        if limit is None:
             return process
 
         def call(data: object) -> object:
-            self._timed_out = False
+            self._timed_out, self._inside = False, True
             try:
-                result = self._call(process, data)
+                try:
+                    set_alarm(limit)
+                    result = process(data)
+                finally:
+                    # Race: the alarm may come before the next line; the outer block handles it.
+                    self._inside = False
+                    set_alarm(0)
             except BaseException:
                 if not self._timed_out:
                     raise
@@ -69,17 +76,6 @@ class Interrupter:
                 raise
         finally:
             self.interruptible = False
-
-    def _call(self, process: Callable[[Any], Any], data: object) -> object:
-        assert self._limit is not None
-        self._inside = True
-        try:
-            set_alarm(self._limit)
-            return process(data)
-        finally:
-            # Race: the alarm may come before the next line; it is ignored then.
-            self._inside = False
-            set_alarm(0)
 
     def _on_alarm(self) -> None:
         if self._inside:

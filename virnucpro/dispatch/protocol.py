@@ -1,5 +1,6 @@
-"""The events of a run, as plain data."""
+"""The events of a run, as plain data, and the sorting of its answers. Pure."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "TaskTimeout",
     "WorkerDied",
     "WorkerReady",
+    "in_order",
 ]
 
 
@@ -125,3 +127,20 @@ class Answers:
 Answer = Answers | TaskSuccess | TaskError | TaskTimeout
 
 Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | CleanupFailed | WorkerDied
+
+
+def in_order(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield answers in the order of their tasks, other events at once."""
+    held: dict[int, Event] = {}
+    turn = 0
+    for event in events:
+        if isinstance(event, Answers):
+            for task_id, data in zip(event.task_ids, event.data, strict=True):
+                held[task_id] = TaskSuccess(task_id, data, event.worker_id)
+        elif isinstance(event, TaskSuccess | TaskError | TaskTimeout):
+            held[event.task_id] = event
+        else:
+            yield event
+        while turn in held:
+            yield held.pop(turn)
+            turn += 1

@@ -22,14 +22,27 @@ class Stream:
         Yields the tasks.
     bound
         Maximum number of tasks taken and not delivered.
+
+    Attributes
+    ----------
+    reserved
+        Tasks for workers in their setup.
+    suspects
+        Tasks to be retried, each alone on its worker.
+    taken, delivered
+        Numbers of tasks.
+    exhausted
+        Whether no more tasks are taken from the source: at its end, or set by the owner.
+    error
+        The error of the source, or None.
     """
 
     def __init__(self, source: Iterable[object], bound: int) -> None:
         self._source: Iterator[object] = iter(source)
         self._bound = bound
         self._again: deque[tuple[int, object]] = deque()
-        self._reserve: deque[tuple[int, object]] = deque()
-        self._suspects: deque[tuple[int, object]] = deque()
+        self.reserved: deque[tuple[int, object]] = deque()
+        self.suspects: deque[tuple[int, object]] = deque()
         self.taken = 0
         self.delivered = 0
         self.exhausted = False
@@ -41,19 +54,9 @@ class Stream:
         return self.taken - self.delivered
 
     @property
-    def kept(self) -> int:
-        """Number of reserved tasks."""
-        return len(self._reserve)
-
-    @property
     def has_more(self) -> bool:
         """Whether `take` would return a task now."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
-
-    @property
-    def has_suspects(self) -> bool:
-        """Whether there are tasks to be run alone."""
-        return bool(self._suspects)
 
     @property
     def over(self) -> bool:
@@ -70,30 +73,22 @@ class Stream:
         """Queue tasks for reassignment, before all others, in their order."""
         self._again.extendleft(reversed(list(tasks)))
 
-    def suspect(self, tasks: Iterable[tuple[int, object]]) -> None:
-        """Queue tasks for a retry, each alone on its worker."""
-        self._suspects.extend(tasks)
-
     def take_suspect(self) -> Tasks:
         """Return one task to be run alone."""
-        return _pop(self._suspects)
+        return _pop(self.suspects)
 
     def set_aside(self, count: int) -> None:
         """Reserve `count` tasks for workers in their setup."""
         ids, data = self._pull(count)
-        self._reserve.extend(zip(ids, data, strict=True))
+        self.reserved.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
         """Return a reserved task, if there is one."""
-        return _pop(self._reserve)
-
-    def end(self) -> None:
-        """Take no more tasks from the generator."""
-        self.exhausted = True
+        return _pop(self.reserved)
 
     def take_all(self) -> Tasks:
         """Return all tasks that were taken and not sent to a worker."""
-        for waiting in (self._suspects, self._reserve):
+        for waiting in (self.suspects, self.reserved):
             self._again.extend(waiting)
             waiting.clear()
         return _pop(self._again, len(self._again))

@@ -18,9 +18,7 @@ from virnucpro.dispatch.codec import (
     pack_bodies,
     pack_plain,
     unpack,
-    unpack_answers,
 )
-from virnucpro.dispatch.pacing import Pace
 from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
 from virnucpro.dispatch.result_sender import WAITING
 from virnucpro.dispatch.rules import Rules
@@ -34,7 +32,18 @@ from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["LATE_TASK", "Ending", "State", "Work", "WorkerHandle", "WorkerSlot"]
+__all__ = ["LATE_TASK", "Ending", "Pace", "State", "Work", "WorkerHandle", "WorkerSlot"]
+
+BATCH_S = 0.01
+"""Target duration of a batch in seconds."""
+
+MOST = 512
+"""Maximum number of tasks in a batch."""
+
+SLOW_S = 0.05
+"""Tasks longer than this, in seconds, are sent one by one, each after the last answer."""
+
+_MEMORY = 0.7
 
 LATE_TASK = "it did not end its task"
 """Fault of a worker that exceeds the time limit of its task."""
@@ -105,6 +114,39 @@ class _Batch:
     done: int = 0
 
 
+class Pace:
+    """Throughput of one worker, and the batch size that follows from it.
+
+    Parameters
+    ----------
+    most
+        Maximum number of tasks in a batch; 0 for single tasks, each after the last answer.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._alone = most == 0
+        self._most = max(1, min(most, MOST))
+        self._seconds: float | None = None
+
+    def note(self, count: int, seconds: float) -> None:
+        """Record that `count` tasks took `seconds` in total."""
+        each = seconds / count
+        if self._seconds is None or each > 10 * self._seconds:
+            self._seconds = each
+        else:
+            self._seconds = _MEMORY * self._seconds + (1 - _MEMORY) * each
+
+    def wanted(self, outstanding: int) -> int:
+        """Return the number of tasks to send to a worker with `outstanding` tasks.
+
+        One batch runs and another waits. Slow tasks never wait behind each other.
+        """
+        if self._alone or self._seconds is None or self._seconds > SLOW_S:
+            return 0 if outstanding else 1
+        batch = max(1, min(self._most, int(BATCH_S / max(self._seconds, 1e-9))))
+        return batch if outstanding <= batch else 0
+
+
 class WorkerHandle:
     """The parent's side of one worker, from the start of its process to its end.
 
@@ -114,6 +156,11 @@ class WorkerHandle:
         The worker's constant part.
     most
         Maximum number of tasks in a batch, as for `Pace`.
+
+    Attributes
+    ----------
+    answered, outstanding
+        Number of its tasks with and without an answer.
     """
 
     def __init__(self, slot: WorkerSlot, most: int) -> None:
@@ -131,7 +178,7 @@ class WorkerHandle:
         self._child: Child | None = None
         self._pace = Pace(most)
         self._batches: deque[_Batch] = deque()
-        self._outstanding = 0
+        self.outstanding = 0
         self._memory = SharedMemory()
         self._space = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.feed = Feed()
@@ -156,11 +203,6 @@ class WorkerHandle:
         self.state, self.since = state, time.monotonic()
 
     @property
-    def outstanding(self) -> int:
-        """Number of its tasks without an answer."""
-        return self._outstanding
-
-    @property
     def running(self) -> int | None:
         """Number of the running task, counted from 1, or None."""
         serial: int = self._memory.words[RUNNING]
@@ -173,7 +215,7 @@ class WorkerHandle:
         A task may break its worker after its return: its result is then never sent.
         """
         serial: int = abs(self._memory.words[RUNNING])
-        return serial if self.answered < serial <= self.answered + self._outstanding else None
+        return serial if self.answered < serial <= self.answered + self.outstanding else None
 
     def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
         """Yield the deadlines that apply now."""
@@ -185,7 +227,7 @@ class WorkerHandle:
                 limits.append((fault, rules.cleanup_timeout, None))
         elif self.state is not State.READY:
             limits = [("it did not end", rules.cleanup_timeout, self.state)]
-        elif self._outstanding:
+        elif self.outstanding:
             assert self._child is not None
             memory, serial = self._memory, self.running
             progress = memory.words[RUNNING], memory.times[PROGRESSED]
@@ -214,12 +256,12 @@ class WorkerHandle:
         """Number of tasks to send now."""
         if self.state is not State.READY or self.alone:
             return 0
-        return self._pace.wanted(self._outstanding)
+        return self._pace.wanted(self.outstanding)
 
     @property
     def idle(self) -> bool:
         """Whether it is ready and has no task."""
-        return self.state is State.READY and not self._outstanding
+        return self.state is State.READY and not self.outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
         """Send tasks; return the errors of those that cannot be pickled."""
@@ -240,15 +282,14 @@ class WorkerHandle:
             frame = pack_bodies([bodies[n] for n in kept])
         if data:
             self._batches.append(_Batch(ids, data))
-            self._outstanding += len(data)
+            self.outstanding += len(data)
             self.feed.send(*frame)
         return refused
 
-    def take(self, payload: memoryview, timeout: float | None) -> Iterator[Answer]:
-        """Yield the answers of a message."""
-        count, seconds, frame = unpack_answers(payload)
-        if not count:
-            return
+    def take(
+        self, frame: memoryview, count: int, seconds: float, timeout: float | None
+    ) -> Iterator[Answer]:
+        """Yield the answers of a frame of `count` results, which took `seconds` in total."""
         self._pace.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
@@ -259,7 +300,7 @@ class WorkerHandle:
             batch.done += len(some)
             if batch.done == len(batch.ids):
                 self._batches.popleft()
-            self._outstanding -= len(some)
+            self.outstanding -= len(some)
             self.answered += len(some)
             if plain:
                 yield Answers(fresh, some, self.worker_id)

@@ -6,14 +6,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from virnucpro.dispatch.codec import NUMBERS, Failed, Stored, from_body, unpack
+from virnucpro.dispatch.codec import NUMBERS, Failed, from_body, unpack
 from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
 from virnucpro.dispatch.result_sender import FLUSH_S, ResultSender, Tag
-from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable
-from virnucpro.dispatch.worker_file import class_of_file, file_of
+from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable, file_of, import_file
 from virnucpro.runtime.feed import frames
 from virnucpro.runtime.shared import SharedMemory
 from virnucpro.runtime.signals import ignore_stops
@@ -50,7 +50,7 @@ class Assignment:
 
 
 def _assignment_from_file(file: Path, name: str, *rest: Any) -> Assignment:  # noqa: ANN401 - Assignment's own
-    return Assignment(class_of_file(file, name), *rest)
+    return Assignment(attrgetter(name)(import_file(file)), *rest)
 
 
 def serve(
@@ -105,7 +105,8 @@ class _TaskLoop:
         self._interrupter = interrupter
         self._serial = 0
         self._plain = interrupter.limited(worker.process)
-        self._sealed = interrupter.limited(lambda body: worker.process(self._open(body)))
+        ring = memory.downwards
+        self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
     def work(self, feed: int) -> None:
         """Run all tasks of the feed; return when it ends or the run stops."""
@@ -154,6 +155,3 @@ class _TaskLoop:
                 if interrupter.stopping:
                     return
         self._serial = serial
-
-    def _open(self, body: object) -> object:
-        return from_body(cast("bytes | memoryview | Stored", body), self._memory.downwards)

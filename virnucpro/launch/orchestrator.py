@@ -11,7 +11,7 @@ from typing import Any
 from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
-from virnucpro.dispatch.worker_file import file_of
+from virnucpro.dispatch.worker import file_of
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -22,8 +22,7 @@ from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import LOCK_NAME, LOGS_NAME, OWN_NAMES, LaunchReport, LaunchTable
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted, load_worker
 from virnucpro.machine import usable_cpus, usable_memory
-from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
-from virnucpro.runtime.threads import thread_variables
+from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
 __all__ = ["LaunchOptions", "LaunchReport", "LauncherOrchestrator", "run_multi_gpu"]
 

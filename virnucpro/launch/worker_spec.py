@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from virnucpro.dispatch import BaseWorker
-from virnucpro.dispatch.worker_file import import_file
+from virnucpro.dispatch.worker import import_file
 from virnucpro.errors import UsageError
 from virnucpro.runtime.devices import Kind
 

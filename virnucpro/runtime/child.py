@@ -23,7 +23,7 @@ from typing import TextIO, cast
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started
-from virnucpro.runtime.process import Connection, Delivery
+from virnucpro.runtime.process import Connection, unseal
 from virnucpro.runtime.signals import STOPPING
 from virnucpro.runtime.worker_channel import WorkerChannel
 
@@ -79,13 +79,13 @@ class Setup:
     log: Path | None
 
 
-def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
+def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
     """Set up the process, call ``function(rank, world_size, outbox, *arguments)``, report its end.
 
     Parameters
     ----------
-    delivery
-        Holds ``(function, arguments)``.
+    sealed
+        Descriptor of the pickled ``(function, arguments)``; see `virnucpro.runtime.process.Sealed`.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def run_child(connection: Connection, delivery: Delivery, setup: Setup) -> None:
     outbox = WorkerChannel(connection.fileno())
     codes: list[int] = []
     atexit.register(_leave, codes)  # registered first: runs after all others
-    codes.append(_run(outbox, delivery, setup))
+    codes.append(_run(outbox, sealed, setup))
     if codes[0] != 0:
         sys.exit(codes[0])
 
@@ -118,7 +118,7 @@ def _leave(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
-def _run(outbox: WorkerChannel, delivery: Delivery, setup: Setup) -> int:
+def _run(outbox: WorkerChannel, sealed: int, setup: Setup) -> int:
     try:
         if setup.log is not None:
             _redirect(setup.log)
@@ -127,7 +127,7 @@ def _run(outbox: WorkerChannel, delivery: Delivery, setup: Setup) -> int:
         # Sent to a hung worker before its end: its log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
-        function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", delivery.open())
+        function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", unseal(sealed))
         function(setup.rank, setup.world_size, outbox, *arguments)
     except SystemExit as error:
         if error.code is not None and error.code != 0:

@@ -1,4 +1,4 @@
-"""Devices of workers: masks for CUDA_VISIBLE_DEVICES. CUDA is not initialized here."""
+"""Devices of workers, and the environment variables for these and for threads. Without CUDA."""
 
 import os
 import re
@@ -21,6 +21,7 @@ __all__ = [
     "inherited_mask",
     "list_gpus",
     "parse_devices",
+    "thread_variables",
     "visible_gpus",
 ]
 
@@ -33,6 +34,13 @@ ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Device order of the driver, nvidia-smi and schedulers. CUDA's default is fastest first."""
+
+_THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+"""Read by OpenMP, MKL and the tokenisers' thread pool when they start."""
+
+_WAIT_POLICY = "OMP_WAIT_POLICY"
+"""PASSIVE: waiting threads sleep. By default they spin; on a busy machine, two threads of a rank
+then take five times as long."""
 
 _MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 
@@ -190,6 +198,22 @@ def parse_devices(
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
 
 
+def thread_variables(threads: int | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to set in a worker's process before its imports.
+
+    Parameters
+    ----------
+    threads
+        Maximum number of threads; None for the libraries' default.
+    environ
+        The parent's environment; its wait policy, if set, is kept.
+    """
+    variables = {} if threads is None else dict.fromkeys(_THREAD_NUMBERS, str(threads))
+    if _WAIT_POLICY not in environ:
+        variables[_WAIT_POLICY] = "PASSIVE"
+    return variables
+
+
 def visible_gpus(
     environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None = None
 ) -> dict[str, str]:
@@ -211,8 +235,27 @@ def visible_gpus(
     DeviceError
         When the driver is there but fails.
     """
+    mask, listed = inherited_mask(environ), (gpus or list_gpus)()
     by_name = environ.get(ORDER_VARIABLE, DRIVERS_ORDER) != DRIVERS_ORDER
-    return _visible(inherited_mask(environ), (gpus or list_gpus)(), by_name=by_name)
+    if mask is None:
+        whole = {
+            gpu.uuid if by_name else str(index): gpu.uuid
+            for index, gpu in enumerate(listed)
+            if not gpu.partitions
+        }
+        return whole | {name: name for gpu in listed for name in gpu.partitions}
+    visible: dict[str, str] = {}
+    for entry in mask:
+        uuid = _uuid_behind(entry, listed)
+        if uuid is None:  # as for CUDA, the list ends here
+            break
+        first = next(
+            (gpu.partitions[0] for gpu in listed if gpu.uuid == uuid and gpu.partitions), ""
+        )
+        if first:
+            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
+        visible[first or entry] = first or uuid
+    return visible
 
 
 def list_gpus() -> list[Gpu]:
@@ -259,27 +302,6 @@ def _partitions(handle: object) -> tuple[str, ...]:
             continue
         names.append(pynvml.nvmlDeviceGetUUID(instance))
     return tuple(names)
-
-
-def _visible(mask: Sequence[str] | None, gpus: Sequence[Gpu], *, by_name: bool) -> dict[str, str]:
-    """Return the usable entries of a mask with their UUIDs, in CUDA's order."""
-    if mask is None:
-        whole = {
-            gpu.uuid if by_name else str(index): gpu.uuid
-            for index, gpu in enumerate(gpus)
-            if not gpu.partitions
-        }
-        return whole | {name: name for gpu in gpus for name in gpu.partitions}
-    visible: dict[str, str] = {}
-    for entry in mask:
-        uuid = _uuid_behind(entry, gpus)
-        if uuid is None:  # as for CUDA, the list ends here
-            break
-        first = next((gpu.partitions[0] for gpu in gpus if gpu.uuid == uuid and gpu.partitions), "")
-        if first:
-            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
-        visible[first or entry] = first or uuid
-    return visible
 
 
 def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:

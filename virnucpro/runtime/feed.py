@@ -18,6 +18,8 @@ class Feed:
 
     Attributes
     ----------
+    descriptor
+        Becomes writable when `flush` can continue; -1 once closed.
     finishing
         Whether the end of the frames was requested.
     writes
@@ -25,8 +27,8 @@ class Feed:
     """
 
     def __init__(self) -> None:
-        self._reading, self._writing = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._writing, False)
+        self._reading, self.descriptor = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.descriptor, False)
         self._waiting: deque[memoryview] = deque()
         self.finishing = False
         self.writes = 0
@@ -35,11 +37,6 @@ class Feed:
     def childs_end(self) -> HandedOver:
         """The descriptor for `frames`, as an argument of the child."""
         return HandedOver(self._reading)
-
-    @property
-    def descriptor(self) -> int:
-        """Becomes writable when `flush` can continue."""
-        return self._writing
 
     @property
     def waiting(self) -> bool:
@@ -66,7 +63,7 @@ class Feed:
         try:
             while self._waiting:
                 part = self._waiting[0]
-                written = os.write(self._writing, part)
+                written = os.write(self.descriptor, part)
                 self.writes += 1
                 if written < len(part):
                     self._waiting[0] = part[written:]
@@ -87,9 +84,9 @@ class Feed:
         """Close immediately and discard unsent frames."""
         if self._reading >= 0:
             self.started()
-        if self._writing >= 0:
-            os.close(self._writing)
-            self._writing = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
         self._waiting.clear()
 
 

@@ -9,13 +9,12 @@ from typing import Any, Self
 from virnucpro.errors import UsageError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.child import Setup, WorkerFunction
-from virnucpro.runtime.devices import Device, devices_of_ranks
+from virnucpro.runtime.devices import Device, devices_of_ranks, thread_variables
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
 from virnucpro.runtime.rank_supervisor import Order, RankSupervisor
 from virnucpro.runtime.results import ResultsQueue
 from virnucpro.runtime.signals import StopRequested
 from virnucpro.runtime.status import WorkerStatus
-from virnucpro.runtime.threads import thread_variables
 from virnucpro.runtime.watchdog import NEVER, Deadlines
 
 __all__ = ["GPUProcessCoordinator"]

@@ -20,12 +20,12 @@ __all__ = [
     "SPAWN",
     "Child",
     "Connection",
-    "Delivery",
     "HandedOver",
     "Sealed",
     "SpawnContext",
     "SpawnProcess",
     "interrupts_held",
+    "unseal",
 ]
 
 SPAWN: SpawnContext = get_context("spawn")
@@ -38,27 +38,8 @@ _REAPED_ELSEWHERE_S = 0.5
 """Longest time in seconds that another thread, collecting an exit code, may take to note it."""
 
 
-class Delivery:
-    """In the child: the pickled content of a `Sealed`.
-
-    Parameters
-    ----------
-    descriptor
-        Descriptor of the memory file with the pickle.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def open(self) -> object:
-        """Unpickle the content, which imports its modules. Only once."""
-        with os.fdopen(self._descriptor, "rb") as stream:
-            stream.seek(0)
-            return pickle.load(stream)  # noqa: S301 - written by this child's own parent
-
-
 class Sealed:
-    """In the parent: an object that arrives in a child as a `Delivery`, to be unpickled later.
+    """In the parent: an object that arrives in a child as an int, for `unseal`.
 
     Unpickling imports the content's modules, so a child sets up its process first. The pickle is in
     a memory file, so the parent does not wait until a child has read it. The content may include
@@ -74,8 +55,8 @@ class Sealed:
         self._content = content
         self._descriptor: int | None = None
 
-    def __reduce__(self) -> tuple[Callable[[object], Delivery], tuple[object]]:
-        return _delivered, (reduction.DupFd(self._written()),)
+    def __reduce__(self) -> tuple[Callable[[object], int], tuple[object]]:
+        return HandedOver(self._written()).__reduce__()
 
     def close(self) -> None:
         """Close the parent's descriptor of the memory file."""
@@ -99,8 +80,11 @@ class Sealed:
         return self._descriptor
 
 
-def _delivered(handle: object) -> Delivery:
-    return Delivery(handle.detach())  # type: ignore[attr-defined]
+def unseal(descriptor: int) -> object:
+    """In the child: unpickle the content of a `Sealed`, which imports its modules. Only once."""
+    with os.fdopen(descriptor, "rb") as stream:
+        stream.seek(0)
+        return pickle.load(stream)  # noqa: S301 - written by this child's own parent
 
 
 class HandedOver:
@@ -139,7 +123,7 @@ class Child:
         Called in the child as ``target(connection, *arguments)``; a function of a module with few
         imports.
     arguments
-        Plain data, or `Sealed` objects, which arrive as a `Delivery`.
+        Plain data, or `Sealed` objects, which arrive as an int.
 
     Raises
     ------
@@ -190,29 +174,23 @@ class Child:
         """Number of bytes of an incomplete message."""
         return self._decoder.unfinished
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the messages of one read of the pipe. Never blocks.
+    def messages(self, *, dead: bool = False) -> Iterator[Message]:
+        """Yield the messages of one read of the pipe, or all that a dead child left there.
+
+        Never blocks, even if a fork of the child holds the other end open.
 
         Raises
         ------
         WorkerError
             If the pipe contains anything else.
         """
-        for message in self._decoder.feed(self._read()):
-            yield message
-            if self._pipe.closed:
-                return
-
-    def last_messages(self) -> Iterator[Message]:
-        """Yield all messages that a dead child left in its pipe.
-
-        Never blocks, even if a fork of the child holds the other end open.
-        """
         while data := self._read():
             for message in self._decoder.feed(data):
                 yield message
                 if self._pipe.closed:
                     return
+            if not dead:
+                return
 
     def exit_code(self) -> int | None:
         """Return the exit code of a dead child, as `multiprocessing` defines it.
@@ -232,14 +210,6 @@ class Child:
         """Send a signal if the child is alive."""
         if self.process.pid is not None and self.process.exitcode is None:
             os.kill(self.process.pid, signum)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.process.terminate()
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.process.kill()
 
     def close_pipe(self) -> None:
         """Close the pipe; the child's next message raises BrokenPipeError there."""

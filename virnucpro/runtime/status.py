@@ -164,18 +164,8 @@ class WorkerStatus:
     @property
     def fault(self) -> Fault:
         """How this attempt failed."""
-        return Fault(
-            rank=self.rank,
-            attempt=self.attempt,
-            exit=self.exit,
-            kind=self.kind,
-            reason=self.reason,
-            traceback=self.traceback,
-            permanent=self.permanent,
-            place=self.place,
-            passed=max(0, self.begun.get(_stage(self.place), 0) - 1),
-            done=self.done,
-        )
+        shared = {name: getattr(self, name) for name in Fault.__match_args__ if name != "passed"}
+        return Fault(**shared, passed=max(0, self.begun.get(_stage(self.place), 0) - 1))
 
 
 def exit_name(code: int | None) -> int | str | None:

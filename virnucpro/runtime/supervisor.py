@@ -201,7 +201,7 @@ class Supervisor:
         if self._wake < 0:
             return
         for member in self._members.values():
-            member.child.kill()
+            member.child.process.kill()
         deadline = time.monotonic() + KILL_GRACE_S
         for member in self._members.values():
             member.child.process.join(max(0.0, deadline - time.monotonic()))
@@ -236,7 +236,7 @@ class Supervisor:
     def _bury(self, rank: int, *, stuck: bool = False) -> Iterator[tuple[int, Event]]:
         child = self._members[rank].child
         if not stuck:
-            yield from self._read(rank, child.last_messages())
+            yield from self._read(rank, child.messages(dead=True))
         member = self._members.pop(rank)
         self.unwatch(child.sentinel)
         self._leave_pipe(member)
@@ -277,10 +277,10 @@ class Supervisor:
     def _take(self, member: _Member, measure: Measure) -> None:
         member.measure = measure
         if measure is Measure.TERMINATE:
-            member.child.terminate()
+            member.child.process.terminate()
             member.due = time.monotonic() + TERMINATE_GRACE_S
         else:
-            member.child.kill()
+            member.child.process.kill()
             member.due = time.monotonic() + KILL_GRACE_S
 
     def _kill_at_exit(self) -> None:
@@ -289,4 +289,4 @@ class Supervisor:
             with self._lock:
                 self._closing = True
                 for member in list(self._members.values()):
-                    member.child.kill()
+                    member.child.process.kill()

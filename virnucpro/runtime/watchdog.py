@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["NEVER", "STACKS_GRACE_S", "Deadlines", "Overdue", "Watchdog", "Watched"]
+__all__ = ["NEVER", "STACKS_GRACE_S", "Deadlines", "Watchdog", "Watched"]
 
 STACKS_GRACE_S = 0.5
 """Seconds that a late worker has to write its stacks before it is ended."""
@@ -68,13 +68,6 @@ class Watched(NamedTuple):
         return f"{self.fault} within {self.limit:g} s"
 
 
-class Overdue(NamedTuple):
-    """A worker that exceeded a deadline: to be asked for its stacks first, then to be ended."""
-
-    watched: Watched
-    end: bool
-
-
 @dataclass(slots=True)
 class _Silence:
     """`since`: time of the last progress or, once `asked`, of the request for stacks."""
@@ -104,7 +97,9 @@ class Watchdog:
         self._silences: dict[tuple[int, str], _Silence] = {}
         self._checked_at = 0.0
 
-    def check(self, deadlines: Iterable[Watched], now: float, away: float = 0.0) -> list[Overdue]:
+    def check(
+        self, deadlines: Iterable[Watched], now: float, away: float = 0.0
+    ) -> list[tuple[Watched, bool]]:
         """Return the workers that are late; call it whenever the parent has slept.
 
         Time in which the workers could run counts: the parent's intended sleep, and its own work
@@ -119,6 +114,10 @@ class Watchdog:
             Time at which the parent woke, in seconds of a monotonic clock.
         away
             Seconds since the last check in which the parent did not sleep.
+
+        Returns
+        -------
+        Each with False, to be asked for its stacks, and later with True, to be ended.
         """
         if self.tick is None:
             return []
@@ -135,6 +134,6 @@ class Watchdog:
                 silence.since += overslept + max(0.0, away - _AWAY * watched.limit)
             self._silences[key] = silence
             if now >= silence.since + (STACKS_GRACE_S if silence.asked else watched.limit):
-                overdue.append(Overdue(watched, silence.asked))
+                overdue.append((watched, silence.asked))
                 silence.asked, silence.since = True, now
         return overdue

@@ -15,7 +15,7 @@ from virnucpro.dispatch import BaseWorker, Dispatcher, engine, task_dealer
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime import supervisor
-from virnucpro.runtime.process import Child
+from virnucpro.runtime.process import SpawnProcess
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -462,8 +462,9 @@ def test_a_process_that_survives_sigkill_does_not_block_the_run(workers, record,
     """A SIGKILL that is not sent simulates a process stuck in the kernel."""
     pids = []
     monkeypatch.setattr(supervisor, "KILL_GRACE_S", 0.3)
-    monkeypatch.setattr(Child, "kill", lambda child: pids.append(child.process.pid))
-    run(workers, record, [1, ("hang_in_c",), 2], gpu_ids=[0], task_timeout=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(SpawnProcess, "kill", lambda process: pids.append(process.pid))
+        run(workers, record, [1, ("hang_in_c",), 2], gpu_ids=[0], task_timeout=0.2)
     for child in active_children():
         assert child.pid in pids
         child.kill()

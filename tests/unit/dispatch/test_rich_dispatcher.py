@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from virnucpro.dispatch.ui import RichDispatcher
-from virnucpro.dispatch.ui.board import draw
-from virnucpro.dispatch.ui.figures import Figures, clock, duration
+from virnucpro.dispatch.ui.board import Figures, clock, draw, duration
 
 pytestmark = pytest.mark.timeout(60)
 

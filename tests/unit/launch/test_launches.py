@@ -12,7 +12,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.dispatch import engine
-from virnucpro.dispatch.worker_file import file_of
+from virnucpro.dispatch.worker import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import (
@@ -25,9 +25,8 @@ from virnucpro.launch import (
     orchestrator,
     run_multi_gpu,
 )
-from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
-from virnucpro.launch.table import readable
+from virnucpro.launch.table import read_launch, readable
 from virnucpro.launch.worker_spec import accepted, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu

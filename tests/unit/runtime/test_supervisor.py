@@ -12,7 +12,7 @@ import pytest
 
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
-from virnucpro.runtime.process import Child
+from virnucpro.runtime.process import SpawnProcess
 from virnucpro.runtime.rank_supervisor import RankSupervisor
 from virnucpro.runtime.status import WorkerState
 from virnucpro.runtime.watchdog import Deadlines
@@ -82,8 +82,8 @@ def test_a_process_that_survives_sigkill_is_reported(spawn, monkeypatch):
     monkeypatch.setattr("virnucpro.runtime.supervisor.KILL_GRACE_S", 0.05)
     coordinator = spawn("hang")
     with monkeypatch.context() as patch:  # stands in for a process stuck in the kernel
-        patch.setattr(Child, "terminate", lambda _: None)
-        patch.setattr(Child, "kill", lambda _: None)
+        patch.setattr(SpawnProcess, "terminate", lambda _: None)
+        patch.setattr(SpawnProcess, "kill", lambda _: None)
         pid = coordinator.workers[1].pid
         with pytest.raises(WorkerError, match=rf"worker 1 \(pid {pid}\) did not die of SIGKILL"):
             coordinator.terminate_all()

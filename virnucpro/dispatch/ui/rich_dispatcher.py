@@ -11,8 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from virnucpro.dispatch.dispatcher import Dispatcher
-from virnucpro.dispatch.ui.board import draw
-from virnucpro.dispatch.ui.figures import Figures
+from virnucpro.dispatch.ui.board import Figures, draw
 from virnucpro.dispatch.worker import BaseWorker
 
 __all__ = ["LINES_S", "RichDispatcher"]
