@@ -89,8 +89,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     n_units = len(bounds) - 1
     units = {unit for unit, path in run.segments() if unit < n_units and path.stat().st_size}
-    tables = run.predictions if manifest.command == "predict" else run.sequences
-    wanted = [tables]
+    wanted = [run.predictions if manifest.command == "predict" else run.sequences]
     if manifest.parameters["embeddings"] != "none":
         wanted.append(run.embeddings)
     written = all(path.exists() for path in wanted) and not run.missing.exists()
