@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.run.session import is_locked
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -81,7 +81,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
         If the folder is not a run, is damaged, or has a special file in the place of its own.
     """
     run.require_regular_files()
-    locked = is_locked(run)
+    locked = is_held(run.lock)
     if locked and not run.run_json.exists():
         return RunProgress(str(run.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})
     manifest = read_manifest(run)
