@@ -111,13 +111,10 @@ def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
     run = RunDirectory(undisturbed)
     encoders = json.loads(run.run_json.read_text())["encoders"]
     needed = space_needed(
+        index,
         units=len(run.segments()),
         rows=index.n_rows,
         vector_bytes=2 * sum(one["dim"] for one in encoders) if vectors else 0,
-        records=index.n_records,
-        windows=index.n_windows,
-        items=index.n_items,
-        name_bytes=index.name_bytes / index.n_records,
     )
     segments = sum(path.stat().st_size for _, path in run.segments())
     tables = [path for path in undisturbed.iterdir() if path.suffix in {".tsv", ".txt", ".csv"}]

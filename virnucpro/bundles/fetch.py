@@ -1,6 +1,5 @@
 """Fetch a published bundle from the network, or from a folder of its files, and install it."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ def fetch_bundle(
     *,
     source: Path | None = None,
     patience: Patience | None = None,
-    environ: Mapping[str, str] = os.environ,
     isolate: Isolate = call_directly,
 ) -> Bundle:
     """Get the files of a published bundle, verify, convert and install them.
@@ -49,8 +47,6 @@ def fetch_bundle(
         A folder with the published files under their own names, instead of the network.
     patience
         Limits of retries.
-    environ
-        Environment with the addresses of mirrors. Proxies are those of the process.
     isolate
         How to call the functions that read the files.
 
@@ -60,7 +56,7 @@ def fetch_bundle(
         If another process is installing, the disk is too small, a file is missing or not the
         published one, or another bundle is installed under that name.
     """
-    fetch = _Fetch(recipe, data, listener, environ)
+    fetch = _Fetch(recipe, data, listener)
     with data.lock():
         if (installed := fetch.installed()) is not None:
             return installed
@@ -85,7 +81,6 @@ class _Fetch:
     recipe: Recipe
     data: DataFolder
     listener: Listener
-    environ: Mapping[str, str]
 
     def installed(self) -> Bundle | None:
         """Return the installed bundle if it is undamaged."""
@@ -110,7 +105,7 @@ class _Fetch:
 
     def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
         """Download missing files; a file missing on a server or a full disk is an error first."""
-        urls = {file.name: file.url(self.environ) for file in files}
+        urls = {file.name: file.url() for file in files}
         paths = {file.name: self.data.downloads / file.name for file in files}
         self.listener.stage(f"requesting the sizes of {len(files)} files")
         needed = 0
@@ -136,7 +131,7 @@ class _Fetch:
         paths = {file.name: source / file.name for file in files}
         missing = [file for file in files if not paths[file.name].is_file()]
         if missing:
-            wanted = "".join(f"\n  {file.name} from {file.url(self.environ)}" for file in missing)
+            wanted = "".join(f"\n  {file.name} from {file.url()}" for file in missing)
             raise BundleError(
                 f"{source}: {len(missing)} of the {len(files)} files are missing. Download them on "
                 f"a machine with a network and copy them here under these names:{wanted}"

@@ -1,7 +1,6 @@
 """Import a classifier from a file, with encoders that are installed or in files beside it."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,7 +10,13 @@ from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier
 from virnucpro.bundles.data_folder import DataFolder, require_utf8
 from virnucpro.bundles.install import Parts, check_free, install
 from virnucpro.bundles.provenance import refuse_other_content
-from virnucpro.bundles.published import HEAD_PART, published_digest, published_names, recipe_of
+from virnucpro.bundles.published import (
+    HEAD_PART,
+    published_digest,
+    published_name,
+    published_names,
+    recipe_of,
+)
 from virnucpro.bundles.shared_encoders import InstalledEncoder, installed_encoders
 from virnucpro.console import printable
 from virnucpro.encoders.dnabert_s.config import FILES, find_published, missing_files
@@ -69,7 +74,7 @@ def import_classifier(
     """
     require_utf8(classifier)
     sources = _sources(classifier)
-    published = _published_name(sources)
+    published = published_name(HEAD_PART, sources.values())
     chosen = name if name is not None else published or classifier.stem
     kind = "classifier of VirNucPro's layers" if published is None else "VirNucPro classifier"
     parts = Parts(
@@ -100,15 +105,6 @@ def import_classifier(
             ]
             parts.encoders += [one.link_into(folder) for one in installed]
         return open_bundle(str(data.bundle(chosen)))
-
-
-def _published_name(sources: Mapping[str, str]) -> str | None:
-    """Return the name of the published bundle whose classifier has these sources, if any."""
-    for name in published_names():
-        head = recipe_of(name).head
-        if head is not None and str(head.checksum) in sources.values():
-            return name
-    return None
 
 
 def _window(classifier: Path, published: str | None, wanted: int | None) -> int:

@@ -10,12 +10,16 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import MANIFEST, Manifest, read_manifest
 from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
 from virnucpro.durable import write_file
 from virnucpro.errors import BundleError
+
+if TYPE_CHECKING:
+    from virnucpro.bundles.bundle import Bundle
 
 __all__ = [
     "claimed_sources",
@@ -50,8 +54,8 @@ def _record(data: DataFolder, folder: Path) -> Path:
     return data.records / f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}.json"
 
 
-def claimed_sources(manifest: Manifest) -> dict[str, Mapping[str, str]]:
-    """Return name and digest of each part's source files, as the manifest states them.
+def claimed_sources(manifest: "Manifest | Bundle") -> dict[str, Mapping[str, str]]:
+    """Return name and digest of each part's source files, as a bundle's manifest states them.
 
     The form of a provenance is free: a part that it does not mention has no files.
     """

@@ -6,7 +6,7 @@ DNABERT-S's files at the pinned revision of its hub; git blob ids of the classif
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -26,6 +26,7 @@ __all__ = [
     "Recipe",
     "origin_of",
     "published_digest",
+    "published_name",
     "published_names",
     "recipe_of",
     "require_published",
@@ -223,6 +224,30 @@ def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
 def published_names() -> tuple[str, ...]:
     """Return the names of the bundles that can be fetched."""
     return tuple(_RECIPES)
+
+
+def published_name(part: str, digests: Collection[str]) -> str | None:
+    """Return the published name of a bundle's part by the digests of its source files.
+
+    Parameters
+    ----------
+    part
+        The view of an encoder, or ``head``.
+    digests
+        Digests as in a bundle's provenance.
+
+    Returns
+    -------
+    str or None
+        The encoder's name, or the name of the first bundle with this head; None if the files are
+        not published.
+    """
+    for recipe in _RECIPES.values():
+        files = recipe.sources.get(part)
+        if files and sorted(files.values()) == sorted(digests):
+            named = (encoder.name for encoder in recipe.encoders if encoder.view == part)
+            return next(named, recipe.name)
+    return None
 
 
 def _all_files() -> Iterator[PublishedFile]:

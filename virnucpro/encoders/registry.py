@@ -4,7 +4,6 @@
 on first use.
 """
 
-import math
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,6 @@ __all__ = [
     "architectures",
     "config_of",
     "load_encoder",
-    "n_parameters",
     "open_spec",
     "shapes_of",
     "size_named",
@@ -91,11 +89,6 @@ def size_named(name: str) -> EncoderConfig:
     if name not in PUBLISHED:
         raise UsageError(f"unknown model {name!r}; choose one of {', '.join(PUBLISHED)}.")
     return PUBLISHED[name]
-
-
-def n_parameters(size: EncoderConfig) -> int:
-    """Count the weights that an encoder uses."""
-    return sum(math.prod(shape) for shape in size.tensor_shapes().values())
 
 
 def load_encoder(

@@ -50,7 +50,10 @@ class ItemIndex(Protocol):
 
 
 def write_embeddings(
-    path: Path, coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
+    path: Path,
+    coverage: Coverage | LooseCoverage,
+    index: ItemIndex,
+    views: Mapping[str, int] | None = None,
 ) -> None:
     """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
@@ -67,8 +70,9 @@ def write_embeddings(
         Lists the segments; they are read and verified again.
     index : ItemIndex
         Names the items and gives the row of each.
-    views : mapping of str to int
-        View -> dimensions, in the order in which the vectors are joined.
+    views : mapping of str to int, optional
+        View -> dimensions, in the order in which the vectors are joined; default: one view of all
+        dimensions.
 
     Raises
     ------
@@ -109,7 +113,7 @@ def write_loose_embeddings(
     n_rows : int
         Number of rows of the run.
     views : mapping of str to int, optional
-        As in `write_embeddings`; default: one view of all dimensions.
+        As in `write_embeddings`.
     accept : callable
         Receives the coverage of all segments; no file is written if it raises.
 
@@ -126,8 +130,10 @@ def write_loose_embeddings(
         first = next(counting, None)
         if first is None:
             return survey.coverage()  # raises: there is no valid segment
-        layout = _unknown_layout(*first, index, n_rows, views)
-        file = _lay_out(stream, layout, np.full(n_rows, RowState.MISSING, np.uint8), index)
+        state = np.full(n_rows, RowState.MISSING, np.uint8)
+        unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
+        layout = _layout(unknown, index, views, _embeddings_of(*first))
+        file = _lay_out(stream, layout, state, index)
         for items, vectors in _vectors(chain([first], counting), index, n_rows, layout):
             file.write(items, vectors)
         coverage = survey.coverage()
@@ -183,37 +189,35 @@ def _other_vectors(
 
 
 def _layout_of(
-    coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
+    coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int] | None
 ) -> Layout:
-    dtype = np.dtype(np.float32)
+    """Return the layout of a file; the first segment is read for the type of the vectors."""
+    vectors: FloatArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
-        dtype = _embeddings_of(path, read_segment(path, any_name=True)).dtype
+        vectors = _embeddings_of(path, read_segment(path, any_name=True))
         break
-    state, fingerprint = coverage.row_state, coverage.fingerprint
-    attributes = _attributes(state, fingerprint, index, complete=coverage.complete)
-    return Layout(index.n_items, views, dtype, attributes)
+    return _layout(coverage, index, views, vectors)
 
 
-def _unknown_layout(
-    path: Path, segment: Segment, index: ItemIndex, n_rows: int, views: Mapping[str, int] | None
+def _layout(
+    coverage: Coverage | LooseCoverage,
+    index: ItemIndex,
+    views: Mapping[str, int] | None,
+    vectors: FloatArray,
 ) -> Layout:
-    """Return the layout of a file of which only the first segment is known yet."""
-    vectors = _embeddings_of(path, segment)
-    unknown = np.full(n_rows, RowState.MISSING, np.uint8)
-    attributes = _attributes(unknown, segment.fingerprint, index, complete=False)
-    return Layout(index.n_items, views or {"joined": vectors.shape[1]}, vectors.dtype, attributes)
+    """Return the layout of a file with vectors like `vectors`, (n, D)."""
+    dims = views or {"joined": vectors.shape[1]}
+    return Layout(index.n_items, dims, vectors.dtype, _attributes(coverage, index))
 
 
-def _attributes(
-    row_state: States, fingerprint: str, index: ItemIndex, *, complete: bool
-) -> dict[str, object]:
+def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
     """Return the attributes of the file; their size does not depend on the states."""
     counts = np.zeros(len(RowState), np.int64)
     for block in _blocks(index.n_items):
-        counts += np.bincount(row_state[index.item_row[block]], minlength=len(RowState))
+        counts += np.bincount(coverage.row_state[index.item_row[block]], minlength=len(RowState))
     return {
-        "fingerprint": fingerprint,
-        "complete": complete,
+        "fingerprint": coverage.fingerprint,
+        "complete": coverage.complete,
         "n_missing": counts[RowState.MISSING],
         "n_quarantined": counts[RowState.QUARANTINED],
     }
@@ -243,11 +247,9 @@ def _rewrite_layout(
     folder: Path,
 ) -> None:
     """Rewrite all bytes except the vectors, now that the coverage is known."""
-    state, fingerprint = coverage.row_state, coverage.fingerprint
-    attributes = _attributes(state, fingerprint, index, complete=coverage.complete)
-    layout = replace(layout, attributes=attributes)
+    layout = replace(layout, attributes=_attributes(coverage, index))
     with tempfile.TemporaryFile(dir=folder) as final:
-        final_offset = _lay_out(final, layout, state, index, reserve=False).offset
+        final_offset = _lay_out(final, layout, coverage.row_state, index, reserve=False).offset
         size = os.fstat(final.fileno()).st_size
         # The values of attributes and states do not change any position.
         assert (final_offset, size) == (offset, os.fstat(stream.fileno()).st_size)

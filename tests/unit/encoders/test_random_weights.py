@@ -8,9 +8,10 @@ from safetensors.numpy import load_file
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.registry import PUBLISHED, load_encoder, size_named
+from virnucpro.encoders.memory import bytes_of
+from virnucpro.encoders.registry import PUBLISHED, load_encoder, shapes_of, size_named
 from virnucpro.encoders.weights import random_weights
-from virnucpro.encoders.weights.random_weights import file_bytes, write_random_encoder
+from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.errors import UsageError
 
 TINY = {
@@ -35,10 +36,10 @@ def test_a_written_encoder_can_be_loaded(name, tmp_path, proteins, bases):
     assert 0.1 < float(vectors.std()) < 10
 
 
-def test_file_bytes_is_the_size_of_the_written_file(tmp_path):
+def test_the_file_has_two_bytes_for_each_weight(tmp_path):
     spec = write_random_encoder(tmp_path, "esm2_t6_8M_UR50D")
     size = spec.file("weights").stat().st_size
-    assert size == pytest.approx(file_bytes(size_named(spec.name)), rel=0.01)
+    assert size == pytest.approx(bytes_of(shapes_of(spec), "fp16"), rel=0.01)
     assert load_encoder(spec).dim == 320
 
 

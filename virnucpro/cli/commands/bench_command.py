@@ -7,6 +7,7 @@ measured once. Exit code 1: the model does not fit into memory or cannot be read
 
 import argparse
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
@@ -55,13 +56,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.runtime.child import keep_freed_memory
 
     keep_freed_memory()  # as in a worker of a run
-    settings = BenchOptions(
-        device=arguments.device,
-        precision=arguments.precision,
-        threads=arguments.threads,
-        lengths=arguments.lengths,
-        seconds=arguments.seconds,
-    )
+    names = [field.name for field in fields(BenchOptions)]
+    settings = BenchOptions(**{name: getattr(arguments, name) for name in names})
     if arguments.bundle is None:
         figures = measure_model(arguments.model, settings, say)
     else:

@@ -14,10 +14,11 @@ from tokenizers import Tokenizer, models, processors, trainers
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.registry import n_parameters, size_named
+from virnucpro.encoders.memory import bytes_of
+from virnucpro.encoders.registry import size_named
 from virnucpro.errors import UsageError
 
-__all__ = ["file_bytes", "write_random_encoder"]
+__all__ = ["write_random_encoder"]
 
 _DEVIATION: Final = 0.02
 """Standard deviation of the weights; layer norms keep the numbers of every layer near one."""
@@ -29,11 +30,6 @@ _BYTES: Final = 2
 """Bytes of a number in the file, which has half precision."""
 
 _SPECIAL: Final = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
-
-
-def file_bytes(size: EncoderConfig) -> int:
-    """Return the size of the file of weights."""
-    return n_parameters(size) * _BYTES
 
 
 def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
@@ -54,7 +50,7 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
         If a file cannot be written.
     """
     size = size_named(name)
-    free, wanted = shutil.disk_usage(folder).free, file_bytes(size)
+    free, wanted = shutil.disk_usage(folder).free, bytes_of(size.tensor_shapes().values(), "fp16")
     if free < wanted:
         raise UsageError(
             f"{folder}: random weights of {name} need {wanted / 1e9:.1f} GB, and the disk has "

@@ -97,9 +97,6 @@ def _is_other_folder(path: str) -> bool:
     return False
 
 
-_ALPHABETS = {"nucleotide": Alphabet.NUCLEOTIDE, "protein": Alphabet.PROTEIN}
-
-
 def embed_job(
     inputs: Inputs,
     *,
@@ -133,7 +130,7 @@ def embed_job(
     return Job(
         command="embed",
         inputs=inputs_of(inputs),
-        index=IndexSpec(kind="whole", alphabet=_ALPHABETS[found.spec.view]),
+        index=IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()]),
         encoders=(found.spec,),
         model_name=found.name,
         model=found.fingerprint(),

@@ -1,17 +1,16 @@
 """One embeddings.h5 from segments outside of their run's folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.errors import NotARunError, SegmentError, StoreError, UsageError
+from virnucpro.errors import NotARunError, StoreError, UsageError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.session import verified_index
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import read_segment
 
 __all__ = ["LooseOutcome", "aggregate_segments"]
 
@@ -77,7 +76,7 @@ def aggregate_segments(
     if run is None:
         coverage = survey_loose(segments)
         index_of_rows = RowNames(coverage)
-        write_embeddings(output, coverage, index_of_rows, _joined(coverage))
+        write_embeddings(output, coverage, index_of_rows)
         return LooseOutcome(coverage, index_of_rows.n_items)
     manifest = read_manifest(run)
     index = verified_index(run.index, manifest)
@@ -140,12 +139,3 @@ def _refuse_another_run(coverage: LooseCoverage, folder: Path, manifest: Manifes
             f"{first} and the others belong to a run with fingerprint {coverage.fingerprint}, "
             f"{folder} has {manifest.fingerprint}; name the segments' own run"
         )
-
-
-def _joined(coverage: LooseCoverage) -> Mapping[str, int]:
-    """Return the dimensions of the vectors; without a run, their views are unknown."""
-    path = next(iter(coverage.done.values()))
-    embeddings = read_segment(path, any_name=True).embeddings
-    if embeddings is None:
-        raise SegmentError(f"{path}: its run stored no embeddings; there is nothing to aggregate")
-    return {"joined": embeddings.shape[1]}

@@ -9,12 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.consensus import (
-    RecordCalls,
-    Thresholds,
-    call_records,
-    call_windows,
-)
+from virnucpro.classify.consensus import RecordCalls, Thresholds, call_records, call_windows
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
@@ -135,12 +130,8 @@ def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> 
     windows = call_windows(
         index.window_first_item, index.item_row, coverage.scores, coverage.row_state
     )
-    records = call_records(
-        index.record_first_window,
-        index.record_status,
-        windows,
-        Thresholds(**session.manifest.thresholds),
-    )
+    thresholds = Thresholds(**session.manifest.thresholds)
+    records = call_records(index.record_first_window, index.record_status, windows, thresholds)
     if session.manifest.command == "predict":
         write_windows(target.windows, index, windows)
         write_results(target.published_results, index, coverage, session.manifest.labels)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.run.session import is_locked
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -81,7 +81,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
         If the folder is not a run, is damaged, or has a special file in the place of its own.
     """
     run.require_regular_files()
-    locked = is_locked(run)
+    locked = is_held(run.lock)
     if locked and not run.run_json.exists():
         return RunProgress(str(run.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})
     manifest = read_manifest(run)
@@ -89,8 +89,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     n_units = len(bounds) - 1
     units = {unit for unit, path in run.segments() if unit < n_units and path.stat().st_size}
-    tables = run.predictions if manifest.command == "predict" else run.sequences
-    wanted = [tables]
+    wanted = [run.predictions if manifest.command == "predict" else run.sequences]
     if manifest.parameters["embeddings"] != "none":
         wanted.append(run.embeddings)
     written = all(path.exists() for path in wanted) and not run.missing.exists()

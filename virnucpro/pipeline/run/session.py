@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
-from virnucpro.folder_lock import folder_lock, is_held
+from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
@@ -26,7 +26,6 @@ from virnucpro.sequences.partition import unit_bounds
 
 __all__ = [
     "Session",
-    "is_locked",
     "open_session",
     "reopen_session",
     "run_lock",
@@ -47,11 +46,6 @@ def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
     """
     advice = f"Wait for it (virnucpro status {run.root}), or choose another folder."
     return folder_lock(run.lock, advice)
-
-
-def is_locked(run: RunDirectory) -> bool:
-    """Return whether a process works in the folder now, without taking the lock."""
-    return is_held(run.lock)
 
 
 _UNITS_WANTED: Final = 64

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
+from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.outputs import write_gaps, write_tables
-from virnucpro.pipeline.run.session import Session, is_locked, run_lock
+from virnucpro.pipeline.run.session import Session, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -92,7 +93,7 @@ def verify_run(run: RunDirectory) -> Verification:
         If a file cannot be read for a reason other than its content.
     """
     run.require_regular_files()
-    return _verify(run, outputs=not is_locked(run))
+    return _verify(run, outputs=not is_held(run.lock))
 
 
 def _verify(run: RunDirectory, *, outputs: bool) -> Verification:

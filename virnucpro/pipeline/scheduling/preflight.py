@@ -19,6 +19,7 @@ from virnucpro.pipeline.run.session import Session
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, parse_devices, visible_gpus
 from virnucpro.runtime.gpu_facts import gpu_facts
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 
 __all__ = [
@@ -71,7 +72,7 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
     if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
         return devices
     rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
-    return devices * ranks_that_fit(_usable_threads(execution), rank_bytes, usable_memory())
+    return devices * ranks_that_fit(threads_of_rank(execution, 1), rank_bytes, usable_memory())
 
 
 def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
@@ -91,12 +92,7 @@ def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
     """Return the number of CPU threads of each of `ranks` ranks."""
-    return max(1, _usable_threads(execution) // ranks)
-
-
-def _usable_threads(execution: Execution) -> int:
-    """Return the number of CPU threads that all ranks together may use."""
-    return execution.threads or usable_cpus()
+    return max(1, (execution.threads or usable_cpus()) // ranks)
 
 
 def default_precision(
@@ -193,16 +189,9 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     RunError
         If the disk is too small. The run stays as it is; a resume continues it.
     """
-    index, bounds = session.index, coverage.bounds
-    parts = space_needed(
-        units=len(coverage.missing),
-        rows=sum(int(bounds[unit + 1] - bounds[unit]) for unit in coverage.missing),
-        vector_bytes=sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings],
-        records=index.n_records,
-        windows=index.n_windows,
-        items=index.n_items,
-        name_bytes=index.name_bytes / max(1, index.n_records),
-    )
+    rows = sum(int(coverage.bounds[unit + 1] - coverage.bounds[unit]) for unit in coverage.missing)
+    vector_bytes = sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
+    parts = space_needed(session.index, len(coverage.missing), rows, vector_bytes)
     needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
@@ -215,31 +204,20 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         )
 
 
-def space_needed(
-    *,
-    units: int,
-    rows: int,
-    vector_bytes: int,
-    records: int,
-    windows: int,
-    items: int,
-    name_bytes: float,
-) -> dict[str, int]:
+def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int) -> dict[str, int]:
     """Return an upper estimate of the bytes that a run still has to write, by purpose.
 
     Parameters
     ----------
+    index
+        Index of the whole run: new outputs are written beside the old ones.
     units, rows
         Units and rows without a segment.
     vector_bytes
         Size of a stored vector of all encoders; 0 in a run without embeddings.
-    records, windows, items
-        Numbers of the whole run: new outputs are written beside the old ones.
-    name_bytes
-        Mean length of a record's name in bytes.
     """
-    name = name_bytes + _SUFFIX_BYTES
-    tables = records * (name + _RECORD_BYTES) + windows * (2 * name + _WINDOW_BYTES)
+    name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
+    tables = index.n_records * (name + _RECORD_BYTES) + index.n_windows * (2 * name + _WINDOW_BYTES)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (vector_bytes + _ROW_BYTES),
         "embeddings.h5": round(items * (vector_bytes + name + _ITEM_BYTES)) if vector_bytes else 0,

@@ -15,7 +15,8 @@ import torch
 
 from virnucpro.bundles.bundle import Bundle
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, SCORES
-from virnucpro.bundles.published import published_names, recipe_of, sources_of
+from virnucpro.bundles.provenance import claimed_sources
+from virnucpro.bundles.published import HEAD_PART, published_name
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder, shapes_of
@@ -108,7 +109,7 @@ def compare_golden(
     rows = []
     for spec, found, wanted in zip(bundle.encoders, vectors, figures, strict=True):
         rows += _cosines(spec, found, wanted, precise)
-    known = SCORES.get(_published(bundle, "head", bundle.name))
+    known = SCORES.get(_published(bundle, HEAD_PART, bundle.name))
     if bundle.head is not None and known is not None:
         scores = load_head(bundle.head, torch_device).scores(torch.cat(vectors, dim=1))[:, 1]
         rows += _scores(scores.tolist(), known, precise)
@@ -120,18 +121,8 @@ def _published(bundle: Bundle, part: str, name: str) -> str:
 
     `name` is returned for a part that was not made from published files.
     """
-    sources = bundle.provenance.get("sources")
-    own = sources.get(part) if isinstance(sources, dict) else None
-    digests = set(map(str, own.values())) if isinstance(own, dict) else set()
-    for recipe_name in published_names():
-        recipe = recipe_of(recipe_name)
-        parts = {encoder.name: encoder.files for encoder in recipe.encoders}
-        if part == "head":
-            parts = {recipe_name: (recipe.head,)} if recipe.head else {}
-        for known, files in parts.items():
-            if digests == set(sources_of(files).values()):
-                return known
-    return name
+    digests = claimed_sources(bundle).get(part, {}).values()
+    return published_name(part, digests) or name
 
 
 def _figures(bundle: Bundle, spec: EncoderSpec) -> FloatArray:

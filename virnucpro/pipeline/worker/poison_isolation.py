@@ -72,10 +72,6 @@ class Suspicion:
     suspects: tuple[UnitSpan, ...] = ()
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
-    def seen_in(self, stage: int) -> list[range]:
-        """Return the positions of a stage that are taken late."""
-        return _ranges(self.seen, stage)
-
     def suspects_in(self, stage: int) -> list[range]:
         """Return the positions of a stage that are taken last, in halves."""
         return _ranges(self.suspects, stage)
@@ -148,7 +144,7 @@ def arranged(
     """
     isolated = suspicion.isolated_in(stage)
     suspects = suspicion.suspects_in(stage)
-    seen = suspicion.seen_in(stage)
+    seen = _ranges(suspicion.seen, stage)  # taken late
 
     def kept(positions: range) -> list[IntArray]:
         left = [position for position in positions if position not in isolated]

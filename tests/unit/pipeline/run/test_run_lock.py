@@ -5,7 +5,8 @@ import textwrap
 import pytest
 
 from virnucpro.errors import RunLockedError
-from virnucpro.pipeline.run.session import is_locked, run_lock
+from virnucpro.folder_lock import is_held
+from virnucpro.pipeline.run.session import run_lock
 from virnucpro.run_dir import RunDirectory
 
 HOLDER = textwrap.dedent("""
@@ -34,17 +35,17 @@ def holder(tmp_path):
 
 def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
     run = RunDirectory(tmp_path)
-    assert is_locked(run)
+    assert is_held(run.lock)
     with pytest.raises(RunLockedError, match=f"pid {holder.pid}"), run_lock(run):
         pass
 
 
-def test_is_locked_does_not_take_the_lock(tmp_path):
+def test_is_held_does_not_take_the_lock(tmp_path):
     run = RunDirectory(tmp_path)
-    assert not is_locked(run)
+    assert not is_held(run.lock)
     with run_lock(run):
         pass
-    assert not is_locked(run)
+    assert not is_held(run.lock)
     with run_lock(run):
         pass
 
@@ -53,6 +54,6 @@ def test_a_killed_holder_does_not_block(tmp_path, holder):
     holder.kill()
     holder.wait()
     run = RunDirectory(tmp_path)
-    assert not is_locked(run)
+    assert not is_held(run.lock)
     with run_lock(run):
         assert run.lock.read_text().strip().isdigit()

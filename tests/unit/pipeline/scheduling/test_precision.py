@@ -6,7 +6,8 @@ import pytest
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.registry import PUBLISHED, n_parameters
+from virnucpro.encoders.memory import bytes_of
+from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict_job
@@ -65,7 +66,7 @@ def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, siz
     """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
     spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
     n_bytes = weight_bytes([spec])
-    assert n_bytes == 4 * n_parameters(PUBLISHED[size])
+    assert n_bytes == 2 * bytes_of(PUBLISHED[size].tensor_shapes().values(), "fp16")
     assert default_precision("cuda", (), n_bytes) == wanted
 
 
