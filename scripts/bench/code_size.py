@@ -37,6 +37,8 @@ def called(frame, event, _):
     if event == "call" and in_a_function and {package!r} in code.co_filename:
         executed.add(code.co_filename)
 def report():
+    if not os.path.isdir({folder!r}):  # multiprocessing's resource tracker may end after the run
+        return
     with open(os.path.join({folder!r}, str(os.getpid())), "w") as stream:
         stream.write("\\n".join(executed))
 exit_now = os._exit
