@@ -140,10 +140,10 @@ def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, c
     alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
     assert main([*command, str(alone)]) == 1
-    assert "name the run's folder" in capsys.readouterr().err
+    assert "pass the folder of the run" in capsys.readouterr().err
     for folder in (other_run / "logs", other_run / "nothing"):
         assert main([*command, str(folder)]) == 1
-        assert "name the run's folder" in capsys.readouterr().err
+        assert "pass the folder of the run" in capsys.readouterr().err
     for folder in (other_run, other_run / "index"):
         assert main([*command, str(folder)]) == 1
         assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err

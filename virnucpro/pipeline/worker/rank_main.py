@@ -69,7 +69,7 @@ class Share:
     Attributes
     ----------
     units
-        Unit numbers, ascending. Units with a valid segment are skipped.
+        Unit numbers. Units with a valid segment are skipped.
     rows_before
         Number of rows that this rank completed earlier in the launch; progress starts from it.
     findings

@@ -131,7 +131,7 @@ class RowEmbedder:
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
-        """Return the tokens of a unit's rows for each encoder, as input of `embed`; thread-safe."""
+        """Return the tokens of a unit's rows for each encoder, for `embed`; runs in any thread."""
         return [UnitTokens(unit, self._tokenised(one, rows)) for one in self._encoders]
 
     def embed(
