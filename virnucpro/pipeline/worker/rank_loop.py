@@ -149,9 +149,9 @@ class RankLoop:
             self._send_learnt()  # the restarted rank needs the longest length that fitted
             raise
         for precision, count in (self._embedder.again - again).items():
-            text = f"rank {self._rank}: unit {unit}: {count:,} rows not finite in their batch"
+            text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
             facts = {"unit": unit, "rows": count, "precision": precision}
-            self._log.write("again", f"{text}, computed again alone at {precision}", **facts)
+            self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
         line = f"rank {self._rank}: unit {unit}"
