@@ -121,7 +121,7 @@ def test_the_index_of_another_run_is_refused(surviving, copy_of_run, tmp_path, c
         commit_segment(path, type(segment)(**parts | {"fingerprint": "e" * 64}))
     command = ["aggregate", str(surviving), "-o", str(tmp_path / "out.h5")]
     assert main([*command, "--index", str(run.root)]) == 1
-    assert "name the segments' own run" in capsys.readouterr().err
+    assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
     assert not (tmp_path / "out.h5").exists()
 
 
@@ -140,13 +140,13 @@ def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, c
     alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
     assert main([*command, str(alone)]) == 1
-    assert "name the run's folder" in capsys.readouterr().err
+    assert "pass the folder of the run" in capsys.readouterr().err
     for folder in (other_run / "logs", other_run / "nothing"):
         assert main([*command, str(folder)]) == 1
-        assert "name the run's folder" in capsys.readouterr().err
+        assert "pass the folder of the run" in capsys.readouterr().err
     for folder in (other_run, other_run / "index"):
         assert main([*command, str(folder)]) == 1
-        assert "name the segments' own run" in capsys.readouterr().err
+        assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
     mixed = alone.parent
     shutil.copy(undisturbed / "run.json", mixed)
     for folder in (mixed, alone):

@@ -121,7 +121,7 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
         "avoid this.\n"
     )
     logs = "".join(path.read_text() for path in (runs["fp16"] / "logs").glob("rank*.log"))
-    assert "rows not finite in their batch, computed again alone at fp32" in logs
+    assert "rows were not finite in their batch; recomputed one by one at fp32" in logs
 
 
 def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(

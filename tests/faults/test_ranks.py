@@ -116,7 +116,7 @@ def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed, differe
     assert difference_of(undisturbed, folder) == []
     rank = ranks_in(folder)["0"]
     assert (rank["state"], rank["exit"]) == ("stopped", "SIGKILL")
-    assert "others have done its units" in rank["reason"]
+    assert "other workers have computed its units" in rank["reason"]
 
 
 @pytest.mark.parametrize("point", ["batch", pytest.param("load", marks=pytest.mark.slow)])

@@ -1,1 +1,1 @@
-"""Scores of vectors, and calls of windows and records."""
+"""Compute scores from vectors, and viral or non-viral calls for windows and records."""

@@ -1,11 +1,13 @@
-"""Calls of windows and records from the scores of items.
+"""Compute the calls (viral or non-viral) of windows and records from the scores of items.
 
-Window: ``others = max(score1)`` and ``virus = max(score2)`` over its items; viral if
-``virus >= others`` (the published tool's rule); score ``virus / (others + virus)``.
-Record: the mean score of its scored windows, compared with the bundle's two thresholds.
+Window: ``others`` and ``virus`` are the maxima of ``score1`` and ``score2`` over its items. The
+call is viral if ``virus >= others``, as in the published tool. The score is
+``virus / (others + virus)``.
+Record: the score is the mean score of its scored windows. The call compares this score with the two
+thresholds of the bundle.
 
-A call needs complete evidence. A missing item can still be computed, so its window is not scored
-and its record has no call. A quarantined item has no score for good, so the call ignores it.
+A missing item can still be computed by a resume, so its window has no score and its record has no
+call. A quarantined item will never have a score, so the call ignores this item.
 """
 
 from dataclasses import dataclass
@@ -35,7 +37,7 @@ Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
 
 class Call(IntEnum):
-    """The call of a window or a record."""
+    """Codes for the call of a window or a record."""
 
     NOT_SCORED = 0
     VIRAL = 1
@@ -44,7 +46,7 @@ class Call(IntEnum):
 
 
 class Status(IntEnum):
-    """Why a window or a record has a score or has none."""
+    """Codes for the reason why a window or a record has a score or no score."""
 
     SCORED = 0
     NO_OPEN_FRAME = 1
@@ -56,7 +58,10 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Scores: viral from `viral` on, non-viral below `non_viral`, ambiguous between."""
+    """Limits for the call of a record.
+
+    A score >= `viral` is viral, a score < `non_viral` is non-viral, all others are ambiguous.
+    """
 
     viral: float = 0.5
     non_viral: float = 0.5
@@ -64,7 +69,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class WindowCalls:
-    """Arrays with one entry for each window, in input order.
+    """Scores and calls of all windows: arrays with one entry per window, in input order.
 
     Attributes
     ----------
@@ -75,7 +80,7 @@ class WindowCalls:
     n_items, n_scored
         (n_windows,) int64, number of items, and of items with a score.
     best_item
-        (n_windows,) int64, first item with the highest virus score, or -1.
+        (n_windows,) int64, number of the first item with the highest virus score, or -1.
     call, status
         (n_windows,) uint8, codes of `Call` and `Status`.
     """
@@ -92,19 +97,19 @@ class WindowCalls:
 
 @dataclass(frozen=True, slots=True)
 class RecordCalls:
-    """Arrays with one entry for each record, in input order.
+    """Scores and calls of all records: arrays with one entry per record, in input order.
 
     Attributes
     ----------
     score
         (n_records,) float32, mean score of the scored windows; NaN if none is scored.
     n_windows, n_scored
-        (n_records,) int64.
+        (n_records,) int64, number of windows, and of windows with a score.
     n_missing
-        (n_records,) int64, windows with a missing item.
+        (n_records,) int64, number of windows with a missing item.
     best_window
-        (n_records,) int64, first scored window with the highest score, counted over the whole
-        index, or -1.
+        (n_records,) int64, number (in the whole index) of the first window with the highest score,
+        or -1.
     call, status
         (n_records,) uint8, codes of `Call` and `Status`.
     """
@@ -126,11 +131,11 @@ def call_windows(
     Parameters
     ----------
     window_first_item
-        (n_windows + 1,) int64; window w has the items ``[w]:[w + 1]``.
+        (n_windows + 1,) int64, f; window w has the items ``f[w]`` to ``f[w + 1] - 1``.
     item_row
         (n_items,) int64, row of each item in `scores` and `state`.
     scores
-        (n_rows, 2) float32, `others` and `virus`.
+        (n_rows, 2) float32, scores of `others` and `virus`.
     state
         (n_rows,) uint8, codes of `RowState`.
     """
@@ -176,11 +181,11 @@ def call_records(
     Parameters
     ----------
     record_first_window
-        (n_records + 1,) int64; record r has the windows ``[r]:[r + 1]``.
+        (n_records + 1,) int64, f; record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
     record_status
         (n_records,) uint8, codes of `RecordStatus` in the index.
     windows
-        From `call_windows`.
+        Result of `call_windows`.
     thresholds
         Thresholds of the bundle.
     """
@@ -219,7 +224,10 @@ def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresho
 
 
 def _structural_status(record_status: CodeArray) -> CodeArray:
-    """Translate codes of `RecordStatus`; windows decide the status of scorable records."""
+    """Translate `RecordStatus` codes into `Status` codes.
+
+    Records that can be scored get `NO_OPEN_FRAME`; their windows determine the final status.
+    """
     table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
     table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
@@ -229,7 +237,10 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
 def _group(
     ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
 ) -> NDArray[Number]:
-    """Reduce ``values[first[g]:first[g + 1]]`` of each group g; `empty` for an empty group."""
+    """Return ``ufunc.reduce(values[first[g]:first[g + 1]])`` of each group g.
+
+    The result of an empty group is `empty`.
+    """
     result = np.full(len(first) - 1, empty, dtype)
     filled = np.flatnonzero(np.diff(first))
     if len(filled):
@@ -246,7 +257,7 @@ def _max(first: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _argmax(first: IntArray, values: FloatArray) -> IntArray:
-    """Return the position of the first highest value of each group; -1 for an empty group."""
+    """Return the position in `values` of the first maximum of each group; -1 if it is empty."""
     best = np.repeat(_max(first, values), np.diff(first))
     hits = np.flatnonzero(values == best)
     result = np.full(len(first) - 1, -1, np.int64)

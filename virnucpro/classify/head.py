@@ -1,4 +1,4 @@
-"""The head: scores of the two classes from the joined vector of an item."""
+"""The head (classifier): computes the scores of two classes from the joined vector of an item."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ __all__ = ["Head", "load_head"]
 
 
 class _BatchNorm(nn.Module):
-    """nn.BatchNorm1d without its integer counter of batches."""
+    """``nn.BatchNorm1d`` without the buffer ``num_batches_tracked``."""
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
@@ -35,7 +35,7 @@ class _BatchNorm(nn.Module):
 
 
 class _Hidden(nn.Module):
-    """Linear, batch norm, ReLU, dropout."""
+    """One hidden layer: linear, batch norm, ReLU, dropout."""
 
     def __init__(self, wide: int, narrow: int, dropout: float) -> None:
         super().__init__()
@@ -49,17 +49,18 @@ class _Hidden(nn.Module):
 
 
 class Head(nn.Module):
-    """A small MLP of the published shape: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
+    """Small MLP as in the published tool: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
 
-    Its state dict is that of `head_shapes`. The published heads are
-    ``Head((3328, 512, 2))``: nucleotide vector of 768, then protein vector of 2560.
+    `head_shapes` returns the names and shapes of its state dict. The published heads are
+    ``Head((3328, 512, 2))``: 768 nucleotide dimensions, then 2560 protein dimensions.
 
     Parameters
     ----------
     sizes
-        Lengths of the input vector and of each hidden layer, and 2 classes: others, virus.
+        Lengths of the input vector, of each hidden layer, and of the output: 2 classes, others and
+        virus.
     dropout
-        Share of hidden activations that training sets to 0; no effect in evaluation.
+        Fraction of hidden activations that are set to 0 in training mode.
     """
 
     def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
@@ -77,7 +78,9 @@ class Head(nn.Module):
 
     @torch.inference_mode()
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Score items; a row's scores do not depend on the other rows beyond rounding.
+        """Return the scores of items; the result of a row does not depend on other rows.
+
+        Differences by rounding are possible.
 
         Parameters
         ----------
@@ -86,12 +89,12 @@ class Head(nn.Module):
 
         Returns
         -------
-        ``(n, 2)`` float32, softmax over others, virus.
+        ``(n, 2)`` float32, softmax over the classes others and virus.
 
         Raises
         ------
         RuntimeError
-            In training mode, in which batch norm mixes the rows.
+            If the head is in training mode, in which batch norm mixes the rows.
         """
         if self.training:
             raise RuntimeError("the head is in training mode: call eval() before scores()")
@@ -99,14 +102,14 @@ class Head(nn.Module):
 
 
 def load_head(path: Path, device: str = "cpu") -> Head:
-    """Read a head; its layer sizes are those of its tensors.
+    """Load a head from a file; the shapes of the tensors determine the layer sizes.
 
     Parameters
     ----------
     path
-        Safetensors file with the names of `Head`.
+        Safetensors file with the tensor names of `Head`.
     device
-        torch's name of the device.
+        Name of the torch device.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Names and shapes of a head's tensors, without torch."""
+"""Names and shapes of the tensors of a head (classifier); this module does not import torch."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,26 +12,26 @@ from virnucpro.errors import BundleError
 __all__ = ["CLASSES", "OUTPUT", "head_shapes", "layer_sizes", "linear_of", "norm_of"]
 
 CLASSES: Final = 2
-"""Others and virus."""
+"""Number of classes: others and virus."""
 
 OUTPUT: Final = "output"
-"""Name of the last layer."""
+"""Name of the last layer in the state dict."""
 
 _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
 def linear_of(number: int) -> str:
-    """Return the prefix of the tensors of a hidden layer's matrix and bias."""
+    """Return the name prefix of the matrix and bias of hidden layer `number`."""
     return f"hidden.{number}.linear"
 
 
 def norm_of(number: int) -> str:
-    """Return the prefix of the tensors of a hidden layer's batch norm."""
+    """Return the name prefix of the batch norm tensors of hidden layer `number`."""
     return f"hidden.{number}.norm"
 
 
 def head_shapes(sizes: Sequence[int]) -> Shapes:
-    """Return name and shape of all tensors of a head.
+    """Return tensor name -> shape for all tensors of a head.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def head_shapes(sizes: Sequence[int]) -> Shapes:
 
 
 def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int, ...]:
-    """Return the layer sizes of a head by its tensors: input vector, hidden layers, classes.
+    """Return the layer sizes of a head (input, hidden layers, classes) from its tensor shapes.
 
     Raises
     ------
@@ -60,8 +60,8 @@ def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[in
     weights = [shapes[name] for name in names if name in shapes]
     if len(weights) != len(names) or any(len(shape) != 2 for shape in weights):
         raise BundleError(
-            f"{source}: is not a head, which has matrices hidden.N.linear.weight and "
-            f"{OUTPUT}.weight. Get the bundle again."
+            f"{source}: is not a classifier: matrices hidden.N.linear.weight or {OUTPUT}.weight "
+            "are missing or invalid. Get the bundle again."
         )
     classes = weights[-1][0]
     if classes != CLASSES:

@@ -1,4 +1,7 @@
-"""Options of a run that change no result. Light to import, for the command line."""
+"""Options of a run that do not affect results.
+
+This module imports quickly, because the command line needs it.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,21 +14,25 @@ from virnucpro.runtime.watchdog import Deadlines
 __all__ = ["Execution"]
 
 _DEADLINES = Deadlines(start=600.0, progress=600.0, stop=60.0)
-"""Seconds. A batch of a large encoder takes minutes on a slow CPU; a network delays weights."""
+"""Default time limits in seconds.
+
+A batch of a large encoder takes minutes on a slow CPU, and loading weights over a network is slow.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Options of a run that change no result. A resume may change all of them.
+    """Options of a run that do not affect results. A resume may change all of these options.
 
     Attributes
     ----------
     outdir
-        Folder of the run, a path or text.
+        Folder of the run, as Path or str.
     devices
-        Text for `virnucpro.runtime.devices.parse_devices`.
+        Devices such as ``auto``, ``0,1`` or ``cpu:2``; see
+        `virnucpro.runtime.devices.parse_devices`.
     threads
-        CPU threads of all ranks together; None for all CPUs of the process.
+        Total CPU threads of all ranks; None for all CPUs available to the process.
     resume
         Continue the run in the folder, if there is one.
     force
@@ -35,7 +42,8 @@ class Execution:
     redeal
         Reassign the units of failed and slow ranks to idle ones.
     deadlines
-        Longest times without progress. A rank that exceeds one is ended, and counts as failed.
+        Maximum seconds without progress. A rank that exceeds a limit is killed, and is handled
+        as failed.
     log_format
         ``text``, or ``json`` for events in ``logs/*.jsonl``.
 

@@ -1,4 +1,4 @@
-"""The job of ``virnucpro predict``, and the run of a job, from its inputs to its tables."""
+"""Create the job of ``virnucpro predict``, and compute a job from its inputs to its tables."""
 
 import os
 
@@ -44,13 +44,15 @@ def predict_job(
     Parameters
     ----------
     inputs
-        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+        FASTA or FASTQ files: one path or several; ``-`` for standard input.
     bundle
-        As `open_bundle` takes it.
+        Name or folder of the bundle, as for `open_bundle`.
     window, tiling, genetic_code
-        Those of the bundle by default.
+        Window length in bases, tiling and number of the genetic code; None for the values of the
+        bundle.
     precision
-        `predict` resolves ``auto`` by device, model and, for a resume, the run.
+        Precision of the encoders. `predict` replaces ``auto`` by a precision that suits device and
+        model; a resumed run keeps its precision.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     Parameters
     ----------
     job
-        Made by `predict_job`, or by `virnucpro.pipeline.jobs.embed_job.embed_job`.
+        Result of `predict_job` or `virnucpro.pipeline.jobs.embed_job.embed_job`.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     Raises
     ------
     UsageError, InputError, RunError, DeviceError
-        Before anything is computed, for example without an input.
+        If the inputs, the run folder or the devices cannot be used. Nothing has been computed.
     WorkerError
         If every rank failed and nothing was computed.
     """

@@ -1,4 +1,4 @@
-"""The three FASTA files of `virnucpro frames`, byte for byte as the published tool writes them."""
+"""Write the three FASTA files of `virnucpro frames`, byte-identical to the published tool."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,13 +21,13 @@ def write_frames_files(
     Parameters
     ----------
     index : SequenceIndex
-        Windows and frames.
+        Index with the windows and frames.
     chunked : Path
         File for the bases of all windows, in lines of 60.
     nucleotide : Path
-        File for the bases of all open frames, one line each.
+        File for the bases of all open frames, one line per frame.
     protein : Path
-        File for the peptides of all open frames, one line each.
+        File for the peptides of all open frames, one line per frame.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""The tables of a run, and the two result files of the published tool in its format.
+"""Write the tables of a run, and two result files in the format of the published tool.
 
 ``prediction_results.txt`` has one line per scored item. Its label is the class with the higher
-score, and `others` if both are equal: ``torch.max`` returns the first maximum there.
+score. If both scores are equal, the label is `others`, as with ``torch.max`` in the published tool.
 ``prediction_results_highestscore.csv`` is tab-separated despite its name and has one line per
-scored window. A window with two equal scores is a virus. A score is the shortest decimal number
-that is read back as the same float32.
+scored window. A window with two equal scores is a virus. A score is written as the shortest decimal
+number that is read back as the same float32.
 """
 
 from collections.abc import Sequence
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
-"""Names of the codes of `Call` in all outputs."""
+"""Output name of each `Call` code."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
-"""Names of the codes of `Status` in all outputs."""
+"""Output name of each `Status` code."""
 
 
 def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write one row per record, in input order.
+    """Write predictions.tsv: one row per record, in input order.
 
     `n_windows` and `n_scored` are numbers of windows, `scored_fraction` is their ratio, `score`
-    and `call` are those of the record. `best_window` is ``start-end`` of the window with the
+    and `call` are results of the record. `best_window` is ``start-end`` of the window with the
     highest score, 1-based and inclusive. A missing value is `NA`.
 
     Raises
@@ -71,9 +71,9 @@ def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) ->
 
 
 def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write one row per window, in input order.
+    """Write windows.tsv: one row per window, in input order.
 
-    `window` is the name that the published tool gives it, `start` and `end` are 1-based and
+    `window` is the window name as in the published tool, `start` and `end` are 1-based and
     inclusive. `n_items` and `n_scored` are numbers of open frames, `best_frame` is the frame with
     the highest virus score.
 
@@ -101,7 +101,7 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
 
 
 def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write one row per record of a run of whole sequences, in input order.
+    """Write the table of ``virnucpro embed``: one row per record, in input order.
 
     `embedding` is the 0-based row of the record in embeddings.h5. It is `NA` for an empty record,
     which has no embedding.
@@ -128,7 +128,9 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> N
 
 
 def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write the records with windows that are in no segment; `n_missing` is their number.
+    """Write missing.tsv: one row per record with windows that are not computed yet.
+
+    `n_missing` is the number of these windows.
 
     Raises
     ------
@@ -148,10 +150,10 @@ def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> Non
 
 
 def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> None:
-    """Write the items that failed permanently, with the reason.
+    """Write quarantine.tsv: one row per item that failed permanently.
 
-    `start` and `end` are those of the item's window, 1-based and inclusive. `row` is the number of
-    the item in segments and logs, `reason` is one word, `evidence` describes the failure.
+    `start` and `end` are positions of the item's window, 1-based and inclusive. `row` is the row
+    number of the item in segments and logs, `reason` is one word, `evidence` describes the failure.
 
     Raises
     ------
@@ -178,13 +180,13 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
 
 
 def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Return the names of the records that contain the windows."""
+    """Return for each window the name of its record."""
     records = np.searchsorted(index.record_first_window, windows, side="right") - 1
     return index.record_names(records)
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Format windows as ``start-end``, 1-based and inclusive; `NA` for -1."""
+    """Format window numbers as ``start-end``, 1-based and inclusive; `NA` for number -1."""
     if not index.n_windows:
         return [NA] * len(windows)
     starts, ends = index.window_starts[windows] + 1, index.window_ends[windows]
@@ -193,7 +195,7 @@ def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
 
 
 def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
-    """Return the names of the items' frames; `NA` for -1."""
+    """Return the frame name of each item; `NA` for item number -1."""
     if not index.n_items:
         return [NA] * len(items)
     pairs = zip(items.tolist(), index.item_frame[items].tolist(), strict=True)
@@ -203,7 +205,7 @@ def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
 def write_results(
     path: Path, index: SequenceIndex, coverage: Coverage, labels: Sequence[str]
 ) -> None:
-    """Write label and scores of every scored item, in input order.
+    """Write prediction_results.txt: label and scores of every scored item, in input order.
 
     Parameters
     ----------
@@ -238,10 +240,10 @@ def write_results(
 
 
 def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write for each scored window whether it is viral, and the highest score of each class.
+    """Write the published tool's table: one row per scored window, with call and highest scores.
 
-    Spreadsheet programs open this file, and execute cells that look like a formula. The first
-    character of a name is therefore percent-encoded if it is ``=``, ``+``, ``-`` or ``@``.
+    Users open this file in spreadsheet programs, which execute cells that look like a formula. The
+    first character of a name is therefore percent-encoded if it is ``=``, ``+``, ``-`` or ``@``.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Tables as tab-separated text, written in blocks of rows. Equal data give equal bytes.
+"""Write tables as tab-separated text, in blocks of rows. Equal data give byte-identical files.
 
-Cells are written without quotes. This is safe: the only free text is the name of a record, which
+Cells are written without quotes. This is safe because the only free text is the record name: it
 ends at the first white space of the header, and `SequenceIndex` encodes control characters.
 """
 
@@ -36,7 +36,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) -> None:
-    """Write a table; the file appears under `path` when it is complete.
+    """Write a table atomically: the file appears under `path` only after it is complete.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
     rows : int or IntArray
         Number of rows, or the selected row numbers.
     columns : mapping of str to Cells
-        Name and cells of each column.
+        Column name -> function that formats the cells of the column.
 
     Raises
     ------
@@ -62,18 +62,18 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
 
 
 def blocks(n_rows: int) -> Iterator[IntArray]:
-    """Yield the row numbers from 0 to `n_rows`, some thousand at a time."""
+    """Yield the row numbers from 0 to ``n_rows - 1``, in blocks of at most 16,384."""
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
 
 
 def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
-    """Format whole numbers, increased by `offset`."""
+    """Return a function that formats integers after adding `offset`."""
     return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
 
 
 def decimals(values: npt.NDArray[np.floating]) -> Cells:
-    """Format numbers with four decimals, NaN as `NA`."""
+    """Return a function that formats numbers with four decimals, and NaN as `NA`."""
     return lambda rows: [
         f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
         for value in values[rows].tolist()
@@ -81,12 +81,12 @@ def decimals(values: npt.NDArray[np.floating]) -> Cells:
 
 
 def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
-    """Format each code as its name."""
+    """Return a function that formats each integer code as ``names[code]``."""
     return lambda rows: [names[value] for value in values[rows].tolist()]
 
 
 def names_warning(index: SequenceIndex) -> str:
-    """Return a warning that counts the names with control characters; "" if there are none."""
+    """Return a warning with the number of names with control characters; "" if there are none."""
     if not (count := index.count_encoded_names()):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Writes and checks embeddings.h5: the vectors of segments in the order of the input."""
+"""Write and check embeddings.h5, which contains the vectors of all segments in input order."""
 
 import os
 import tempfile
@@ -23,8 +23,10 @@ from virnucpro.store.segment import Segment, read_segment, read_segments
 __all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_loose_embeddings"]
 
 _GATHERED_BYTES = 128 << 20
-"""Vectors in memory, twice: one part is written while the next is read. Larger parts have longer
-runs of neighbouring items, which are written at once."""
+"""Bytes of vectors per part. Two parts are in memory: one is written while the next is read.
+
+Larger parts need fewer writes, because consecutive items are written together.
+"""
 _WRITTEN_BYTES = 16 << 20
 _COPIED_BYTES = 1 << 20
 _ITEMS_AT_ONCE = 1 << 16
@@ -35,18 +37,18 @@ States: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ItemIndex(Protocol):
-    """The items of embeddings.h5, in input order; a `SequenceIndex` or `RowNames`."""
+    """Names and rows of the items of embeddings.h5, from a `SequenceIndex` or `RowNames`."""
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
 
     @property
     def item_row(self) -> IntArray:
-        """int64 (n_items,), the row with the vector of each item."""
+        """Return int64 (n_items,): for each item the row that has its vector."""
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of items, as in the published tool."""
+        """Return the names of the given items, as in the published tool."""
 
 
 def write_embeddings(
@@ -57,19 +59,19 @@ def write_embeddings(
 ) -> None:
     """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
-    The file has `embeddings` (n_items, D) in the type of the segments, NaN for rows that are not
-    done; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status` (n_items,)
-    uint8, explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row
-    is missing), `n_missing` and `n_quarantined` (items).
+    The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
+    quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
+    (n_items,) uint8, explained by its attribute `codes`; and the attributes `fingerprint`,
+    `complete` (no row is missing), `n_missing` and `n_quarantined` (numbers of items).
 
     Parameters
     ----------
     path : Path
         The file to write.
     coverage : Coverage or LooseCoverage
-        Lists the segments; they are read and verified again.
+        Lists the segment files. Each segment is read and verified again.
     index : ItemIndex
-        Names the items and gives the row of each.
+        Name and row of each item.
     views : mapping of str to int, optional
         View -> dimensions, in the order in which the vectors are joined; default: one view of all
         dimensions.
@@ -77,7 +79,8 @@ def write_embeddings(
     Raises
     ------
     StoreError
-        If a segment has no vectors or vectors of another shape, or was damaged since the survey.
+        If a segment has no vectors or vectors of another shape, or was damaged after `coverage` was
+        computed.
     OSError
         If the file cannot be written.
     """
@@ -97,10 +100,11 @@ def write_loose_embeddings(
     views: Mapping[str, int] | None = None,
     accept: Callable[[LooseCoverage], None] = lambda _: None,
 ) -> LooseCoverage:
-    """Write the same bytes as `write_embeddings` after a survey, but read each segment once.
+    """Verify segments and write embeddings.h5, with a single read of each segment.
 
-    The vectors are written while the segments are verified; names and states of missing rows are
-    known and written at the end. Needs a few hundred MB of memory and 14 bytes per row.
+    The file is byte-identical to the file of `survey_loose` plus `write_embeddings`. States of rows
+    are written at the end, when all segments have been read. This needs a few hundred MB of memory,
+    and 14 bytes per row.
 
     Parameters
     ----------
@@ -109,18 +113,18 @@ def write_loose_embeddings(
     segments : sequence of Path
         Files from `find_segments`.
     index : ItemIndex
-        Names the items and gives the row of each.
+        Name and row of each item.
     n_rows : int
         Number of rows of the run.
     views : mapping of str to int, optional
         As in `write_embeddings`.
     accept : callable
-        Receives the coverage of all segments; no file is written if it raises.
+        Called with the coverage of all segments. If it raises an error, no file is written.
 
     Raises
     ------
     SegmentError, StoreError
-        As `survey_loose`, and if a segment has no vectors or vectors of another shape.
+        As for `survey_loose`; also if a segment has no vectors or vectors of another shape.
     OSError
         If the file cannot be written.
     """
@@ -129,7 +133,7 @@ def write_loose_embeddings(
         counting = _counting(survey.read(segments))
         first = next(counting, None)
         if first is None:
-            return survey.coverage()  # raises: there is no valid segment
+            return survey.coverage()  # raises StoreError: there is no valid segment
         state = np.full(n_rows, RowState.MISSING, np.uint8)
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
         layout = _layout(unknown, index, views, _embeddings_of(*first))
@@ -147,16 +151,16 @@ def write_loose_embeddings(
 def embeddings_problem(
     path: Path, coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
 ) -> str | None:
-    """Return the first difference from the file of `write_embeddings`; None without one.
+    """Compare a file with the expected embeddings.h5; return the first difference, or None.
 
-    Does not open the file with HDF5, which a flipped byte can crash. Its layout (shape, attributes,
-    names, states) is compared with that of a temporary file, its vectors with the segments. Needs
-    a few hundred MB of memory.
+    The file is not opened with HDF5, because a damaged byte can crash HDF5. Shape, attributes,
+    names and states are compared with a temporary file, vectors with the segments. This needs a few
+    hundred MB of memory.
 
     Raises
     ------
     StoreError
-        As `write_embeddings`.
+        As for `write_embeddings`.
     OSError
         If the file cannot be read, or the temporary file cannot be written.
     """
@@ -177,7 +181,10 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield items whose stored vector differs; of consecutive items, only the first one."""
+    """Yield items whose vector in the file differs from the expected vector.
+
+    For a group of consecutive items, only the first differing item is yielded.
+    """
     for items, values in vectors:
         wanted = np.ascontiguousarray(values).view(np.uint8)
         size = wanted.shape[1]
@@ -191,7 +198,7 @@ def _other_vectors(
 def _layout_of(
     coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int] | None
 ) -> Layout:
-    """Return the layout of a file; the first segment is read for the type of the vectors."""
+    """Return the layout of embeddings.h5, with dtype and dimensions of the first segment."""
     vectors: FloatArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
         vectors = _embeddings_of(path, read_segment(path, any_name=True))
@@ -205,13 +212,13 @@ def _layout(
     views: Mapping[str, int] | None,
     vectors: FloatArray,
 ) -> Layout:
-    """Return the layout of a file with vectors like `vectors`, (n, D)."""
+    """Return the layout of embeddings.h5 for vectors with the dtype and length of `vectors`."""
     dims = views or {"joined": vectors.shape[1]}
     return Layout(index.n_items, dims, vectors.dtype, _attributes(coverage, index))
 
 
 def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
-    """Return the attributes of the file; their size does not depend on the states."""
+    """Return the attributes of embeddings.h5; their size in bytes is always the same."""
     counts = np.zeros(len(RowState), np.int64)
     for block in _blocks(index.n_items):
         counts += np.bincount(coverage.row_state[index.item_row[block]], minlength=len(RowState))
@@ -226,7 +233,7 @@ def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[st
 def _lay_out(
     stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
 ) -> EmbeddingsFile:
-    """Write the file without its vectors; the same arguments give the same bytes."""
+    """Write embeddings.h5 without its vectors; equal arguments give equal bytes."""
     blocks = list(_blocks(index.n_items))
     items = (np.arange(block.start, block.stop) for block in blocks)
     # A string of HDF5 cannot contain NUL: U+2400 replaces it.
@@ -246,12 +253,12 @@ def _rewrite_layout(
     index: ItemIndex,
     folder: Path,
 ) -> None:
-    """Rewrite all bytes except the vectors, now that the coverage is known."""
+    """Rewrite attributes, names and states with the final coverage; the vectors are unchanged."""
     layout = replace(layout, attributes=_attributes(coverage, index))
     with tempfile.TemporaryFile(dir=folder) as final:
         final_offset = _lay_out(final, layout, coverage.row_state, index, reserve=False).offset
         size = os.fstat(final.fileno()).st_size
-        # The values of attributes and states do not change any position.
+        # The positions in the file do not depend on the values of attributes and states.
         assert (final_offset, size) == (offset, os.fstat(stream.fileno()).st_size)
         for start, length in _around_vectors(layout, offset, size):
             data = os.pread(final.fileno(), length, start)
@@ -259,7 +266,7 @@ def _rewrite_layout(
 
 
 def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and size of blocks that cover all bytes of the file but the vectors."""
+    """Yield (start, size) of blocks that cover all bytes of the file except the vectors."""
     for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
@@ -273,7 +280,7 @@ def _blocks(n_items: int) -> Iterator[slice]:
 def _all_vectors(
     coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the vectors of all items, as `_vectors` and `_gaps` do."""
+    """Yield (items, vectors) until every item has been yielded; missing rows have NaN vectors."""
     yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
     yield from _gaps(coverage.row_state, index, layout)
 
@@ -286,7 +293,7 @@ def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segme
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield the segments that count: of the first run, and the first copy of each unit."""
+    """Yield the first copy of each unit; skip segments of another run than the first segment."""
     fingerprint, firsts = "", set[int]()
     for path, segment in segments:
         fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
@@ -298,15 +305,16 @@ def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, 
 def _vectors(
     segments: Iterator[tuple[Path, Segment]], index: ItemIndex, n_rows: int, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the vectors of segments: int64 (n,), ascending items, and (n, D); NaN if quarantined.
+    """Yield (items, vectors) of segments; quarantined rows have NaN vectors.
 
-    The next segments are read in a thread meanwhile.
+    Items are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments while the
+    caller uses the current vectors.
     """
     parts = _parts(segments, layout)
     with ThreadPoolExecutor(1, "gatherer") as thread:
         following = thread.submit(next, parts, None)
         while (part := following.result()) is not None:
-            # This fills the buffer of the previous part, which the caller does not use any more.
+            # The thread overwrites the buffer of the previous part, which is no longer in use.
             following = thread.submit(next, parts, None)
             rows, vectors = part
             places = np.full(n_rows, -1, np.int32)
@@ -317,7 +325,7 @@ def _vectors(
 def _gaps(
     row_state: States, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the items of missing rows, with NaN."""
+    """Yield (items, vectors) of missing rows; the vectors are NaN."""
     if (row_state == RowState.MISSING).any():
         nothing = np.full((1, layout.dim), np.nan, layout.dtype)
         places = np.where(row_state == RowState.MISSING, 0, -1)
@@ -327,7 +335,7 @@ def _gaps(
 def _scattered(
     places: npt.NDArray[np.integer], vectors: FloatArray, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the items whose rows have a vector, a few MB at a time.
+    """Yield (items, vectors) of all items whose rows have a vector, in blocks of a few MB.
 
     Parameters
     ----------
@@ -346,7 +354,10 @@ def _scattered(
 def _parts(
     segments: Iterator[tuple[Path, Segment]], layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the rows (n,) and vectors (n, D) of several segments, in two buffers in turns."""
+    """Yield rows (n,) and vectors (n, D), joined over several segments.
+
+    Two buffers are used alternately: a yielded array is overwritten two steps later.
+    """
     most = max(1, _GATHERED_BYTES // layout.item_bytes)
     vectors, other = (np.empty((most, layout.dim), layout.dtype) for _ in range(2))
     rows: list[IntArray] = []
@@ -367,7 +378,7 @@ def _parts(
 
 
 def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
-    """Copy the vectors of a segment to `place`, with NaN for quarantined rows."""
+    """Copy the vectors of a segment into `place`; quarantined rows become NaN."""
     values = _embeddings_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""Rows that are done, quarantined or missing, according to the valid segments of a run."""
+"""Find which rows of a run are done, quarantined or missing, from its valid segments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from virnucpro.store.segment import Segment, read_segment
 __all__ = ["ROUNDING", "Coverage", "RejectedFile", "difference", "survey", "valid_segment"]
 
 ROUNDING = 0.02
-"""Maximum difference of two copies: of vectors relative to their length, of scores absolute.
+"""Maximum difference between two copies of a segment.
+
+The difference of vectors is relative to their length; the difference of scores is absolute.
 
 Measured with `mini`: vectors differ by 0.0005 of their length between batch sizes at bf16, by 0.005
 between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vector of another row.
@@ -24,9 +26,9 @@ between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vect
 
 
 def difference(one: Segment, other: Segment) -> str:
-    """Return the first difference of two segments beyond `ROUNDING`; "" without one.
+    """Return the first difference of two segments that exceeds `ROUNDING`; "" if there is none.
 
-    The texts of reasons may differ.
+    Texts of quarantine reasons are not compared.
     """
     if not np.array_equal(one.rows, other.rows):
         return "different rows"
@@ -58,7 +60,11 @@ def _distances(
     *,
     relative: bool,
 ) -> npt.NDArray[np.float64]:
-    """Return the distance of each row: relative to the longer vector, or the largest difference."""
+    """Return the distance between `left` and `right` for each row.
+
+    If `relative`, the Euclidean distance divided by the length of the longer vector; otherwise the
+    largest absolute difference.
+    """
     one, other = left[rows].astype(np.float64), right[rows].astype(np.float64)
     distances: npt.NDArray[np.float64] = np.abs(one - other).max(axis=1, initial=0)
     if relative:
@@ -68,9 +74,9 @@ def _distances(
 
 
 class RejectedFile(NamedTuple):
-    """A file with the name of a segment that does not count; the reason includes its path.
+    """A file with the name of a segment that is not used; `reason` includes the path.
 
-    A `damaged` file was a segment of this run; nothing in it can be used, and it may be deleted.
+    If `damaged`, the file is a segment with wrong content. It cannot be used and may be deleted.
     """
 
     path: Path
@@ -80,27 +86,27 @@ class RejectedFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Coverage:
-    """Rows that the segments of a run cover.
+    """State of every row of a run, and the segment files in use.
 
     Attributes
     ----------
     bounds : numpy.ndarray
-        int64 (n_units + 1,); unit u holds the rows ``bounds[u]:bounds[u + 1]``.
+        int64 (n_units + 1,); unit u contains the rows ``bounds[u]:bounds[u + 1]``.
     fingerprint : str
-        The run's fingerprint, equal to that of every segment that counts.
+        Fingerprint of the run and of every segment in use.
     done : mapping of int to Path
-        Unit -> the segment that counts for it, ascending.
+        Unit -> segment file in use, ascending.
     missing : tuple of int
         The units without a valid segment, ascending: the plan of the next launch.
     rejected : tuple of RejectedFile
-        Files with names of segments that do not count.
+        Files with the name of a segment that are not used.
     row_state : numpy.ndarray
         uint8 (n_rows,), codes of `RowState`.
     scores : numpy.ndarray
-        float32 (n_rows, 2), scores of `others` and `virus`; NaN for rows that are not done, and
-        in runs without a head.
+        float32 (n_rows, 2), scores of `others` and `virus`; NaN for missing and quarantined rows,
+        and in runs without a classifier.
     reasons : mapping of int to str
-        Row -> reason of its quarantine, if known.
+        Quarantined row -> reason, if known.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -114,30 +120,30 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether no row is missing."""
+        """Return whether no row is missing."""
         return not self.missing
 
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Read and verify every segment of every shard, including segments copied into the run.
 
-    Of several segments of a unit, the first valid one in path order is used. A copy that differs
-    from it by more than rounding (`copies.ROUNDING`) is rejected. Keeps two segments and 9 bytes
-    per row in memory.
+    If a unit has several segments, the first valid segment in path order is used. Another copy is
+    rejected if it differs by more than `ROUNDING`. This needs the memory of two segments, and 9
+    bytes per row.
 
     Parameters
     ----------
     run : RunDirectory
         The run; no file is written.
     bounds : numpy.ndarray
-        int64 (n_units + 1,), ascending from 0: the rows of the units.
+        int64 (n_units + 1,), ascending from 0: first row of each unit, then the number of rows.
     fingerprint : str
         Segments with another fingerprint are rejected.
 
     Raises
     ------
     OSError
-        If the machine and not a file is the cause; see `read_segment`.
+        If an error does not depend on the file, such as too many open files; see `read_segment`.
     """
     n_rows = int(bounds[-1])
     state = np.full(n_rows, RowState.MISSING, np.uint8)
@@ -155,8 +161,8 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
             reasons.update(segment.reasons)
         elif differs := _difference(done[unit], segment):
             reason = (
-                f"{path}: {differs} compared with {done[unit]}, which counts. Move one of them out "
-                "of the run."
+                f"{path}: {differs} compared with {done[unit]}, which is used. Move one of the two "
+                "files out of the run."
             )
             rejected.append(RejectedFile(path, reason, damaged=False))
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
@@ -166,10 +172,10 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
 def valid_segment(
     run: RunDirectory, unit: int, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Path | None:
-    """Return the segment that counts for `unit` now, in any shard; None without one.
+    """Return the valid segment file of `unit` in any shard; None if there is none.
 
-    Looks for one file in each shard, and reads one segment if there is one. For parameters and
-    errors see `survey`, which chooses the same segment.
+    Segments are read in path order until a valid segment is found. Parameters and errors are those
+    of `survey`, which chooses the same segment.
     """
     for path in run.copies(unit):
         if isinstance(_own_segment(path, bounds, fingerprint), Segment):
@@ -180,7 +186,7 @@ def valid_segment(
 def _own_segment(
     path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Segment | RejectedFile:
-    """Return a segment, or the reason why it does not count in this run."""
+    """Return the segment at `path`, or a `RejectedFile` if this run cannot use it."""
     try:
         segment = read_segment(path)
     except SegmentError as error:
@@ -190,32 +196,38 @@ def _own_segment(
 
 
 def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
-    """Return why a valid segment does not belong to this run; "" if it does."""
+    """Return why a valid segment does not belong to this run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
             f"belongs to a run with fingerprint {segment.fingerprint[:12]}, this run has "
             f"{fingerprint[:12]}. Move it out of the run."
         )
     if segment.unit >= len(bounds) - 1:
-        return f"unit {segment.unit} is not in the run, which has {len(bounds) - 1}. Move it out."
+        return (
+            f"unit {segment.unit} is not in the run, which has {len(bounds) - 1} units. "
+            "Move the file out of the run."
+        )
     first, last = int(bounds[segment.unit]), int(bounds[segment.unit + 1])
     if not np.array_equal(segment.rows, np.arange(first, last)):
-        return f"its rows are not {first} to {last - 1}. Move it out; --resume recomputes its unit."
+        return (
+            f"its rows are not {first} to {last - 1}. Move the file out of the run; --resume "
+            "recomputes its unit."
+        )
     return ""
 
 
 def _difference(path: Path, copy: Segment) -> str:
-    """Return the difference of a copy from the segment that counts; "" without one."""
+    """Return the difference between `copy` and the segment file `path`; "" if there is none."""
     try:
         return difference(read_segment(path), copy)
     except SegmentError:
-        return ""  # damaged since it was surveyed: the next reader of its vectors reports it
+        return ""  # `path` was damaged after its first read; the next reader reports the damage
 
 
 def _record(
     segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
 ) -> None:
-    """Copy states and scores of `segment` into the columns of all rows."""
+    """Copy states and scores of `segment` into the arrays of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
     if segment.scores is not None:

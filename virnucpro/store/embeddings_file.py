@@ -1,8 +1,8 @@
-"""Creation of embeddings.h5: HDF5 writes the layout, ``os.pwrite`` the vectors.
+"""Create embeddings.h5: HDF5 writes everything except the vectors, ``os.pwrite`` the vectors.
 
-HDF5 crashes the process with a segmentation fault if the disk is full. Therefore the library writes
-only small data, through a file whose methods never fail, and the vectors (nearly all bytes) are
-written directly into space that was reserved before. Both kinds of failure raise an OSError.
+HDF5 crashes the process with a segmentation fault if the disk is full. Therefore HDF5 writes only
+small data, through a file object whose methods never fail. The vectors (nearly all bytes) are
+written without HDF5 into reserved space. A failure in either step raises an OSError.
 """
 
 import errno
@@ -30,7 +30,7 @@ _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Content of embeddings.h5 without names and states.
+    """Shape, dtype and attributes of embeddings.h5.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Layout:
     dtype : numpy.dtype
         float16 or float32.
     attributes : mapping of str to object
-        Attributes of the file besides its format and version.
+        Attributes of the file, without format and version.
     """
 
     n_items: int
@@ -51,41 +51,41 @@ class Layout:
 
     @property
     def dim(self) -> int:
-        """Length of a joined vector."""
+        """Return the number of dimensions of a joined vector."""
         return sum(self.views.values())
 
     @property
     def item_bytes(self) -> int:
-        """Size of a joined vector."""
+        """Return the size of a joined vector in bytes."""
         return self.dim * self.dtype.itemsize
 
 
 class EmbeddingsFile:
-    """Writes the layout of embeddings.h5 into an open file, then vectors in any order.
+    """Writes embeddings.h5 into an open file: first everything else, then vectors in any order.
 
     Parameters
     ----------
     stream : file object
-        Empty, open for reading and writing in binary. Stays open.
+        Empty binary file, open for reading and writing. It is not closed here.
     layout : Layout
-        Content of the file.
+        Shape, dtype and attributes of the file.
     names : iterable of list of str
-        Blocks of the names of all items, in input order.
+        Names of all items, in input order and in blocks.
     status : iterable of numpy.ndarray
-        uint8 codes of `RowState`, in the same blocks.
+        uint8 codes of `RowState` of all items, in blocks of the same lengths.
     reserve : bool
-        Allocate the space of the vectors now; otherwise it is a hole in the file.
+        Whether to allocate disk space for the vectors now; otherwise the file is sparse.
 
     Attributes
     ----------
     offset : int
-        Position of the vectors in the file; all other bytes are the layout.
+        Position of the first vector in the file, in bytes.
 
     Raises
     ------
     OSError
-        If the disk has too little space for the vectors, or a write fails; a note gives the bytes
-        needed and available.
+        If the disk has too little space for the vectors, or a write fails. A note has the number
+        of bytes needed and available.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write the vectors (n, D) of ascending items (n,); neighbours in one call.
+        """Write the vectors (n, D) of ascending items (n,); one system call per consecutive items.
 
         Raises
         ------
@@ -129,12 +129,12 @@ class EmbeddingsFile:
 
 
 def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Split ascending items into runs without gaps.
+    """Split ascending items into groups of consecutive numbers.
 
     Yields
     ------
     int, int, int
-        The first item of a run, and the slice ``first:last`` of `items` that it takes.
+        First item of a group, then ``first`` and ``last``: the group is ``items[first:last]``.
     """
     starts = np.flatnonzero(np.diff(items, prepend=-2) != 1)
     stops = np.append(starts[1:], len(items))
@@ -142,10 +142,10 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 
 
 class _UnfailingFile(io.RawIOBase):
-    """File for HDF5 whose methods never fail: it stores the first error.
+    """File object for HDF5 whose methods never fail; the first error is stored.
 
-    After that error it keeps all writes in memory, because HDF5 reads its own writes back. Source
-    of the methods: h5py's file-object driver.
+    After the first error all writes are kept in memory, because HDF5 reads its own writes. The
+    methods are those that h5py's file-object driver calls.
     """
 
     def __init__(self, handle: int) -> None:
@@ -201,7 +201,7 @@ class _UnfailingFile(io.RawIOBase):
 
 
 def _overlay(data: bytearray, patch: bytes, at: int) -> None:
-    """Copy `patch` over `data` from position `at`, which may be outside of `data`."""
+    """Copy `patch` into `data` at position `at`; bytes outside of `data` are ignored."""
     first, last = max(at, 0), min(at + len(patch), len(data))
     if first < last:
         data[first:last] = patch[first - at : last - at]
@@ -210,7 +210,7 @@ def _overlay(data: bytearray, patch: bytes, at: int) -> None:
 def _write_layout(
     unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, Iterable[Sized]]
 ) -> int:
-    """Write all but the vectors; return the position of the vectors in the file."""
+    """Write everything except the vectors; return the byte position of the vectors."""
     # This version of object headers has no times, so that the bytes depend on the content alone.
     with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
         offset = _lay_out(file, layout)
@@ -220,7 +220,7 @@ def _write_layout(
 
 
 def _lay_out(file: h5py.File, layout: Layout) -> int:
-    """Create the datasets and attributes; return the position of the vectors in the file."""
+    """Create the datasets and attributes; return the byte position of the vectors."""
     file.attrs["format"] = "virnucpro embeddings"
     file.attrs["schema_version"] = SCHEMA_VERSION
     file.attrs.update(layout.attributes)
@@ -237,7 +237,7 @@ def _lay_out(file: h5py.File, layout: Layout) -> int:
 
 
 def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
-    """Create the dataset of the vectors: contiguous, allocated now, not filled."""
+    """Create the dataset of the vectors: contiguous, allocated, without initial values."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -257,7 +257,10 @@ def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingF
 
 
 def _allocate(handle: int, offset: int, size: int) -> None:
-    """Allocate `size` bytes on disk, to detect a full disk before the work."""
+    """Allocate `size` bytes on disk, so that a full disk is detected before vectors are written.
+
+    File systems without support for allocation are ignored.
+    """
     if not size:
         return
     try:
@@ -268,7 +271,7 @@ def _allocate(handle: int, offset: int, size: int) -> None:
 
 
 def _space_note(handle: int, layout: Layout) -> str:
-    """Return the bytes that the file needs and those available, including its own."""
+    """Return a text with the bytes that the file needs, and the bytes available for the file."""
     disk = os.fstatvfs(handle)
     free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
     return (
@@ -278,7 +281,7 @@ def _space_note(handle: int, layout: Layout) -> str:
 
 
 def write_all(handle: int, data: memoryview, offset: int) -> None:
-    """Write all of `data`; near the end of a disk a write may be incomplete before one fails."""
+    """Write all of `data` at `offset`; repeat the system call after an incomplete write."""
     while data:
         written = os.pwrite(handle, data, offset)
         data = data[written:]

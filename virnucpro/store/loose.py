@@ -1,4 +1,4 @@
-"""Segments outside their run: any part of them, from any folders, in any order."""
+"""Find and check segment files in any folders, without the folder of their run."""
 
 import filecmp
 from collections import Counter
@@ -25,23 +25,23 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LooseCoverage:
-    """Rows that some segments of one run cover.
+    """Rows that the given segments of one run contain.
 
     Attributes
     ----------
     fingerprint : str
-        The run's fingerprint, equal to that of every segment.
+        Fingerprint of the run and of every segment.
     done : mapping of (int, int) to Path
-        First row and last row + 1 of each segment that counts -> its file, ascending.
+        (first row, last row + 1) -> segment file in use, ascending.
     row_state : numpy.ndarray
-        uint8 (n_rows,), codes of `RowState`; up to the last segment if the run's number of rows is
-        unknown.
+        uint8 (n_rows,), codes of `RowState`. If the run's number of rows is unknown, the array ends
+        with the last segment.
     gaps : tuple of (int, int)
         Rows without a segment, as ``(first, last + 1)``.
     rejected : tuple of RejectedFile
-        Damaged segments, which do not count.
+        Damaged segments, which are not used.
     notes : tuple of str
-        Copies that differ by rounding, and which of them counts.
+        One text per copy that differs from the copy in use by rounding.
     n_rows : int or None
         Number of rows of the run; None if unknown.
     """
@@ -56,14 +56,14 @@ class LooseCoverage:
 
     @property
     def complete(self) -> bool:
-        """Whether the number of rows is known and no row is missing."""
+        """Return whether the number of rows is known and no row is missing."""
         return self.n_rows is not None and not self.gaps
 
 
 class RowNames:
-    """Index without names: each row is an item, named by its number.
+    """Replacement for a `SequenceIndex`: each row is an item, and its name is the row number.
 
-    Rows in gaps are items only if the number of rows of the run is known.
+    Rows without a segment are included only if the run's number of rows is known.
     """
 
     def __init__(self, coverage: LooseCoverage) -> None:
@@ -72,12 +72,12 @@ class RowNames:
         self.n_items = len(self.item_row)
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the numbers of the rows."""
+        """Return the row numbers of the items, as text."""
         return list(map(str, self.item_row[items].tolist()))
 
 
 class _Span(NamedTuple):
-    """Rows ``first`` to ``last - 1`` of a segment, and their states."""
+    """A segment file with the rows ``first`` to ``last - 1``, and the states of these rows."""
 
     first: int
     last: int
@@ -87,9 +87,9 @@ class _Span(NamedTuple):
 
 
 def find_segments(paths: Sequence[Path]) -> list[Path]:
-    """Return the given segment files and those in the given folders.
+    """Return all segment files among `paths` and in the folders among `paths`.
 
-    A folder is a shard, a folder of shards, or a run; unfinished files in it are ignored.
+    A folder is a shard, a folder of shards, or a run. Temporary files in it are ignored.
 
     Raises
     ------
@@ -114,10 +114,10 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
 
 
 def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCoverage:
-    """Read and verify segments, and return the rows that they cover.
+    """Read and verify segments; return the rows that these segments contain.
 
-    Of copies that differ at most by rounding (`copies.ROUNDING`), the first in path order is
-    used. Keeps a few segments and 10 bytes per row in memory.
+    If copies of a segment differ by rounding only (`coverage.ROUNDING`), the first copy in path
+    order is used. This needs the memory of a few segments, and 10 bytes per row.
 
     Parameters
     ----------
@@ -129,7 +129,8 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
     Raises
     ------
     SegmentError
-        If a file is not a segment, or one of another version. A damaged segment is `rejected`.
+        If a file is not a segment, or has another format version. A damaged segment raises no
+        error; it is listed in `rejected`.
     StoreError
         If files belong to different runs, copies of a unit differ, or a row is not in the run; or
         if no file is a valid segment.
@@ -141,9 +142,9 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
 
 
 class LooseSurvey:
-    """Finds the rows that segments cover, while a caller uses the segments.
+    """Does the work of `survey_loose`, while the caller also uses each segment.
 
-    For parameters and errors see `survey_loose`.
+    Parameters and errors are those of `survey_loose`.
     """
 
     def __init__(self, n_rows: int | None = None) -> None:
@@ -152,7 +153,10 @@ class LooseSurvey:
         self._rejected: list[RejectedFile] = []
 
     def read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Segment]]:
-        """Yield all valid segments by path, also copies and segments of other runs."""
+        """Yield (path, segment) of all valid segments in path order.
+
+        Copies and segments of other runs are included.
+        """
         for path, segment in read_segments(sorted(paths)):
             if isinstance(segment, DamagedSegmentError):
                 self._rejected.append(RejectedFile(path, str(segment), damaged=True))
@@ -161,7 +165,7 @@ class LooseSurvey:
                 yield path, segment
 
     def coverage(self) -> LooseCoverage:
-        """Return the rows that the segments read so far cover."""
+        """Return the rows of all segments that have been read."""
         if not self._spans:
             raise StoreError(
                 f"none of {len(self._rejected):,} files is a valid segment. Give other files."
@@ -187,11 +191,11 @@ class LooseSurvey:
 def _span(path: Path, segment: Segment, n_rows: int | None) -> _Span:
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     if first < 0 or last - first != len(segment.rows):
-        raise StoreError(f"{path}: its rows are not consecutive. Leave this file out.")
+        raise StoreError(f"{path}: its rows are not consecutive. Remove it from the command.")
     if n_rows is not None and last > n_rows:
         raise StoreError(
             f"{path}: has row {last - 1:,}, but the index has {n_rows:,} rows, so the file belongs "
-            "to another run. Leave it out, or give the index of its run."
+            "to another run. Remove the file from the command, or use the index of its run."
         )
     return _Span(first, last, path, segment.fingerprint, segment.state.copy())
 
@@ -209,7 +213,7 @@ def _refuse_other_runs(spans: Sequence[_Span]) -> None:
 
 
 def _distinct(spans: Sequence[_Span]) -> tuple[list[_Span], tuple[str, ...]]:
-    """Return the first copy of each unit, and notes on copies that differ by rounding.
+    """Return the first copy of each unit, and a text per copy that differs by rounding.
 
     `spans` are sorted by rows, then by path.
     """
@@ -223,7 +227,7 @@ def _distinct(spans: Sequence[_Span]) -> tuple[list[_Span], tuple[str, ...]]:
             if differs := difference(*copies):
                 raise StoreError(
                     f"{span.path} and {counted.path} both have row {span.first:,} and differ: "
-                    f"{differs}. Leave one of them out."
+                    f"{differs}. Remove one of the two files from the command."
                 )
-            notes.append(f"{span.path} differs from {counted.path} by rounding; the latter counts")
+            notes.append(f"{counted.path} is used; {span.path} differs from it by rounding")
     return kept, tuple(notes)

@@ -1,4 +1,4 @@
-"""Format of segments and embeddings.h5: version and states of a row.
+"""File format of segments and embeddings.h5: format version, and codes for the state of a row.
 
 A segment file is an HDF5 file after a user block of `USER_BLOCK` bytes. The user block is a text
 header with the schema version, the length of the HDF5 image and its SHA-256; `head -n 3` prints it,
@@ -24,21 +24,21 @@ from enum import IntEnum
 __all__ = ["OVERFLOW", "SCHEMA_VERSION", "USER_BLOCK", "RowState"]
 
 SCHEMA_VERSION = 1
-"""Version of both formats. Raised by changes that an older reader would misread."""
+"""Version of both file formats. Increase it for changes that an older reader would misread."""
 
 OVERFLOW = "overflow"
-"""Reason of quarantine: the vector is finite at fp32 but not at fp16."""
+"""Reason of a quarantine: the vector has numbers that are too large for fp16."""
 
 USER_BLOCK = 512
 """Bytes before the HDF5 image: the smallest user block of HDF5."""
 
 
 class RowState(IntEnum):
-    """State of a row."""
+    """State of the computation of a row."""
 
     DONE = 0
-    """Computed: its vector and its scores are finite."""
+    """The row is computed; its vector and scores are finite."""
     QUARANTINED = 1
-    """Failed permanently: it has a reason instead of numbers."""
+    """The row failed permanently; a reason is stored instead of vector and scores."""
     MISSING = 2
-    """In no valid segment. Never stored in a segment."""
+    """The row is in no valid segment. This code is never stored in a segment."""

@@ -1,4 +1,4 @@
-"""The committed file of one unit: atomic, with a checksum over all its bytes."""
+"""Read and write segments: a segment is the result file of one unit, with a checksum."""
 
 import errno
 import hashlib
@@ -46,7 +46,7 @@ _ONES = np.uint16(0x7C00)
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
 _SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READERS = 2
-"""Threads that read and hash ahead of the caller; each has one segment in memory."""
+"""Threads that read and verify the next segments; each thread keeps one segment in memory."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,11 +64,12 @@ class Segment:
     state : numpy.ndarray
         uint8 (n,), `RowState.DONE` or `RowState.QUARANTINED`.
     embeddings : numpy.ndarray or None
-        float16 or float32 (n, D): finite, zero if quarantined. None in runs without embeddings.
+        float16 or float32 (n, D), finite; zero for quarantined rows. None in runs without
+        embeddings.
     scores : numpy.ndarray or None
-        float32 (n, 2): finite, zero if quarantined. None in runs without a head.
+        float32 (n, 2), finite; zero for quarantined rows. None in runs without a classifier.
     reasons : mapping of int to str
-        Row -> ``reason: evidence`` of its quarantine, if known.
+        Quarantined row -> ``reason: evidence``, if known.
     """
 
     unit: int
@@ -81,12 +82,12 @@ class Segment:
 
 
 def encode_segment(segment: Segment) -> bytes:
-    """Return the bytes of the file. Equal segments give equal bytes.
+    """Return the content of the segment file. Equal segments give equal bytes.
 
     Raises
     ------
     ValueError
-        If the segment breaks a rule of `Segment`: a shape, a type, a number that is not finite.
+        If an array of the segment has a wrong shape or type, or contains NaN or infinity.
     """
     problem = _problem(segment)
     if problem:
@@ -114,19 +115,19 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def read_segment(path: Path, *, any_name: bool = False) -> Segment:
-    """Read a segment and verify all of it: name, size, checksum, schema, shapes, finite numbers.
+    """Read a segment, and verify its name, size, checksum, schema, shapes and finite numbers.
 
-    Its arrays are read-only views of the file's content. Outside a run the file may have
-    `any_name`.
+    The arrays are read-only views of the file content. With `any_name`, the file name is not
+    verified; this is for segments outside of a run.
 
     Raises
     ------
     DamagedSegmentError
-        If the file is a segment, but not all its bytes are those of `commit_segment`.
+        If the file is a segment with altered or missing bytes.
     SegmentError
         If the file is not a segment, cannot be read, or has the name of another unit.
     OSError
-        If the machine and not the file is the cause, such as the limit of open files.
+        If an error does not depend on the file, such as too many open files.
     """
     image = _verified_image(path)
     try:
@@ -147,14 +148,15 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
 
 
 def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | DamagedSegmentError]]:
-    """Yield segments in order, under any name; the next ones are read in threads meanwhile.
+    """Yield (path, segment) in the order of `paths`; threads read the next segments (prefetch).
 
-    A `DamagedSegmentError` is yielded, not raised, so that the following segments can be read.
+    File names are not verified. For a damaged file a `DamagedSegmentError` is yielded, not raised,
+    so that the following segments can be read.
 
     Raises
     ------
     SegmentError, OSError
-        As `read_segment`.
+        As for `read_segment`.
     """
     ahead: deque[tuple[Path, Future[Segment | DamagedSegmentError]]] = deque()
     with ThreadPoolExecutor(_READERS, "segment-reader") as pool:
@@ -179,15 +181,15 @@ def _read_or_error(path: Path) -> Segment | DamagedSegmentError:
 
 
 def commit_segment(path: Path, segment: Segment) -> int:
-    """Write a segment atomically and durably; return the file's size in bytes.
+    """Write a segment atomically and flush it to disk; return the file's size in bytes.
 
     Raises
     ------
     ValueError
-        As `encode_segment`.
+        As for `encode_segment`.
     OSError
-        If the file cannot be written; if space is short, a note gives the number of bytes needed.
-        An earlier file at `path` is untouched.
+        If the file cannot be written. An earlier file at `path` is unchanged. If disk space is
+        short, a note has the number of bytes needed.
     """
     data = encode_segment(segment)
     try:
@@ -203,7 +205,7 @@ def commit_segment(path: Path, segment: Segment) -> int:
 
 
 def is_short_of_space(error: OSError) -> bool:
-    """Return whether space is short: on the disk, in a quota, or below a limit of file sizes."""
+    """Return whether a full disk, a quota or a file size limit caused the error."""
     return error.errno in _SHORT_OF_SPACE
 
 
@@ -214,9 +216,9 @@ def _header(payload: memoryview | bytes) -> bytes:
 
 
 def _verified_image(path: Path) -> bytes:
-    """Return all bytes of the file if the header has their checksum."""
+    """Return all bytes of a segment file; raise SegmentError if header or checksum are wrong."""
     try:
-        with path.open("rb", buffering=0) as stream:  # a buffer would copy the image once more
+        with path.open("rb", buffering=0) as stream:  # a buffer would copy the content again
             _check_version(path, stream.read(USER_BLOCK), stream.read(len(_HDF5)))
             stream.seek(0)
             image = stream.read()
@@ -234,7 +236,10 @@ def _verified_image(path: Path) -> bytes:
 
 
 def _check_version(path: Path, header: bytes, signature: bytes) -> None:
-    """Distinguish a foreign file from a segment with an altered header, which an image follows."""
+    """Raise SegmentError if the header of a file is not that of a segment of this version.
+
+    A file with an HDF5 image but without a valid header is a damaged segment.
+    """
     match = _HEADER.match(header)
     if len(header) < USER_BLOCK:
         raise DamagedSegmentError(f"{path}: truncated to {len(header)} bytes; {_RECOMPUTE}")
@@ -269,14 +274,14 @@ def _decode(image: bytes) -> Segment:
 
 
 def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
-    """Return a view of a contiguous dataset in the image; h5py's own read takes twice as long."""
+    """Return a dataset as a view of `image`; reading with h5py takes twice as long."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
     return values.reshape(shape)
 
 
 def _problem(segment: Segment) -> str:
-    """Return the rule of `Segment` that is broken; "" if none is."""
+    """Return a text that describes an invalid array of the segment; "" if all arrays are valid."""
     rows, state = segment.rows, segment.state
     if rows.dtype != np.int64 or rows.ndim != 1 or not rows.size or (np.diff(rows) <= 0).any():
         return "rows are not ascending int64 (n,), n >= 1"
@@ -312,9 +317,10 @@ def _numbers_problem(
 
 
 def finite_rows(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return for each row of `values`, float16 or float32 (n, D), whether it is finite: bool (n,).
+    """Return bool (n,): whether all numbers in a row of `values` are finite.
 
-    For float16 the exponents are read as integers, six times as fast as ``np.isfinite``.
+    `values` is float16 or float32 (n, D). For float16 the exponent bits are tested as integers,
+    which is six times as fast as ``np.isfinite``.
     """
     result = np.empty(len(values), np.bool_)
     for first in range(0, len(values), _CACHED_ROWS):

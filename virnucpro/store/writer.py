@@ -1,4 +1,4 @@
-"""Writing of segments into a rank's shard, in a thread while the next unit is computed."""
+"""Write segments into the shard of a rank, in a thread while the rank computes the next unit."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,35 +14,35 @@ __all__ = ["SegmentWriter", "ShardWriter"]
 
 
 class ShardWriter:
-    """Commits segments into the shard of one rank.
+    """Commits segments into the shard (folder) of one rank.
 
-    Two writers of one rank are harmless: a unit computed twice has the same numbers, up to
-    rounding, and a rename replaces a complete file by another.
+    Two processes may write into the same shard. Both compute equal numbers for a unit, up to
+    rounding, and a rename replaces one complete file by another complete file.
 
     Raises
     ------
     OSError
-        If the shard's folder cannot be created, such as after the run's folder was deleted.
+        If the shard cannot be created, for example because the run folder was deleted.
     """
 
     def __init__(self, run: RunDirectory, rank: int) -> None:
         self._run = run
         self._rank = rank
-        # Without parents: a run folder that vanished (unmounted disk) must not be created again.
+        # Parents are not created: a missing run folder (unmounted disk) must stay missing.
         for folder in (run.shards, run.shard(rank)):
             folder.mkdir(exist_ok=True)
         sync_folder(run.shards)
         sync_folder(run.root)
 
     def commit(self, segment: Segment) -> int:
-        """Write a segment durably; return the file's size in bytes.
+        """Write a segment atomically and flush it to disk; return the file's size in bytes.
 
         Raises
         ------
         ValueError
-            If the segment breaks a rule of `Segment`.
+            If the segment is invalid; see `encode_segment`.
         OSError
-            If the file cannot be written; earlier segments are untouched.
+            If the file cannot be written. Earlier segments are unchanged.
         """
         return commit_segment(self._run.segment(self._rank, segment.unit), segment)
 
@@ -50,41 +50,42 @@ class ShardWriter:
 class SegmentWriter:
     """Commits segments in a thread, in the order of `put`.
 
-    After an error no segment is committed any more, and every `put` and `close` raises the error.
-    As a context manager it closes itself; after an exception in the block it still commits the
-    pending segments.
+    After the first error no further segment is committed, and every `put` and `close` raises this
+    error. The end of a ``with`` block calls `close`; if the block raised an exception, pending
+    segments are still committed.
 
     Parameters
     ----------
     shard : ShardWriter
         Writer of the segments.
     in_flight : int
-        Maximum number of pending segments; they are kept in memory.
+        Maximum number of pending segments, which are kept in memory.
     """
 
     def __init__(self, shard: ShardWriter, in_flight: int = 1) -> None:
         self._shard = shard
         self._in_flight = in_flight
-        # The thread ends with the writer, even without `close`.
+        # The thread ends when this object is deleted, even without `close`.
         self._thread = ThreadPoolExecutor(1, "segment-writer")
         self._pending: deque[Future[None]] = deque()
         self._error: BaseException | None = None
 
     def put(self, segment: Segment, committed: Callable[[], None] | None = None) -> None:
-        """Queue a segment, as soon as fewer than `in_flight` are pending.
+        """Wait until fewer than `in_flight` segments are pending, then queue a segment.
 
         Parameters
         ----------
         segment : Segment
             Its arrays must not change afterwards.
         committed : callable, optional
-            Called in the writer's thread after the commit. Its errors stop the writing as errors
-            of the disk do.
+            Called in the writer's thread after the commit. An exception from it has the same effect
+            as a failed write.
 
         Raises
         ------
         ValueError, OSError
-            Of an earlier segment, as `ShardWriter.commit`; this one is not committed.
+            The error of an earlier segment, as for `ShardWriter.commit`. The new segment is not
+            committed.
         """
         self._settle(self._in_flight - 1)
         self._pending.append(self._thread.submit(self._commit, segment, committed))
@@ -95,7 +96,7 @@ class SegmentWriter:
         Raises
         ------
         ValueError, OSError
-            Of a segment, as `ShardWriter.commit`.
+            The error of a pending segment, as for `ShardWriter.commit`.
         """
         self._thread.shutdown()
         self._settle(0)
@@ -117,7 +118,7 @@ class SegmentWriter:
             error.add_note(f"a segment could not be committed either: {self._error}")
 
     def _settle(self, allowed: int) -> None:
-        """Wait until at most `allowed` segments are pending; raise an error of the thread."""
+        """Wait until at most `allowed` segments are pending; raise an error of a commit."""
         while len(self._pending) > allowed and self._error is None:
             self._pending[0].result()
             self._pending.popleft()

@@ -171,7 +171,7 @@ def test_a_head_without_hidden_layers_is_accepted(bundle_folder):
 def test_a_file_without_a_head_is_refused(bundle_folder, tensors):
     save_file(tensors, bundle_folder / "head.safetensors")
     digest_anew(bundle_folder, "head.safetensors")
-    with pytest.raises(BundleError, match="is not a head"):
+    with pytest.raises(BundleError, match="is not a classifier"):
         open_bundle(str(bundle_folder))
 
 

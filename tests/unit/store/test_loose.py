@@ -80,7 +80,7 @@ def test_the_first_copy_by_path_counts_if_copies_differ_by_rounding(put, make_se
     commit_segment(first, rounded)
     coverage = survey_loose([second, first])
     assert list(coverage.done.values()) == [first]
-    assert coverage.notes == (f"{second} differs from {first} by rounding; the latter counts",)
+    assert coverage.notes == (f"{first} is used; {second} differs from it by rounding",)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The job of ``virnucpro embed``, and its encoder: of a bundle, or published weights at a path."""
+"""Create the job of ``virnucpro embed``; its encoder is part of a bundle or a weight file."""
 
 import hashlib
 import os
@@ -37,7 +37,7 @@ class NamedEncoder:
     bundle: Bundle | None
 
     def fingerprint(self) -> str:
-        """Return the bundle's fingerprint; without a bundle the SHA-256 of the files' digests."""
+        """Return the fingerprint of the bundle or, without a bundle, of the encoder's files."""
         if self.bundle is not None:
             return self.bundle.fingerprint
         digest = hashlib.sha256()
@@ -48,20 +48,21 @@ class NamedEncoder:
 
 
 def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
-    """Find an encoder.
+    """Find an encoder by its name in a bundle, or by the path of its weights.
 
     Parameters
     ----------
     name
-        ``BUNDLE/VIEW``, or the path of published weights as `open_spec` takes it. Weights at a
-        path are read in a process of their own: a malicious file can crash its reader.
+        ``BUNDLE/VIEW``, or the path of published weights as for `open_spec`. Weights at a path are
+        read in a separate process, because a malicious file can crash its reader.
 
     Raises
     ------
     UsageError
         If there is no such encoder.
     BundleError
-        If it is damaged, its reader crashes, or a file with a published name has other content.
+        If the encoder is damaged, its reader crashes, or the content of a file with a published
+        name differs from the published file.
     """
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")
@@ -85,7 +86,10 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
 
 
 def _is_other_folder(path: str) -> bool:
-    """Return whether a folder is not a bundle; one without permission may be a bundle."""
+    """Return whether `path` is a folder that is certainly not a bundle.
+
+    Return False for a folder that cannot be read: it may be a bundle.
+    """
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
         return False
     try:
@@ -109,11 +113,11 @@ def embed_job(
     Parameters
     ----------
     inputs
-        FASTA or FASTQ files: one path or several, ``-`` for standard input.
+        FASTA or FASTQ files: one path or several; ``-`` for standard input.
     encoder
-        As `find_encoder` takes it.
+        Name or path of the encoder, as for `find_encoder`.
     precision
-        As `virnucpro.pipeline.predict.predict_job` takes it.
+        As for `virnucpro.pipeline.predict.predict_job`.
     embeddings
         Precision of the stored vectors: ``fp16`` or ``fp32``.
 

@@ -1,4 +1,4 @@
-"""A job, its input files, and the interface for its progress."""
+"""The description of a run (`Job`), and the interface for progress messages (`Reporter`)."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 Inputs: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-"""One path or several, each a str or `os.PathLike`."""
+"""One path or several paths, each a str or `os.PathLike`."""
 
 
 def inputs_of(inputs: Inputs) -> tuple[str, ...]:
-    """Return the input files as text; a single str is one path.
+    """Return the paths of the input files as a tuple of str; a single str is one path.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def _text(path: object) -> str:
 
 
 def require_inputs(inputs: tuple[str, ...]) -> None:
-    """Refuse an empty list of inputs.
+    """Raise UsageError if the list of inputs is empty.
 
     Raises
     ------
@@ -67,23 +67,23 @@ _EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Inputs, model and parameters of a run; all that changes its results.
+    """Inputs, model and parameters of a run: everything that affects its results.
 
     Attributes
     ----------
     command
         ``predict`` or ``embed``.
     inputs
-        FASTA or FASTQ files, ``-`` for standard input.
+        FASTA or FASTQ files; ``-`` for standard input.
     model
         Fingerprint of the bundle or of the encoder.
     head
-        Weights of the classifier; None for vectors only.
+        Weight file of the classifier; None for a run without scores.
     precision
         Precision of the encoders; `virnucpro.pipeline.scheduling.preflight.with_precision`
         resolves ``auto``.
     verified_precisions
-        Precisions that the bundle's card lists as compared with fp32; used to resolve ``auto``.
+        Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
     Raises
     ------
@@ -114,12 +114,12 @@ class Job:
 
     @property
     def settled_precision(self) -> Precision:
-        """The precision of the encoders.
+        """Return the precision of the encoders.
 
         Raises
         ------
         UsageError
-            If it is still ``auto``.
+            If the precision is still ``auto``.
         """
         if self.precision == "auto":
             raise UsageError(
@@ -129,7 +129,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that a resume must repeat, by the names of their options."""
+        """Return the parameters that must be equal in a resume: option name -> value."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
@@ -143,20 +143,20 @@ class Job:
 
 
 class Reporter(Protocol):
-    """Interface for the progress of a run."""
+    """Interface that receives the progress messages of a run."""
 
     def stage(self, text: str) -> None:
-        """Report the start of a stage."""
+        """Report the start of a stage of the run; `text` describes it."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        """Report the status of all ranks, about twice a second."""
+        """Report the status of all ranks; called about twice a second."""
 
     def warn(self, text: str) -> None:
         """Report a warning."""
 
 
 class SilentReporter:
-    """Ignores all reports."""
+    """A `Reporter` that prints nothing."""
 
     def stage(self, text: str) -> None:
         """Ignore the report."""

@@ -1,4 +1,4 @@
-"""Windows and stop-free frames as FASTA, with the names and files of the published tool."""
+"""Write windows and stop-free frames as FASTA, with the file names of the published tool."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def write_frames(
     """Write three FASTA files for each input; yield each path once its file is complete.
 
     The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
-    `outdir` is created after the first input was read without an error.
+    `outdir` is created only after the first input has been read without an error.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
 
 
 def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
-    """Remove the temporary files of a killed process that wrote these files."""
+    """Remove temporary files that a killed process left for the output files `paths`."""
     names = {path.name for path in paths}
     for path in outdir.glob("*.tmp"):
         if finished_name(path) in names:
@@ -91,7 +91,7 @@ def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
 
 
 def _stem(name: str) -> str:
-    """Return the start of the outputs' names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
+    """Return the prefix of the output file names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
     if name == "-":
         return "stdin"
     path = Path(name)

@@ -1,4 +1,4 @@
-"""One embeddings.h5 from segments outside of their run's folder."""
+"""Write one embeddings.h5 from segment files that may lie outside of their run's folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ __all__ = ["LooseOutcome", "aggregate_segments"]
 
 @dataclass(frozen=True, slots=True)
 class LooseOutcome:
-    """Result of the aggregation.
+    """Result of `aggregate_segments`.
 
     Attributes
     ----------
     coverage
-        Rows of the segments.
+        State of each row, and the segment files in use.
     n_items
-        Vectors in the file, including those of gaps (NaN).
+        Number of vectors in the file; rows without a segment have NaN vectors.
     """
 
     coverage: LooseCoverage
@@ -32,12 +32,12 @@ class LooseOutcome:
 
     @property
     def rows_quarantined(self) -> int:
-        """Rows that have no vector and will not get one."""
+        """Return the number of rows that failed permanently and have no vector."""
         return int((self.coverage.row_state == RowState.QUARANTINED).sum())
 
     @property
     def partial(self) -> bool:
-        """Whether a row has no vector, or the number of rows is unknown."""
+        """Return whether a row has no vector, or the total number of rows is unknown."""
         rejected, quarantined = self.coverage.rejected, self.rows_quarantined
         return not self.coverage.complete or bool(rejected or quarantined)
 
@@ -52,17 +52,17 @@ def aggregate_segments(
     paths
         Segment files, shard folders, or folders of shards.
     output
-        The file to write; it is replaced at the end.
+        The file to write. An existing file is replaced after all segments have been read.
     index_folder
-        A run, or the index beside its run.json. With it the file holds all items in input order
-        with their names, and NaN for rows without a segment. Without it the file holds the rows of
-        the segments in ascending order, each named by its number.
+        A run folder, or the index folder in it. With an index, the file contains all items in input
+        order with their names, and NaN for rows without a segment. Without an index, the file
+        contains the rows of the segments in ascending order; the name of a row is its number.
 
     Raises
     ------
     UsageError
-        If `output` cannot be written, is one of the segments, or is the name of another file of a
-        run. Nothing is read then.
+        If `output` cannot be written, is one of the segments, or has the name of another file of a
+        run. No segment has been read.
     InputError, StoreError
         If a path holds no segments, files belong to different runs, copies of a unit differ by
         more than rounding, or rows are not in the index. The error names the files.
@@ -91,7 +91,7 @@ def aggregate_segments(
 
 
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
-    """Refuse an output that cannot be written, before segments are read for hours."""
+    """Raise UsageError if the output cannot be written, before hours of reading segments."""
     if output.is_symlink():
         problem = "is a symbolic link; name the file itself"
     elif output.is_dir():
@@ -120,22 +120,26 @@ def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
 
 
 def _run_of(folder: Path) -> RunDirectory:
-    """Return the run that the folder, or its parent, is."""
+    """Return the run whose folder, or whose index folder, is `folder`."""
     places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
     for run in map(RunDirectory, places):
         named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))
         if named and run.run_json.exists():
             return run
     raise NotARunError(
-        f"{folder} is neither a run nor the index beside a run.json; name the run's folder"
+        f"{folder} is neither a run folder nor the index of a run; pass the folder of the run"
     )
 
 
 def _refuse_another_run(coverage: LooseCoverage, folder: Path, manifest: Manifest) -> None:
-    """Compare fingerprints; the same one means the same rows in each unit."""
+    """Raise StoreError if the segments have another fingerprint than the run of `manifest`.
+
+    Equal fingerprints guarantee that each unit has the same rows.
+    """
     if coverage.fingerprint != manifest.fingerprint:
         first = next(iter(coverage.done.values()))
         raise StoreError(
-            f"{first} and the others belong to a run with fingerprint {coverage.fingerprint}, "
-            f"{folder} has {manifest.fingerprint}; name the segments' own run"
+            f"{first} and the other segments belong to a run with fingerprint "
+            f"{coverage.fingerprint}, but {folder} has {manifest.fingerprint}; "
+            "pass the folder of the run that wrote the segments"
         )

@@ -1,4 +1,4 @@
-"""Files of a launch for people and other processes: event log, status.json, budgets.json."""
+"""Files that the coordinator of a launch writes: event log, status.json, budgets.json."""
 
 import json
 import os
@@ -36,12 +36,13 @@ def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> Even
 class CoordinatorLog:
     """Write the events of a run to ``logs/coordinator.log``, or ``.jsonl``.
 
-    A context manager: an error that leaves its block is logged, with the name of a signal.
+    A context manager: an exception in its block is logged. If a signal stopped the run, the name of
+    the signal is logged.
 
     Parameters
     ----------
     reporter
-        Gets failures as warnings, other events as stages.
+        Receives failures as warnings, and other events as stages.
     """
 
     def __init__(self, run: RunDirectory, reporter: Reporter, log_format: LogFormat) -> None:
@@ -62,7 +63,7 @@ class CoordinatorLog:
             self._log.write("interrupted", f"the run was stopped by {name}", signal=name)
 
     def check_output(self) -> None:
-        """Log once that standard error cannot be written."""
+        """Log that writing to standard error failed; at most one log entry per run."""
         failure = output_failure()
         if failure and not self._output_failed:
             text = f"progress cannot be printed ({failure}); the run continues"
@@ -90,7 +91,7 @@ class CoordinatorLog:
         self._log.write(str(status.state), text, rank=status.rank, attempt=status.attempt)
 
     def failed(self, status: WorkerStatus, next_step: str) -> None:
-        """Log the failure of a rank, and what happens next."""
+        """Log the failure of a rank, and the next step for it."""
         attempt = f" (attempt {status.attempt})" if status.attempt > 1 else ""
         text = f"worker {status.rank} failed{attempt}: {status.reason}"
         log = self._run.log(status.rank).relative_to(self._run.root)
@@ -109,13 +110,13 @@ class CoordinatorLog:
         )
 
     def dealt(self, rank: int, units: Sequence[int], source: str) -> None:
-        """Log that an idle rank gets units of another one."""
+        """Log that an idle rank takes over units of another rank."""
         text = f"worker {rank} takes over {len(units):,} units of {source}"
         self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
 
     def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
-        """Log the batch sizes that a rank has learnt."""
+        """Log the largest batch sizes (in tokens) that a rank found to fit into memory."""
         limits = ", ".join(
             f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
@@ -123,7 +124,7 @@ class CoordinatorLog:
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
-        """Warn that the next launch has to learn batch sizes again."""
+        """Warn that budgets.json cannot be written: the next launch learns batch sizes again."""
         self._reporter.warn(
             f"{self._run.budgets} cannot be written ({error.strerror}): the next launch learns "
             "batch sizes again"
@@ -146,7 +147,7 @@ def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, run
     Raises
     ------
     OSError
-        If it cannot be written. No other file depends on it.
+        If status.json cannot be written. No other file depends on status.json.
     """
     content = {
         "running": running,
@@ -171,7 +172,11 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
 
 
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Name of a device -> encoder, encoder/length class, or encoder/``fitted`` -> tokens."""
+"""Device name -> key -> tokens: token budgets of batches, learnt in earlier launches.
+
+A key is ``ENCODER``, ``ENCODER/LENGTH`` (a length class) or ``ENCODER/fitted`` (longest row that
+fitted into memory).
+"""
 
 _MOST_BYTES = 1 << 20
 _MOST_TOKENS = 1 << 40
@@ -179,13 +184,13 @@ _LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
 
 
 def read_budgets(run: RunDirectory) -> Learnt:
-    """Return the content of budgets.json; empty without a readable file.
+    """Return the content of budgets.json; an empty dict if the file is missing or unreadable.
 
-    It saves a launch from running out of memory again. Invalid entries are ignored: results depend
-    on batch sizes by rounding only.
+    With these budgets a launch avoids batches that exceeded the memory before. Invalid entries are
+    ignored: batch sizes affect results by rounding only.
     """
     try:
-        if not run.budgets.is_file():  # to open a named pipe would wait for its writer
+        if not run.budgets.is_file():  # opening a named pipe would block
             return {}
         with run.budgets.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
@@ -202,7 +207,10 @@ def read_budgets(run: RunDirectory) -> Learnt:
 
 
 def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
-    """Return whether an encoder can have learnt this; JSON's true is an int in Python."""
+    """Return whether key and value are a valid entry of budgets.json.
+
+    The type is compared exactly, because JSON's true would pass as an int.
+    """
     name, _, size = key.rpartition("/")
     known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
     return known and type(tokens) is int and 0 < tokens <= _MOST_TOKENS
@@ -211,7 +219,8 @@ def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that J
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
     """Return `known` with the budgets that a rank learnt on `device`.
 
-    The lowest limit of all ranks counts, and the longest row that fitted on any.
+    For each token budget the lowest value of all ranks is kept. For the longest row that fitted
+    into memory (``fitted``) the highest value is kept.
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():
@@ -226,7 +235,7 @@ def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
     Raises
     ------
     OSError
-        If it cannot be written.
+        If budgets.json cannot be written.
     """
     with write_file(run.budgets, lasting=False) as stream:
         stream.write(json.dumps(learnt, indent=2, sort_keys=True).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""run.json: parameters and inputs of a run, and the check of a resume."""
+"""Read and write run.json, and compare its parameters and inputs with those of a resume."""
 
 import json
 import platform
@@ -30,7 +30,10 @@ _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start of ranks. Times are in seconds; `started` is UTC in ISO 8601."""
+    """Record of one launch (start of all ranks) in run.json.
+
+    Durations are in seconds; `started` is a UTC time in ISO 8601.
+    """
 
     number: int
     started: str
@@ -49,14 +52,15 @@ class Manifest:
     command
         ``predict`` or ``embed``.
     parameters
-        Every parameter that changes a result: flat, JSON values only. Devices, ranks and threads
-        are not included; a resume may change them.
+        All parameters that affect results: name -> JSON value, not nested. Devices, ranks and
+        threads are not included, because a resume may change them.
     inputs
         The input files with the digests of their content.
     index_fingerprint
         Content hash of names, sequences and index specification.
     units
-        Largest ``rows`` and ``positions`` of a unit; with the index they determine all units.
+        Maximum ``rows`` and ``positions`` per unit; together with the index these determine all
+        units.
     labels, thresholds, encoders
         Parts of the bundle that the tables need.
     """
@@ -76,7 +80,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that changes a number: content of the inputs, parameters."""
+        """Return the SHA-256 of everything that affects results: input content and parameters."""
         content = {
             "command": self.command,
             "index": self.index_fingerprint,
@@ -87,11 +91,11 @@ class Manifest:
 
     @property
     def views(self) -> Mapping[str, int]:
-        """View -> dimensions, in the order of the joined vectors."""
+        """Return view -> dimensions, in the order in which the vectors are joined."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Return this manifest with a launch added, or replaced by number."""
+        """Return a copy with `launch` added; it replaces a launch of the same number."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
@@ -106,7 +110,8 @@ class Manifest:
         if differing:
             raise FingerprintError(
                 f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
-                "the run's own, choose another output folder, or replace the run with --force."
+                "the parameters of the run, choose another output folder, or replace the run with "
+                "--force."
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
@@ -149,7 +154,7 @@ def read_manifest(run: RunDirectory) -> Manifest:
     Raises
     ------
     NotARunError
-        If it is missing, damaged, or of an unknown version.
+        If run.json is missing, damaged, or of an unknown version.
     RunError
         If a file of the run is not a regular file.
     """
@@ -186,7 +191,7 @@ def is_manifest(path: Path) -> bool:
     Raises
     ------
     OSError
-        If it exists and cannot be read.
+        If the file exists and cannot be read.
     """
     try:
         content = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Outputs of a run: all tables and embeddings.h5 from its valid segments."""
+"""Write the outputs of a run (tables, embeddings.h5) from its valid segments."""
 
 import time
 from collections import Counter
@@ -44,16 +44,17 @@ class Outcome:
     calls
         Number of records by call; empty for a run without a classifier.
     rows_missing, rows_quarantined
-        Rows without results. A resume computes missing rows, and no quarantined ones.
+        Number of rows without results. A resume computes missing rows, but not quarantined rows.
     rows_overflowing
-        Quarantined rows that a new run can store with embeddings as fp32.
+        Number of quarantined rows whose vectors are too large for fp16; a new run with
+        ``--embeddings fp32`` can store these vectors.
     main_output
         The file to open first.
     precision
         Precision of the run.
     again
-        Precision -> number of rows recomputed one by one at it, because they were not finite
-        in their batch. Ranks that failed are not included.
+        Precision -> number of rows that were recomputed one by one at this precision, because
+        their batch gave NaN or infinite numbers. Rows of failed ranks are not included.
     """
 
     root: Path
@@ -68,12 +69,12 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether every row has a result."""
+        """Return whether every row has a result."""
         return not (self.rows_missing or self.rows_quarantined)
 
 
 def survey_segments(session: Session, reporter: Reporter) -> Coverage:
-    """Read and verify all segments of a run; warn of invalid ones."""
+    """Read and verify all segments of a run; report each invalid segment as a warning."""
     if session.run.segments():
         reporter.stage("verifying segments")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
@@ -92,7 +93,7 @@ def write_outputs(
     Parameters
     ----------
     coverage
-        Result of `survey_segments` for the present segments; by default they are read here.
+        Result of `survey_segments` for the current segments; None to read the segments here.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def write_outputs(
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
-    # At the end: while an old list of gaps exists, the outputs may be of different states.
+    # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
@@ -117,9 +118,9 @@ def write_outputs(
 
 
 def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
-    """Write the tables into `target`, the session's own folder or another one.
+    """Write the tables into the folder `target`; return the calls of all records.
 
-    The same rows give the same bytes.
+    `target` is the folder of the run or another folder. Equal rows give byte-identical files.
 
     Raises
     ------
@@ -145,7 +146,7 @@ def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> 
 def write_gaps(
     target: RunDirectory, session: Session, coverage: Coverage, records: RecordCalls
 ) -> None:
-    """Write the lists of missing and quarantined sequences; remove empty lists.
+    """Write missing.tsv and quarantine.tsv; delete a file that would be empty.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Progress of a run, read from its folder by any process."""
+"""Read the progress of a run from its folder, also while another process computes the run."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _ADVICE = {
 }
 
 _ALIVE = {"starting", "running", "waiting"}
-"""States of a rank whose parent lives."""
+"""States of a rank that are valid only while its parent process is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class RunProgress:
     Attributes
     ----------
     state
-        ``reading``: a process works and has not read all input yet; ``running``: a process works;
-        ``complete``: every unit has a segment and the tables are written; ``computed``: the tables
-        are not written yet; ``incomplete``: units are missing.
+        ``reading``: a process is reading the input; ``running``: a process is computing;
+        ``complete``: every unit has a segment and the tables are written; ``computed``: every unit
+        has a segment and the tables are missing; ``incomplete``: units are missing.
     units_done, units_total
-        Units with a segment file. The segments are counted, not verified.
+        Number of units with a segment file, and of all units. Segments are not verified.
     rows_done, rows_total
-        The same in rows.
+        Number of rows in units with a segment file, and of all rows.
     ranks
         The last known status of every rank of the last launch.
     """
@@ -53,11 +53,11 @@ class RunProgress:
     ranks: Mapping[str, Mapping[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return all attributes as plain data for JSON."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return the text that the command prints."""
+        """Return the text that ``virnucpro status`` prints."""
         share = self.rows_done / self.rows_total if self.rows_total else 1.0
         lines = [
             f"{self.root}: {self.command}, {self.state}",
@@ -73,12 +73,13 @@ class RunProgress:
 
 
 def read_progress(run: RunDirectory) -> RunProgress:
-    """Return the progress of a run; change nothing.
+    """Return the progress of a run, without a change to its files.
 
     Raises
     ------
     NotARunError, IndexFormatError, RunError
-        If the folder is not a run, is damaged, or has a special file in the place of its own.
+        If the folder is not a run, is damaged, or a special file (such as a pipe) has the name of
+        one of the run's files.
     """
     run.require_regular_files()
     locked = is_held(run.lock)
@@ -126,7 +127,7 @@ def _state(*, locked: bool, computed: bool, written: bool) -> str:
 
 
 def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Return the last states of the ranks; a rank ends when its parent is killed."""
+    """Return the last known status of each rank; without a live parent no rank is running."""
     try:
         ranks: dict[str, dict[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
         for status in ranks.values():

@@ -40,7 +40,7 @@ def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
     Raises
     ------
     RunLockedError
-        If another process holds it.
+        If another process holds the lock.
     OSError
         If the folder is not writable.
     """
@@ -52,14 +52,16 @@ _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32
 _MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
 _MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
-"""Limits of a unit. Small inputs have small units, so that every rank gets some and little work is
-lost. A GPU takes batches of 65,536 tokens and idles between units, so that its units are larger.
+"""Size limits of a unit, in rows and positions.
+
+Small inputs have small units: every rank gets some units, and a failure loses little work. A GPU
+uses batches of 65,536 tokens and idles between units, so units for GPUs are larger.
 """
 
 
 @dataclass(slots=True)
 class Session:
-    """A run that this process works on."""
+    """An open run: its folder, manifest, index, and the first row of each unit (`bounds`)."""
 
     run: RunDirectory
     manifest: Manifest
@@ -67,7 +69,7 @@ class Session:
     bounds: NDArray[np.int64]
 
     def update(self, manifest: Manifest) -> None:
-        """Write a new state of the manifest."""
+        """Replace the manifest in memory and in run.json."""
         write_manifest(self.run, manifest)
         self.manifest = manifest
 
@@ -76,19 +78,20 @@ class Session:
 def open_session(
     job: Job, execution: Execution, reporter: Reporter, kind: Kind = "cpu"
 ) -> Iterator[Session]:
-    """Create or resume a run, and hold its lock in the block.
+    """Create or resume a run; hold the lock of the run until the block ends.
 
     Parameters
     ----------
     kind
-        Kind of the devices of a new run. A resumed run keeps the size of its units.
+        Kind of devices; it determines the unit size of a new run. A resumed run keeps its units.
 
     Raises
     ------
     UsageError
         If an input has the name of one of the run's own files.
     RunExistsError
-        If the folder holds other files, or a run and neither `resume` nor `force` is given.
+        If the folder contains files of another program, or a run although neither `resume` nor
+        `force` is set.
     FingerprintError
         If inputs or parameters differ from those of the run to resume.
     RunLockedError
@@ -109,7 +112,7 @@ def open_session(
             else:
                 yield _create(run, job, reporter, kind)
         finally:
-            # Only with the lock held: otherwise another process may use the folder.
+            # This process must still hold the lock: otherwise another process may use the folder.
             if made and run.root.exists() and not run.run_json.exists():
                 shutil.rmtree(run.next_index, ignore_errors=True)
                 run.clear()
@@ -118,7 +121,7 @@ def open_session(
 
 
 def _make_folder(run: RunDirectory) -> bool:
-    """Create the folder; return whether this process did, and not another one at the same time."""
+    """Create the run folder; return False if the folder exists already."""
     run.root.parent.mkdir(parents=True, exist_ok=True)
     try:
         run.root.mkdir()
@@ -129,7 +132,7 @@ def _make_folder(run: RunDirectory) -> bool:
 
 @contextmanager
 def reopen_session(run: RunDirectory) -> Iterator[Session]:
-    """Open a run without its inputs, and hold its lock in the block.
+    """Open an existing run without reading its inputs; hold its lock until the block ends.
 
     Raises
     ------
@@ -142,17 +145,18 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
 
 
 def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
-    """Refuse inputs that the run would overwrite or delete."""
+    """Raise UsageError if the run would overwrite or delete an input file."""
     for path in map(Path, inputs):
         if str(path) != "-" and (run.owns(path) or run.owns(path.resolve())):
             raise UsageError(
                 f"the input {path} has the name of a file of the run in {run.root}, and would be "
-                "overwritten or deleted; move it out of the folder, or choose another one"
+                "overwritten or deleted; move the input out of the folder, or choose another "
+                "output folder"
             )
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
-    """Refuse a folder that is neither empty nor a run."""
+    """Raise RunExistsError if the folder is neither empty nor a run."""
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
@@ -166,10 +170,10 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
 
 
 def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Session:
-    """Create a run. An old one is removed after all input of the new one is read.
+    """Create a run. An old run in the folder is removed after all new input has been read.
 
-    After a kill at any moment the folder holds the new run, or the old one with all or some of its
-    segments.
+    If the process is killed at any moment, the folder contains either the new run, or the old run
+    with all or some of its segments.
     """
     reporter.stage("reading sequences")
     started = time.perf_counter()
@@ -216,14 +220,14 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
         )
     manifest = read_manifest(run)
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
-    reporter.stage("comparing the inputs with the run's")
+    reporter.stage("comparing the inputs with those of the run")
     manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
     return _opened(run, manifest)
 
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
-    """Open and verify the index of a run: a flipped base would change results."""
-    if run.next_index.exists() and not run.index.exists():  # killed before it was in place
+    """Open a run and verify its index, because a flipped bit in a base would change results."""
+    if run.next_index.exists() and not run.index.exists():  # killed before the rename
         verified_index(run.next_index, manifest)
         _put_index_in_place(run)
     return _session(run, manifest, verified_index(run.index, manifest))
@@ -235,7 +239,7 @@ def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
     Raises
     ------
     IndexFormatError
-        If it is damaged, or the index of another run.
+        If the index is damaged, or belongs to another run.
     """
     index = SequenceIndex.open(folder)
     index.verify()
@@ -254,6 +258,6 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
 
 
 def unit_caps(n_rows: int, kind: Kind) -> Mapping[str, int]:
-    """Return the largest ``rows`` and ``positions`` of a unit of a new run."""
+    """Return the maximum number of ``rows`` and ``positions`` per unit for a new run."""
     rows = max(_LEAST_ROWS, math.ceil(n_rows / _UNITS_WANTED))
     return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}

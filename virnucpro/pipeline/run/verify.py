@@ -1,4 +1,4 @@
-"""Verification of a run folder: read all files back, and derive the outputs again."""
+"""Verification of a run folder: check all files, and compare outputs with their segments."""
 
 import filecmp
 import tempfile
@@ -25,7 +25,7 @@ _RESTORE = "restore the file from a copy, or replace the run with --force"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file that differs from what was written; `repair_run` removes it if `damaged_segment`."""
+    """A file whose content is wrong; `repair_run` removes the file if `damaged_segment` is true."""
 
     path: Path
     reason: str
@@ -40,12 +40,12 @@ class Verification:
     Attributes
     ----------
     problems
-        Files that differ from what was written, in the order of the folder's layout.
+        Files with wrong content: run.json first, then index, segments, outputs.
     notes
         Skipped checks, and outputs that differ in an incomplete run.
     units, units_missing
-        Number of units, and those without a valid segment. None and empty if the index or run.json
-        is damaged: segments and outputs are not checked then.
+        Number of units, and the units without a valid segment. If the index or run.json is damaged,
+        segments and outputs are not checked, and the values are None and an empty tuple.
     removed
         Files that a repair removed.
     """
@@ -58,7 +58,7 @@ class Verification:
     removed: tuple[Path, ...] = ()
 
     def as_text(self) -> str:
-        """Return the text that the command prints."""
+        """Return the text that ``virnucpro verify`` prints."""
         lines = [f"{one.path}: {one.reason}\n  {one.remedy}" for one in self.problems]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"removed: {path}" for path in self.removed]
@@ -75,13 +75,13 @@ class Verification:
 
 
 def verify_run(run: RunDirectory) -> Verification:
-    """Compare all files of a run with what was written; change nothing.
+    """Check all files of a run, without a change to them.
 
-    It checks run.json, the index, every segment (checksum, fingerprint, shapes, finite numbers) and
-    the rows that they cover. The tables are written again into a temporary folder and compared byte
-    by byte; embeddings.h5 is compared without a copy. Outputs are not checked while a process works
-    in the folder. If units are missing, an output that differs is a note: it may show another state
-    of the run, and a resume replaces it.
+    This checks run.json, the index, every segment (checksum, fingerprint, shapes, finite numbers)
+    and the rows that the segments cover. The tables are written again into a temporary folder and
+    compared byte by byte; embeddings.h5 is compared directly with the segments. Outputs are not
+    checked while a process works in the folder. If units are missing, a differing output is
+    reported as a note: it may belong to an earlier state of the run, and a resume replaces it.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
         problems.append(Problem(path, reason.removeprefix(f"{path}: "), remedy, damaged))
     notes = []
     if not outputs:
-        notes = ["a process is at work in this folder: its outputs were not checked"]
+        notes = ["a process is working in this folder: the outputs were not checked"]
     else:
         differing = _output_problems(Session(run, manifest, index, bounds), coverage)
         if coverage.missing:
@@ -121,7 +121,7 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
 
 
 def repair_run(run: RunDirectory) -> Verification:
-    """Verify a run and remove damaged segments, and no other file.
+    """Verify a run and remove its damaged segments; all other files are kept.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def _index(
 
 
 def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
-    """Compare every output with the segments."""
+    """Yield a problem for each output file that differs from the segments."""
     remedy = f"virnucpro aggregate {session.run.root}"
     with tempfile.TemporaryDirectory(prefix="virnucpro-verify-") as name:
         expected = RunDirectory(Path(name))
@@ -187,7 +187,7 @@ def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:
         return "is missing" if made.exists() and complete else ""
     if made.exists() and filecmp.cmp(made, kept, shallow=False):
         return ""
-    return "differs from the segments: edited, or of an earlier state of the run"
+    return "differs from the segments: the file was edited, or an earlier state of the run wrote it"
 
 
 def _embeddings_problem(session: Session, coverage: Coverage) -> str | None:

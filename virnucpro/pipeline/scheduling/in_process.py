@@ -1,4 +1,4 @@
-"""A rank in this process, with models that are loaded already, for `runner.run_in_process`."""
+"""Run a rank inside the calling process, with loaded models, for `runner.run_in_process`."""
 
 import os
 import threading
@@ -16,32 +16,35 @@ if TYPE_CHECKING:
 __all__ = ["BEAT_S", "WORK_S", "CpuHeartbeat", "InProcessRank"]
 
 _STEP_S = 0.5
-"""Seconds between two steps of the scheduler."""
+"""Minimum seconds between two scheduler steps that progress reports trigger."""
 
 BEAT_S = 0.1
-"""Seconds between two measurements."""
+"""Seconds between two measurements of the CPU time of the watched thread."""
 
 WORK_S = 0.05
-"""CPU seconds that count as progress: more than a signal handler that writes stacks needs, less
-than reading ten million bases."""
+"""CPU seconds between two progress reports.
+
+The value is larger than the CPU time of a signal handler that prints stack traces, and smaller
+than the CPU time to read ten million bases.
+"""
 
 
 class CpuHeartbeat:
-    """Call `progressed` in its block whenever the thread that entered it used the CPU for a while.
+    """Context manager: call `progressed` each time the entering thread has used `WORK_S` of CPU.
 
-    A thread that waits for a disk, a lock or a network uses no CPU. A stopped process, and one that
-    never releases the interpreter's lock, cannot run the measuring thread. An endless loop in
-    Python is not detected.
+    A thread that waits for a disk, a lock or a network uses no CPU. The measuring thread does
+    not run if the process is stopped or never releases the interpreter lock. An endless loop in
+    Python uses the CPU, so it is not detected as a hang.
 
     Parameters
     ----------
     progressed
-        Called from a thread of its own.
+        Function without arguments; a separate thread calls it.
 
     Attributes
     ----------
     paused
-        True while the work reports its progress itself.
+        True while the work calls `progressed` itself; the measuring thread does not call it then.
     """
 
     def __init__(self, progressed: Callable[[], object]) -> None:
@@ -71,19 +74,19 @@ class CpuHeartbeat:
 
 
 class InProcessRank:
-    """One rank in this process, with those methods of `GPUProcessCoordinator` that `run_job` uses.
+    """One rank that runs in this process, with the `GPUProcessCoordinator` methods for `run_job`.
 
     Parameters
     ----------
     models
         Encoders and classifier of the job.
     heartbeat
-        Paused while the rank reports its batches.
+        Heartbeat of this process; paused while the rank itself reports progress.
 
     Attributes
     ----------
     step
-        Step of the scheduler, called for each report and about twice a second.
+        Step of the scheduler; called after each report, and about twice a second.
     """
 
     world_size = 1
@@ -99,49 +102,49 @@ class InProcessRank:
 
     @property
     def statuses(self) -> dict[int, WorkerStatus]:
-        """Status of the rank."""
+        """Return the status of the only rank, with rank number 0 as the key."""
         return {0: self._status}
 
     def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Call ``function(0, 1, channel, *arguments, models)``; this rank is the channel."""
+        """Call ``function(0, 1, self, *arguments, models)`` in this process, until it returns."""
         try:
             function(0, 1, self, *arguments, self._models)
         except BaseException as error:
             self._take(Failure(type(error).__name__, str(error), ""))
-            failed = isinstance(error, Exception)  # others, such as SystemExit, ask it to stop
+            failed = isinstance(error, Exception)  # SystemExit means: stop
             self._end(WorkerState.FAILED if failed else WorkerState.STOPPED)
             raise
         self._end(WorkerState.SUCCEEDED)
 
     def put(self, payload: object) -> None:
-        """Keep a report of the rank."""
+        """Store a report of the rank for `collect_results`, and run a scheduler step."""
         self._reports.append(payload)
         self.step()
 
     def progress(self, done: int, total: int) -> None:
-        """Record the number of finished rows."""
+        """Record the number of finished rows in the status of the rank."""
         self._take(Progress(done, total))
         if self._status.last_heartbeat >= self._next_step:
             self._next_step = self._status.last_heartbeat + _STEP_S
             self.step()
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Record the piece of work that begins."""
+        """Record the work unit and rows that the rank computes next."""
         self._take(Mark(place))
 
     def collect_results(self) -> list[Any]:
-        """Return the reports since the last call."""
+        """Return the stored reports, and delete them from this object."""
         reports, self._reports = self._reports, []
         return reports
 
     def wait_for_change(self, _timeout: float) -> None:
-        """Return at once: the rank ended in `spawn_workers`."""
+        """Do nothing: the rank has already ended when `spawn_workers` returns."""
 
     def terminate_all(self) -> None:
-        """Return at once, as `wait_for_change`."""
+        """Do nothing: the rank has already ended when `spawn_workers` returns."""
 
     def respawn_worker(self, *_arguments: object) -> None:
-        """Raise; a rank in this process is not restarted."""
+        """Raise NotImplementedError: a rank inside this process cannot be restarted."""
         raise NotImplementedError
 
     stop_worker = respawn_worker

@@ -35,33 +35,33 @@ __all__ = [
 ]
 
 _LARGE: Final = 100_000_000
-"""Bytes of weights at fp32 from which half precision is worth its rounding error."""
+"""Models with at least this many bytes of weights at fp32 use half precision on fast devices."""
 
 _FLOAT_BYTES: Final = {"fp16": 2, "fp32": 4, "none": 0}
 
 # Bytes on disk, measured on runs of `mini` and rounded up.
 _SEGMENT_BYTES: Final = 12 << 10
-"""HDF5's own data in one segment, the user block, and the file system's rounding."""
+"""Fixed size of a segment: HDF5 metadata, the user block, and rounding to file-system blocks."""
 _ROW_BYTES: Final = 17
-"""Row number, two scores, state."""
+"""Size of a row in a segment without its vector: row number, two scores, state."""
 _ITEM_BYTES: Final = 48
-"""An entry of HDF5's heap, the state, and the item's scores as text."""
+"""Size of an item without vector and name: HDF5 heap entry, state, scores as text."""
 _RECORD_BYTES: Final = 128
-"""A record's line in the tables, without its name."""
+"""Size of the table line of a record, without its name."""
 _WINDOW_BYTES: Final = 96
-"""A window's lines in two tables, without its names."""
+"""Size of the lines of a window in two tables, without names."""
 _SUFFIX_BYTES: Final = 12
-"""Suffix of a record's name in that of a window or an item: ``_chunk_17F1``."""
+"""Length of the suffix that turns a record name into an item name, such as ``_chunk_17F1``."""
 _FIXED_BYTES: Final = 64 << 10
-"""run.json, status.json, plans, logs, and the headers of embeddings.h5."""
+"""Total size of run.json, status.json, plans, logs, and the header of embeddings.h5."""
 
 
 def devices_of(job: Job, execution: Execution) -> list[Device]:
     """Return the devices of ``--devices``, one per rank.
 
-    ``auto`` on a machine without GPUs is one CPU rank per thread. Two ranks with one thread are as
-    fast as one rank with two threads on an idle machine, and much faster on a busy one, because
-    threads wait for one another.
+    On a machine without GPUs, ``auto`` selects one CPU rank per thread. On an idle machine, two
+    ranks with one thread each are as fast as one rank with two threads. On a busy machine they are
+    much faster, because the threads of one rank wait for each other.
 
     Raises
     ------
@@ -83,7 +83,8 @@ def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
     threads
         CPU threads for all ranks together.
     rank_bytes
-        Memory of a rank, see `memory_wanted`; at least that of a rank without encoders.
+        Memory of one rank in bytes, see `memory_wanted`; values below `PROCESS_BYTES` are raised
+        to `PROCESS_BYTES`.
     memory
         Memory of the machine in bytes.
     """
@@ -91,7 +92,7 @@ def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
 
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
-    """Return the number of CPU threads of each of `ranks` ranks."""
+    """Return the number of CPU threads per rank, for `ranks` ranks; at least 1."""
     return max(1, (execution.threads or usable_cpus()) // ranks)
 
 
@@ -105,7 +106,7 @@ def default_precision(
 
     =========================== ====================================
     encoders smaller than 100 MB fp32: they are fast at any precision
-    larger, on a GPU             fp16: as fast as bf16, 8 times closer to fp32
+    larger, on a GPU             fp16: as fast as bf16, with 1/8 of its rounding error
     larger, on a CPU with AMX    bf16 where `verified` lists it, else fp32
     larger, on another CPU       fp32: half precision gains too little
     =========================== ====================================
@@ -129,14 +130,14 @@ def default_precision(
 
 
 def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
-    """Return the bytes of encoders' weights at fp32, however their files store them."""
+    """Return the bytes of the encoders' weights at fp32, whatever the precision of their files."""
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
 def with_precision(job: Job, execution: Execution) -> Job:
-    """Resolve the precision ``auto`` of a job; return a job of another precision unchanged.
+    """Replace the precision ``auto`` of a job by a specific one; return other jobs unchanged.
 
-    A resumed run keeps its precision on all devices. A new run follows `default_precision`. The
+    A resumed run keeps its precision on all devices. A new run uses `default_precision`. The
     precision is part of the run's fingerprint.
 
     Raises
@@ -157,15 +158,15 @@ def with_precision(job: Job, execution: Execution) -> Job:
 
 
 def check_device_memory(job: Job, devices: Sequence[Device]) -> None:
-    """Refuse encoders that need more than the whole memory of a device.
+    """Raise DeviceError if the encoders need more than the total memory of a device.
 
-    A rank holds all encoders of its job; all ranks on a CPU share its memory. Free memory may
-    change, and is not compared.
+    Each rank loads all encoders of the job; all CPU ranks share the memory of the machine. The
+    free memory is not checked, because it can change.
 
     Raises
     ------
     DeviceError
-        With the needed memory, the memory of the device, and advice.
+        If the memory is too small. The message has the needed memory and the total memory.
     """
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
@@ -174,7 +175,7 @@ def check_device_memory(job: Job, devices: Sequence[Device]) -> None:
 
 
 def _memory(device: Device) -> int | None:
-    """Return the bytes of a device; None for a GPU that the driver does not list."""
+    """Return the memory of a device in bytes; None for a GPU that the driver does not list."""
     if device.kind == "cpu":
         return usable_memory()
     uuid = visible_gpus(os.environ).get(device.mask or "")
@@ -187,7 +188,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     Raises
     ------
     RunError
-        If the disk is too small. The run stays as it is; a resume continues it.
+        If the disk is too small. The run is unchanged and can be resumed.
     """
     rows = sum(int(coverage.bounds[unit + 1] - coverage.bounds[unit]) for unit in coverage.missing)
     vector_bytes = sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
@@ -198,7 +199,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
         raise RunError(
             f"{session.run.root}: the run needs about {needed / 1e6:,.1f} MB of disk "
-            f"({listed}), {disk.free / 1e6:,.1f} MB are free there. Free space and rerun with "
+            f"({listed}), but {disk.free / 1e6:,.1f} MB are free. Free space and rerun with "
             "--resume, choose an output folder on another disk, or store no vectors (--embeddings "
             "none)."
         )
@@ -210,11 +211,12 @@ def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int)
     Parameters
     ----------
     index
-        Index of the whole run: new outputs are written beside the old ones.
+        Index of the complete run. All outputs are counted, because old outputs are replaced only
+        after the new outputs are written.
     units, rows
-        Units and rows without a segment.
+        Number of units, and of rows, that have no segment.
     vector_bytes
-        Size of a stored vector of all encoders; 0 in a run without embeddings.
+        Bytes of the stored vectors of all encoders for one row; 0 in a run without embeddings.
     """
     name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
     tables = index.n_records * (name + _RECORD_BYTES) + index.n_windows * (2 * name + _WINDOW_BYTES)

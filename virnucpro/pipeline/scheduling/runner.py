@@ -47,9 +47,9 @@ def run_job(
     Parameters
     ----------
     devices
-        One per rank. Ranks without a unit are not started.
+        One device per rank. Ranks without a unit are not started.
     rank
-        The only rank, in this process; by default each rank is a process of its own.
+        Rank that runs in this process; by default each rank runs in its own process.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def run_job(
     Raises
     ------
     RunError
-        If the disk is too small for the missing units; nothing is computed then.
+        If the disk is too small for the missing units. Nothing has been computed.
     WorkerError
         If every rank failed and no unit is committed.
     """
@@ -87,19 +87,19 @@ def run_in_process(
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run in this process, then write its outputs.
 
-    For a process that makes many small runs. The run folder is like any other. An error of the rank
-    is raised; nothing restarts it. Committed units are kept, and a resume computes the others.
+    For a process that computes many small runs. The run folder has the usual layout. An error of
+    the rank is raised, without a restart. Committed units are kept; a resume computes the rest.
 
     Parameters
     ----------
     execution
-        Its devices, restarts and deadlines are ignored.
+        Options of the run; `devices`, `restarts` and `deadlines` are ignored.
     device
         The device that this process sees.
     models
-        Loaded for the encoders, classifier and precision of `job`.
+        Loaded encoders and classifier of `job`, at its precision.
     progressed
-        Called from any thread for each batch, and while files are read and written.
+        Called from any thread after each batch, and while files are read or written.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def run_in_process(
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """One start of ranks, from the frozen plan to the record in run.json."""
+    """One launch: write its plan, run the ranks, and record the results in run.json."""
 
     session: Session
     job: Job
@@ -124,7 +124,7 @@ class _Launch:
     log: CoordinatorLog
 
     def run(self, coverage: Coverage, rank: InProcessRank | None) -> None:
-        """Compute the missing units."""
+        """Compute the missing units in `rank`, or in one process per device if `rank` is None."""
         task = _rank_task(self.session, self.job, self.devices, self.execution)
         open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
         record = _freeze_plan(self.session, coverage.missing, self.devices)
@@ -150,7 +150,7 @@ class _Launch:
                 raise
             try:
                 self._close(ranks, scheduler, record, started)
-            finally:  # the ranks' error comes before one of writing run.json
+            finally:  # report that all ranks failed rather than that run.json cannot be written
                 _refuse_total_failure(self.session, ranks.statuses)
 
     def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
@@ -170,7 +170,7 @@ class _Launch:
         record: Launch,
         started: float,
     ) -> None:
-        """Stop the ranks and record their results."""
+        """Stop the ranks, and record their results in run.json."""
         ranks.terminate_all()
         self._show(ranks.statuses, running=False)
         scheduler.finish()
@@ -183,7 +183,10 @@ class _Launch:
 
 
 def _freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
-    """Write the plan of a launch; it does not change while ranks commit units."""
+    """Write the list of units to compute, and add the launch to run.json; return the launch.
+
+    The list does not change while ranks commit units.
+    """
     session.run.launches.mkdir(exist_ok=True)
     number = 1 + max((launch.number for launch in session.manifest.launches), default=0)
     with write_file(session.run.launch(number)) as stream:
@@ -222,7 +225,7 @@ def _rank_task(
 def _rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the entry of each rank for run.json, with sums over all of its shares."""
+    """Return the run.json entry of each rank; rows and seconds are sums over all its shares."""
     records: dict[str, dict[str, Any]] = {
         str(rank): {
             "state": status.state,

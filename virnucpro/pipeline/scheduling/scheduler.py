@@ -1,6 +1,6 @@
-"""Scheduling of one launch: restarts of failed ranks, work stealing, the end.
+"""Scheduling of one launch: restart failed ranks, and move units from busy to idle ranks.
 
-Work stealing decides without I/O which units idle ranks take over from ranks at work.
+`steal` chooses the units that idle ranks take over (work stealing). It performs no I/O.
 """
 
 import time
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["BusyRank", "OpenUnits", "RankScheduler", "split", "steal"]
 
 _KEPT = 2
-"""Units that a rank which makes progress keeps: the one that it computes, the one that it commits.
+"""Number of units that are never taken from a rank that makes progress.
+
+The rank computes one of them and commits the other.
 """
 
 _SILENT_S = 5.0
-"""Seconds without a heartbeat, beside three starts and units, after which a rank keeps no unit."""
+"""All open units of a rank can be taken from it if its heartbeat is missing for longer than this.
+
+In seconds, plus three times the start time of a rank and the mean time of a unit.
+"""
 
 
 def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return the units of each rank, dealt as at the start of a launch; idle ranks are absent."""
+    """Return rank -> units, distributed as at the start of a launch; no entry for idle ranks."""
     shares = {
         rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
     }
@@ -42,20 +47,20 @@ def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ..
 
 @dataclass(frozen=True, slots=True)
 class BusyRank:
-    """A rank at work.
+    """State of a rank that is computing units.
 
     Attributes
     ----------
     share
-        All units of its attempt.
+        All units assigned to the current attempt of the rank.
     left
-        Those that no rank has committed, in the order in which it computes them.
+        Units of `share` that no rank has committed, in order of computation.
     unit_seconds
-        Mean time of a unit; None before the first one.
+        Mean seconds per unit; None before the first unit is committed.
     silent
-        Seconds since its last heartbeat.
+        Seconds since the last heartbeat of the rank.
     failing
-        Whether it failed twice or more in this launch.
+        Whether the rank failed at least twice in this launch.
     """
 
     rank: int
@@ -72,26 +77,27 @@ def steal(
     start: float,
     suspects: Collection[int] = (),
 ) -> tuple[int, Mapping[int, tuple[int, ...]]]:
-    """Choose units of the rank with the most left, if idle ranks end the work sooner with them.
+    """Choose units that idle ranks take over from the rank with the most open units.
 
-    The idle ranks get its last units, in equal parts with the rank itself. Units that another rank
-    has taken over already stay. A unit that is computed twice costs time only.
+    The open units are divided equally among this rank and the idle ranks, which get its last units.
+    Units that another rank has already taken over are not chosen. If a unit is computed twice, the
+    results are still correct.
 
     Parameters
     ----------
     busy, idle
-        Ranks at work, at least one, and ranks without work.
+        At least one busy rank, and the numbers of the ranks without work.
     start
         Seconds that an idle rank needs before its first unit.
     suspects
-        Units in which processes died: they are not taken from a failing rank.
+        Units in which processes died. They are not taken from a failing rank.
 
     Returns
     -------
     rank
-        The rank whose units are chosen.
+        The rank that loses units.
     units
-        Idle rank -> its new units; empty if help would come too late.
+        Idle rank -> its new units; empty if moving units would not save time.
     """
     slowest = max(busy, key=lambda one: len(one.left))
     owners = Counter(unit for one in busy for unit in one.share)
@@ -115,24 +121,25 @@ def _available(
 
 
 _TICK = 0.5
-"""Longest time in seconds between two steps."""
+"""Maximum seconds between two steps of the scheduler."""
 
 _NEXT_STEP = {
     Action.RESTART: "restarted",
-    Action.NARROW: "restarted, searching for the row that kills it",
-    Action.QUARANTINE: "restarted without the row that kills it",
+    Action.NARROW: "restarted, searching for the row that kills the worker",
+    Action.QUARANTINE: "restarted without the row that kills the worker",
 }
 
 
 class OpenUnits:
-    """Finds units without a committed segment by listing the shards.
+    """Finds units without a committed segment by listing the files in the shard folders.
 
     Parameters
     ----------
     run
-        Its segments are listed, not read: a launch commits whole segments only.
+        The run. Its segments are listed but not read, because commits are atomic.
     rejected
-        Invalid segments at the start of the launch. They count once they are replaced.
+        Segment files that were invalid at the start of the launch. Their units are open until
+        the files are replaced.
     """
 
     def __init__(self, run: RunDirectory, rejected: Collection[Path]) -> None:
@@ -155,20 +162,20 @@ class RankScheduler:
     Parameters
     ----------
     ranks
-        Not yet spawned.
+        The processes of the launch, not yet started.
     task
-        The common part of all ranks' work.
+        Parameters that are the same for all ranks.
     plan
-        The units to compute.
+        Numbers of the units to compute.
     open_units
         Finds the units that are not committed yet.
 
     Attributes
     ----------
     reports
-        Sums that ranks sent when they finished a share.
+        Statistics that each rank sent after it finished its units.
     faults
-        All failures of ranks, in the order of time.
+        All failures of ranks, oldest first.
     """
 
     def __init__(
@@ -194,9 +201,10 @@ class RankScheduler:
         self.faults: list[Fault] = []
 
     def run(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
-        """Run until every rank has ended for good.
+        """Start all ranks, and return when every rank has ended and none will be restarted.
 
-        `show` gets the ranks' statuses about twice a second, and whenever one changes.
+        `show` is called with the statuses of all ranks about twice a second, and after each change
+        of a status.
         """
         self._ranks.spawn_workers(run_rank, (self._task, self._shares))
         while not self._over():
@@ -205,7 +213,7 @@ class RankScheduler:
         self._collect()
 
     def step(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
-        """React to reports and ends of ranks."""
+        """Process new reports of ranks, restart failed ranks, and assign units to idle ranks."""
         self._collect()
         self._handle_ends()
         if self._execution.redeal:
@@ -213,13 +221,13 @@ class RankScheduler:
         show(self._ranks.statuses)
 
     def finish(self) -> None:
-        """Collect the last reports, and log the ends of ranks that were stopped."""
+        """Collect the last reports, and log each rank that has ended; restart none."""
         self._execution = replace(self._execution, restarts=RestartPolicy(max_restarts=0))
         self._collect()
         self._handle_ends()
 
     def _collect(self) -> None:
-        """Take the ranks' reports. Learnt token budgets are for all ranks that start later."""
+        """Read the reports of all ranks; ranks that start later use the reported token budgets."""
         for report in self._ranks.collect_results():
             if "learnt" not in report:
                 self.reports.append(report)
@@ -270,10 +278,10 @@ class RankScheduler:
         self._ranks.respawn_worker(rank, (self._task, self._shares), delay)
 
     def _reassign(self) -> None:
-        """Give idle ranks the units of permanently failed ranks, or of the slowest one."""
+        """Assign units of permanently failed ranks, or of the slowest rank, to idle ranks."""
         statuses = self._ranks.statuses
-        # A rank that was stopped, or failed after its last unit, is idle: it may succeed now. A
-        # failure that is not handled yet comes first: its units would be lost.
+        # A rank that was stopped, or that failed after its last unit, is idle and can be started
+        # again. A rank with an unhandled failure is not idle: its old units would be lost.
         idle = [
             rank
             for rank, status in statuses.items()
@@ -292,7 +300,7 @@ class RankScheduler:
         statuses = self._ranks.statuses
         for one in busy:
             if not one.left and statuses[one.rank].done < statuses[one.rank].total:
-                self._ranks.stop_worker(one.rank, "others have done its units")
+                self._ranks.stop_worker(one.rank, "other workers have computed its units")
         known = findings(self.faults)
         suspects = [unit for one in busy for unit in one.left if known.of(unit)]
         start = max(_start_seconds(statuses[rank]) for rank in idle)
@@ -319,5 +327,5 @@ class RankScheduler:
 
 
 def _start_seconds(status: WorkerStatus) -> float:
-    """Return the time from the start of a rank to its first unit."""
+    """Return the seconds from the start of a rank to its first unit."""
     return (status.began_at or status.last_heartbeat) - status.started_at

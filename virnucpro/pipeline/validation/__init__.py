@@ -1,1 +1,1 @@
-"""Checks of numbers and speed: parity, golden figures, throughput."""
+"""Checks of an installation: parity with fp32 on the CPU, reference vectors, throughput."""

@@ -1,4 +1,4 @@
-"""Agreement of vectors and scores with those of fp32 on the CPU. Pure functions."""
+"""Compare vectors and scores with expected values from fp32 on the CPU. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,45 +14,51 @@ __all__ = ["ScoreAgreement", "VectorAgreement", "compare_scores", "compare_vecto
 FloatArray = npt.NDArray[np.float32]
 
 _LARGEST_ERROR: Final = 1e-5
-"""Tolerance at fp32, as a share of the largest number of its channel if that is above 1."""
+"""Maximum error of a number at fp32, relative to max(1, largest number of its channel)."""
 
 _LEAST_COSINE: Final = {"fp16": 0.9999, "bf16": 0.999}
 _MOST_SHIFT: Final = {"fp16": 0.05, "bf16": 0.25}
-"""Tolerances of a vector; see `VectorAgreement`. Random ESM-2 8M: shifts of 0.0016 and 0.025."""
+"""Minimum cosine and maximum shift of a vector; see `VectorAgreement`.
+
+Measured shifts of ESM-2 8M with random weights: 0.0016 at fp16, 0.025 at bf16.
+"""
 
 _SCORES_APART: Final = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.05}
-"""Tolerances of a score. `mini` at bf16: up to 0.0024."""
+"""Maximum error of a score. Measured with the bundle `mini` at bf16: up to 0.0024."""
 
 _QUIET_CHANNEL: Final = 1 / 8
-"""Least spread of a channel in the shift, as a share of the median channel's size."""
+"""Minimum spread of a channel in the shift, relative to the median size of all channels."""
 
 _ROUNDING_QUANTILE: Final = 0.9
 _ROUNDING_REACH: Final = 3.0
-"""Rounding changes log odds by at most three times the 0.9 quantile of the changes. A broken item
-can have any change, so the largest one would explain too many flips."""
+"""Limit for changes of log odds by rounding: three times the 0.9 quantile of all changes.
+
+The largest change is not used as the limit, because a wrong result can have any change.
+"""
 
 _LEAST_SCORE: Final = 1e-7
-"""Lower scores count as this one in log odds."""
+"""Lower scores are raised to this value before log odds are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorAgreement:
-    """Agreement of vectors with the expected ones.
+    """Result of a comparison of vectors with expected vectors.
 
     Attributes
     ----------
     n, not_finite
-        Vectors, and those with a NaN or an infinity; all other attributes ignore these.
+        Number of vectors, and of vectors with NaN or infinite numbers. All other attributes
+        ignore vectors with NaN or infinite numbers.
     least_cosine, median_cosine
-        Between each vector and the expected one; 0 if no vector is finite.
+        Lowest and median cosine between a vector and its expected vector; 0 if no vector is finite.
     largest_error
-        Largest difference of two numbers.
+        Largest absolute difference between a number and its expected value.
     largest_shift
-        Largest error of a vector relative to the distances between vectors: the root mean square,
-        over its channels, of error / spread. Each channel has the same weight; in the cosine a few
-        large channels hide the others. 0 for a single vector.
+        Largest error of a vector relative to the distances between vectors. The error of a vector
+        is the root mean square of error / spread over its channels. All channels have the same
+        weight; in the cosine a few large channels dominate. 0 if there is only one vector.
     scale
-        Largest expected number.
+        Largest absolute value in the expected vectors.
     tolerance
         The tolerance as text.
     """
@@ -71,21 +77,21 @@ class VectorAgreement:
 
 @dataclass(frozen=True, slots=True)
 class ScoreAgreement:
-    """Agreement of a classifier's scores with the expected ones.
+    """Result of a comparison of classifier scores with expected scores.
 
     Attributes
     ----------
     n, not_finite
-        Items, and those with a score that is NaN or infinite.
+        Number of items, and of items with a NaN or infinite score.
     largest_error
-        Largest difference of two scores.
+        Largest absolute difference between a score and its expected value.
     tolerated
-        Tolerance of a difference.
+        Maximum `largest_error` for agreement.
     flips
-        Items with another label.
+        Number of items whose label differs from the expected label.
     explained
-        Flips explained by rounding: the expected log odds are no further from 0 than rounding
-        changes those of items with the same label.
+        Number of flips that rounding explains: the distance of the expected log odds from 0 is at
+        most the change by rounding that items without a flip show.
     """
 
     n: int
@@ -97,7 +103,7 @@ class ScoreAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether all scores are within the tolerance and rounding explains all flips."""
+        """Return whether all scores are within the tolerance and rounding explains all flips."""
         near = self.largest_error <= self.tolerated
         return near and self.flips == self.explained and not self.not_finite
 
@@ -105,10 +111,11 @@ class ScoreAgreement:
 def compare_vectors(
     encoder: str, found: FloatArray, wanted: FloatArray, precision: Precision
 ) -> VectorAgreement:
-    """Compare vectors with the expected ones, both (n, dim) with n >= 1.
+    """Compare vectors `found` with expected vectors `wanted`, both (n, dim) with n >= 1.
 
-    fp32 is judged by every error, half precision by the least cosine and the largest shift. A
-    vector that is not finite never agrees, although a run would compute it again at fp32.
+    At fp32 every error must be within the tolerance; at half precision the lowest cosine and the
+    largest shift. Vectors with NaN or infinite numbers never agree, although a run would recompute
+    such a vector at fp32.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
@@ -136,10 +143,11 @@ def compare_vectors(
 
 
 def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
-    """Compare scores with the expected ones, both (n, 2) with n >= 1.
+    """Compare scores `found` with expected scores `wanted`, both (n, 2) with n >= 1.
 
-    Items with the same label show the size of rounding in log odds: it is about equal for all of
-    them, while scores near 0 and 1 hardly change. A flip that needs more is an error.
+    The effect of rounding is estimated in log odds from items whose label is unchanged. In log odds
+    it is similar for all items, while scores near 0 and 1 hardly change. A changed label that needs
+    a larger effect is an error.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)

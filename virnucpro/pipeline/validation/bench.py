@@ -1,4 +1,4 @@
-"""Throughput of an encoder on this machine, to size a job."""
+"""Measure the throughput of an encoder on this machine, to estimate the time of a job."""
 
 import tempfile
 import time
@@ -27,11 +27,12 @@ __all__ = ["BenchOptions", "EncoderFigures", "measure_bundle", "measure_model"]
 
 _SEQUENCES: Final = 1_000
 _BATCHES: Final = 8
-"""Synthetic sequences, and the number of their batches that are measured."""
+"""Number of synthetic sequences, and maximum number of their batches that are measured."""
 
 _REPEATS: Final = 3
 _LONG_BATCH: Final = 60.0
-"""Minimum measurements of a batch. A batch that takes longer, in seconds, is measured once."""
+"""Each batch is measured `_REPEATS` times in a row, or once if it takes over `_LONG_BATCH` seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,12 @@ class BenchOptions:
     Attributes
     ----------
     device, precision, threads
-        As `choose_compute` takes them.
+        As for `choose_compute`.
     lengths
-        As `synthetic_items` takes them.
+        Sequence lengths, as for `synthetic_items`.
     seconds
-        Duration for one encoder after it is loaded. At least one batch is measured.
+        Duration of the measurement of each encoder, without loading. At least one batch is
+        measured.
     """
 
     device: str = "auto"
@@ -57,18 +59,19 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class EncoderFigures:
-    """Results of one encoder.
+    """Measured throughput of one encoder.
 
     Attributes
     ----------
     batch_tokens
         Token budget of a batch, as at the start of a run.
     batches, sequences, tokens
-        Totals of the measured batches, special tokens included.
+        Number of measured batches, and of their sequences and tokens (with special tokens).
     repeats
-        Minimum measurements of a batch.
+        Lowest number of measurements of any batch.
     seconds
-        Sum of each batch's shortest time: tokenise, collate, encode, copy the vectors to the CPU.
+        Sum over the shortest time of each batch, to tokenise, collate, encode, and copy the vectors
+        to the CPU.
     """
 
     encoder: str
@@ -84,7 +87,7 @@ class EncoderFigures:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all attributes and both throughputs, ready for JSON."""
+        """Return all attributes, and tokens and sequences per second, as plain data for JSON."""
         return asdict(self) | {
             "tokens_per_second": self.tokens / self.seconds,
             "sequences_per_second": self.sequences / self.seconds,
@@ -94,7 +97,9 @@ class EncoderFigures:
 def measure_model(
     name: str, options: BenchOptions, log: Callable[[str], None] = lambda _: None
 ) -> list[EncoderFigures]:
-    """Measure random weights of a published size, written to a temporary folder.
+    """Measure the throughput of a published encoder size, with random weights.
+
+    The weights are written to a temporary folder.
 
     Parameters
     ----------
@@ -118,7 +123,7 @@ def measure_model(
 def measure_bundle(
     name: str, options: BenchOptions, log: Callable[[str], None] = lambda _: None
 ) -> list[EncoderFigures]:
-    """Measure each encoder of a bundle; see `measure_model`.
+    """Measure the throughput of each encoder of a bundle; see `measure_model`.
 
     Raises
     ------
@@ -138,7 +143,7 @@ def _choose(
     options: BenchOptions,
     verified: Collection[str] = (),
 ) -> tuple[str, Precision]:
-    """Resolve device and precision; refuse an encoder that does not fit into free memory."""
+    """Choose device and precision; raise DeviceError if an encoder exceeds the free memory."""
     every = [shape for shapes in encoders.values() for shape in shapes]
     device, precision = choose_compute(
         options.device, options.precision, options.threads, every, verified
@@ -155,9 +160,9 @@ def _measure(
     precision: Precision,
     log: Callable[[str], None],
 ) -> EncoderFigures:
-    """Load an encoder and time batches of all lengths.
+    """Load an encoder, and measure the time of random batches.
 
-    Other processes slow down single batches, so the shortest time of each batch counts.
+    Other processes can slow down single batches, so the shortest time of each batch is used.
     """
     batch_tokens = BATCH_TOKENS["cpu" if device == "cpu" else "cuda"]
     sequences = synthetic_items(_SEQUENCES, options.lengths)[spec.view]
@@ -194,7 +199,7 @@ def _measure(
 
 
 def _time_batch(encoder: Encoder, texts: Sequence[bytes]) -> float:
-    """Return the seconds of a batch."""
+    """Encode a batch; return the seconds that this took."""
     started = time.perf_counter()
     encoder.encode(encoder.collate(encoder.tokenise(texts))).cpu()  # waits for a GPU
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Device, precision and CPU threads of a measurement in this process."""
+"""Choose device, precision and CPU threads for a measurement in this process."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ def choose_compute(
     Parameters
     ----------
     device
-        ``cpu``, ``cuda``, ``cuda:N`` or ``auto``: the first GPU, without a GPU the CPU.
+        ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (the first GPU, or the CPU if there is no GPU).
     precision
         ``auto`` is resolved as for a new run; see `default_precision`.
     threads
@@ -46,7 +46,7 @@ def choose_compute(
     DeviceError
         If the machine has no such device.
     UsageError
-        If a run cannot use such a device.
+        If `device` has another value.
     """
     torch.set_num_threads(threads)
     name = device

@@ -1,7 +1,7 @@
-"""Reference vectors computed on this device and compared with recorded figures.
+"""Compute vectors of reference sequences on this device, and compare them with recorded values.
 
-The record of a vector is its projection onto a few fixed random directions (Johnson and
-Lindenstrauss 1984): it detects a cosine below 0.999 and is a hundred times smaller than the vector.
+The recorded values of a vector are its projections onto a few fixed random directions (Johnson and
+Lindenstrauss 1984). They detect a cosine below 0.999, in a hundredth of the size of the vector.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ FloatArray = npt.NDArray[np.float64]
 
 _LEAST_COSINE: Final = {"fp32": 0.9995, "fp16": 0.999, "bf16": 0.995}
 _MOST_APART: Final = {"fp32": 0.01, "fp16": 0.02, "bf16": 0.05}
-"""Tolerances of a score. The device of the published figures is unknown."""
+"""Maximum error of a score. The device that computed the published scores is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """One comparison of an item: the figure found, the expected one as text, the verdict."""
+    """Comparison of one reference item: its computed value, its expected range, and the verdict."""
 
     what: str
     item: str
@@ -46,7 +46,10 @@ class GoldenRow:
 
 
 def golden_items() -> list[tuple[str, bytes, bytes]]:
-    """Return name, bases and peptide of the reference items: R1 and R2 of each reference record."""
+    """Return (name, bases, peptide) of each reference item.
+
+    The items are the reading frames R1 and R2 of each reference record.
+    """
     code = genetic_code(1)
     items = []
     for name, bases in RECORDS.items():
@@ -63,7 +66,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torc
     Raises
     ------
     BundleError, DeviceError
-        As `load_encoder`.
+        As for `load_encoder`.
     """
     texts = [
         {"nucleotide": bases, "protein": residues}[spec.view]
@@ -74,7 +77,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torc
 
 
 def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
-    """Project vectors, (n, dim), onto the fixed directions: (n, DIRECTIONS)."""
+    """Project vectors, (n, dim), onto the fixed random directions; return (n, DIRECTIONS)."""
     dim = vectors.shape[1]
     drawn = hashlib.shake_256(b"virnucpro golden directions").digest(DIRECTIONS * dim // 8)
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8)).reshape(DIRECTIONS, dim) * 2.0 - 1.0
@@ -85,21 +88,21 @@ def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
 def compare_golden(
     bundle: Bundle, device: str = "auto", precision: PrecisionChoice = "auto", threads: int = 1
 ) -> list[GoldenRow]:
-    """Compute a bundle's reference vectors and scores, and compare them with the record.
+    """Compute vectors and scores of the reference items, and compare them with recorded values.
 
     Parameters
     ----------
     bundle
-        A bundle whose encoders have recorded figures.
+        A bundle whose encoders have recorded values.
     device, precision, threads
-        As `choose_compute` takes them.
+        As for `choose_compute`.
 
     Raises
     ------
     BundleError
-        If an encoder has no recorded figures; as `load_encoder`.
+        If an encoder has no recorded values, or cannot be loaded.
     DeviceError, UsageError
-        As `choose_compute`.
+        As for `choose_compute`.
     """
     figures = [_figures(bundle, spec) for spec in bundle.encoders]
     torch_device, precise = choose_compute(
@@ -117,9 +120,9 @@ def compare_golden(
 
 
 def _published(bundle: Bundle, part: str, name: str) -> str:
-    """Return the published name of a bundle's part, found by the digests of its sources.
+    """Return the published name of a part of a bundle, found by the digests of its source files.
 
-    `name` is returned for a part that was not made from published files.
+    If the part was not made from published files, return `name`.
     """
     digests = claimed_sources(bundle).get(part, {}).values()
     return published_name(part, digests) or name

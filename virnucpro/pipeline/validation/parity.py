@@ -1,4 +1,7 @@
-"""Comparison of a device and a precision with fp32 on the CPU, one sequence at a time."""
+"""Compare the results of a device and a precision with results at fp32 on the CPU.
+
+The CPU encodes one sequence at a time.
+"""
 
 import os
 import tempfile
@@ -37,26 +40,31 @@ __all__ = ["Parity", "measure_parity"]
 _LENGTHS: Final = "1-400"
 _LONG_LENGTHS: Final = "401-1022"
 _LONG_SHARE: Final = 8
-"""Residues of synthetic items: most as the frames of a window, one in 8 up to the length that
-ESM-2 was trained with.
+"""Lengths of synthetic items in residues.
+
+Most lengths are those of frames of a window (`_LENGTHS`). One item in 8 has a length from
+`_LONG_LENGTHS`, up to the longest training sequence of ESM-2.
 """
 
 _MOST: Final = 100_000
-"""Items. All vectors are in memory, twice, and the CPU encodes them one by one."""
+"""Maximum number of items.
+
+The vectors of both devices are kept in memory, and the CPU encodes the items one by one.
+"""
 
 FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Result of a comparison.
+    """Result of `measure_parity`.
 
     Attributes
     ----------
     model
-        Name of the bundle, or the encoder as given.
+        Name of the bundle, or the `encoder` argument of `measure_parity`.
     head
-        Agreement of the classifier's scores; None without a classifier.
+        Agreement of the classifier's scores; None if there is no classifier.
     """
 
     model: str
@@ -67,7 +75,7 @@ class Parity:
 
     @property
     def agrees(self) -> bool:
-        """Whether everything is within its tolerance."""
+        """Return whether all vectors and scores are within their tolerances."""
         heads = () if self.head is None else (self.head,)
         return all(one.agrees for one in (*self.encoders, *heads))
 
@@ -89,21 +97,21 @@ def measure_parity(
     n_sequences: int = 64,
     threads: int = 1,
 ) -> Parity:
-    """Compare the vectors and scores of a bundle, or the vectors of one encoder.
+    """Compare vectors and scores of a bundle, or vectors of one encoder, with fp32 on the CPU.
 
     Parameters
     ----------
     bundle
-        As `open_bundle` takes it; ignored if `encoder` is given.
+        Name or folder of the bundle, as for `open_bundle`; ignored if `encoder` is set.
     encoder
-        As `find_encoder` takes it.
+        Name or path of the encoder, as for `find_encoder`.
     device, precision, threads
-        As `choose_compute` takes them. A small encoder is slower with more than one thread.
+        As for `choose_compute`. A small encoder is slower with more than one thread.
     fasta
-        Sequences, prepared as in a run; for one encoder they are not cut. None for synthetic items
-        of 1 to 1,022 residues.
+        Sequence file, processed as in a run. With `encoder`, sequences are not cut into windows.
+        None for synthetic items of 1 to 1,022 residues.
     n_sequences
-        Number of items, at most 100,000; those of `fasta` are spread over all lengths.
+        Number of items, at most 100,000. Items from `fasta` are chosen evenly over all lengths.
 
     Raises
     ------
@@ -150,7 +158,7 @@ def measure_parity(
 def _items(
     fasta: str | os.PathLike[str] | None, spec: IndexSpec, views: Sequence[View], n: int
 ) -> Mapping[View, Sequence[bytes]]:
-    """Return items of all lengths for each view: up to `n` of a file, or `n` synthetic ones."""
+    """Return items of various lengths per view: at most `n` from a file, or `n` synthetic items."""
     if fasta is None:
         n_long = -(-n // _LONG_SHARE)
         short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)
@@ -169,7 +177,9 @@ def _items(
 def _both(
     spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
 ) -> tuple[FloatArray, FloatArray]:
-    """Encode in batches on the device, and one by one on the CPU at fp32; (n, dim) both.
+    """Encode texts in batches on the device, and one by one on the CPU at fp32.
+
+    Return both results, each (n, dim) float32.
 
     Only one encoder is in memory at a time.
     """

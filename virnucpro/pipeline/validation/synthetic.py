@@ -1,4 +1,4 @@
-"""Synthetic sequences for measurements and comparisons: the same ones for the same seed."""
+"""Generate synthetic sequences for measurements; equal seeds give equal sequences."""
 
 import re
 from itertools import product
@@ -14,12 +14,19 @@ from virnucpro.sequences.windows import tile
 __all__ = ["SIX_FRAME", "parse_lengths", "synthetic_items"]
 
 SIX_FRAME: Final = "six-frame"
-"""Lengths of the frames of 500-base windows, published tiling, of records of 60 to 5,000 bases."""
+"""Name of a length distribution, as in a real run.
+
+These are the lengths of reading frames of 500-base windows (published tiling) of records of 60 to
+5,000 bases.
+"""
 
 _WINDOW: Final = 500
 _RECORD: Final = (60, 5_000)
 _LONGEST: Final = 5_000
-"""Residues. Encoders were trained with a fifth of them; attention needs memory by their square."""
+"""Maximum length in residues.
+
+Encoders were trained with a fifth of this length. Attention memory grows with its square.
+"""
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _STOPS: Final = {b"TAA", b"TAG", b"TGA"}
 _CODONS: Final = np.array(
@@ -28,14 +35,16 @@ _CODONS: Final = np.array(
 
 
 def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[bytes]]:
-    """Draw `n` random items: codons without a stop plus one base, and their translation.
+    """Return `n` random items per view, as nucleotides and as the translated peptide.
+
+    The nucleotides of an item are codons without a stop codon, plus one base.
 
     Parameters
     ----------
     lengths
-        ``six-frame``, or residues: ``N`` or ``A-B``.
+        ``six-frame``, or a number of residues ``N``, or a range of residues ``A-B``.
     seed
-        The same seed gives the same items.
+        Seed of the random generator.
 
     Raises
     ------
@@ -56,7 +65,7 @@ def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[byte
 
 
 def parse_lengths(lengths: str) -> tuple[int, int] | None:
-    """Return the least and the largest number of residues; None for ``six-frame``.
+    """Return the minimum and maximum number of residues; None for ``six-frame``.
 
     Raises
     ------
@@ -76,7 +85,7 @@ def parse_lengths(lengths: str) -> tuple[int, int] | None:
 
 
 def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
-    """Cut records of random lengths into windows; return the residues of one frame per window."""
+    """Return `n` peptide lengths: one random reading frame per window of random records."""
     counts: list[int] = []
     low, high = np.log(_RECORD)
     while len(counts) < n:

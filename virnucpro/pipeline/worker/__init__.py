@@ -1,1 +1,1 @@
-"""What a worker process (a rank) does with its units."""
+"""Code of a worker process (a rank): encode, score and commit its units."""

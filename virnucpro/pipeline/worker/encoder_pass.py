@@ -1,4 +1,4 @@
-"""Encodes the rows of a unit in batches; halves a batch that does not fit into memory."""
+"""Encode the rows of a unit in batches; a batch that does not fit into memory is halved."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ Made = TypeVar("Made")
 def prefetch_one(
     items: Iterable[Item], make: Callable[[Item], Made]
 ) -> Generator[tuple[Item, Future[Made]]]:
-    """Prepare each item while the caller has its predecessor.
+    """Yield items in order; a thread prepares the next item while the caller uses the current one.
 
     One item is prepared at a time, so at most two are in memory. The thread ends when the iterator
     is exhausted or closed.
@@ -31,16 +31,16 @@ def prefetch_one(
     Parameters
     ----------
     items
-        Drawn in the caller's thread, one in advance.
+        Items to prepare; the caller's thread iterates over them, one item in advance.
     make
         Called in another thread, one item at a time, in order.
 
     Yields
     ------
     item
-        In order.
+        The item.
     made : Future
-        Result or error of `make`.
+        Result or exception of ``make(item)``.
     """
     with ThreadPoolExecutor(1, "prefetch") as thread:
         earlier: tuple[Item, Future[Made]] | None = None
@@ -66,9 +66,10 @@ class UnitTokens:
     ids
         Token ids of each row; empty for a row that is not encoded.
     lengths
-        (n,) int64, tokens of each row.
+        (n,) int64, number of tokens of each row.
     order
-        (n,) int64, rows by descending length. Positions of a `UnitSpan` are indices of it.
+        (n,) int64, row numbers by descending length. Positions in a `UnitSpan` are indices into
+        this array.
     """
 
     def __init__(self, unit: int, ids: Sequence[IntArray]) -> None:
@@ -79,7 +80,11 @@ class UnitTokens:
 
 
 class _Launched(NamedTuple):
-    """A batch on the device: positions in the unit's order, its budget, a call for its vectors."""
+    """A batch that is queued on the device.
+
+    `positions` are indices into `UnitTokens.order`, `budget` is the token budget of the batch, and
+    `fetch` waits for the vectors and returns them.
+    """
 
     positions: IntArray
     budget: int
@@ -87,29 +92,29 @@ class _Launched(NamedTuple):
 
 
 class EncoderPass:
-    """Encodes the rows of a unit once.
+    """Encodes each row of a unit once, with one encoder.
 
     Parameters
     ----------
     encoder, budget
         The encoder and its token budget, which is adapted to the available memory.
     tokens
-        The unit.
+        Token ids of the rows of the unit.
     before
         Called with the positions of each batch before it is encoded.
     after
         Called with the number of rows of each batch after it is encoded.
     prefetch
-        Collate the next batch and queue it on the device while the current one is computed.
+        Whether to collate and queue the next batch while the device computes the current batch.
 
     Attributes
     ----------
     vectors
-        (n, dim) float32 on the CPU; zeros for rows without a vector.
+        (n, dim) float32 on the CPU; zeros for rows that were not encoded.
     shortages
-        Row within the unit -> shortage, for rows that do not fit alone.
+        Row within the unit -> memory shortage, for rows that do not fit into memory even alone.
     filling
-        Tokens and budgets of the encoded batches.
+        Sums of tokens and token budgets of the encoded batches.
     """
 
     def __init__(
@@ -130,7 +135,7 @@ class EncoderPass:
         self._launched: deque[_Launched] = deque()
 
     def run(self, batches: Iterator[IntArray]) -> None:
-        """Encode all batches, given as positions in the unit's order."""
+        """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
         if self._prefetch:
             for positions, collated in prefetch_one(batches, self._collate):
                 self._launch(positions, collated.result)
@@ -144,7 +149,10 @@ class EncoderPass:
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
     def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
-        """Queue a batch; wait for the previous one, or for this one without prefetch."""
+        """Queue a batch on the device.
+
+        With prefetch, then wait for the previous batch; without prefetch, wait for this batch.
+        """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
         fetch = within_memory(lambda: fetching(self._encoder.encode(collated())))
@@ -170,7 +178,10 @@ class EncoderPass:
             self._after(len(positions))
 
     def _split(self, positions: IntArray, shortage: Shortage) -> None:
-        """Encode the halves of a batch that does not fit; record a row that does not fit alone."""
+        """Encode the two halves of a batch that does not fit into memory.
+
+        A batch of one row is recorded in `shortages` instead.
+        """
         self._budget.was_short()
         if len(positions) == 1:
             self.shortages[int(self._tokens.order[positions[0]])] = shortage
@@ -192,12 +203,13 @@ def fetching(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
     Returns
     -------
     callable
-        Waits for this copy alone, not for later work on the device, and returns it.
+        Waits until the copy is complete and returns the copy. It does not wait for later work on
+        the device.
     """
     if not vectors.is_cuda:
         return lambda: vectors
     copy = vectors.to("cpu", non_blocking=True)  # into pinned memory
-    # blocking: the thread sleeps; by default it would spin and take a CPU from other work
+    # blocking=True: the waiting thread sleeps; the default is a busy loop that uses a CPU
     copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     copied.record()
 

@@ -1,8 +1,9 @@
-"""Order of a unit's rows after a worker died in it: suspected rows last, in halves.
+"""Find the row that kills its worker: compute suspected rows last, in halves.
 
-Pure. A restarted worker gets the positions at which workers have died. It takes all other batches
-first. A batch in which workers died twice comes last, in two halves. A death in a half narrows the
-suspicion to that half, so one row out of n is found in about log2(n) restarts.
+Pure functions. A restarted worker receives the positions at which earlier workers died. It computes
+all other batches first. A batch in which workers died twice is computed last, in two halves. If a
+worker dies in one half, only that half stays suspected. One row out of n is therefore found after
+about log2(n) restarts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,26 +27,27 @@ __all__ = [
 ]
 
 FINISHING = -1
-"""The stage after the encoders: classifier and storage. No single row is at work."""
+"""Number of the stage after the encoders: classify and store all rows of a unit together."""
 
 
 def tokenising(encoder: int) -> int:
-    """Return the stage in which a unit's rows become tokens of an encoder."""
+    """Return the number of the stage that turns rows into tokens for the given encoder."""
     return FINISHING - 1 - encoder
 
 
 class UnitSpan(NamedTuple):
-    """Rows of a unit at one stage of the work. Plain integers.
+    """A range of rows of a unit at one stage of the work, as plain integers.
 
     Attributes
     ----------
     unit
         Number of the unit.
     stage
-        Number of an encoder in the order of the run; negative: `tokenising` or `FINISHING`.
+        Number of the encoder in the order of the run; the negative numbers are `FINISHING` and
+        the results of `tokenising`.
     first, stop
-        Positions ``first`` to ``stop - 1`` of the unit's rows: by descending length for an
-        encoder, else in input order. They do not depend on how rows are batched.
+        Positions ``first`` to ``stop - 1`` of the unit's rows. Rows are sorted by descending length
+        for an encoder, and in input order otherwise. Positions do not depend on batch sizes.
     """
 
     unit: int
@@ -56,16 +58,16 @@ class UnitSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Findings of earlier attempts about the rows of one unit.
+    """Rows of one unit that may have killed, or certainly kill, their worker.
 
     Attributes
     ----------
     seen
-        Spans in which one worker died.
+        Spans in which exactly one worker died.
     suspects
-        Spans in which workers died again; disjoint.
+        Spans in which workers died more than once; the spans do not overlap.
     isolated
-        (stage, position) -> reason why the row is not tried again; positions as in `UnitSpan`.
+        (stage, position) -> reason why the row is not computed again; positions as in `UnitSpan`.
     """
 
     seen: tuple[UnitSpan, ...] = ()
@@ -73,16 +75,16 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the positions of a stage that are taken last, in halves."""
+        """Return the suspected positions of a stage, which are computed last and in halves."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return the positions of a stage that are not tried again, with the reasons."""
+        """Return the positions of a stage that are not computed again: position -> reason."""
         return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Return the findings about one unit."""
+    """Return the suspicion about the rows of one unit, from all findings of the launch."""
     known = findings.of(unit)
     return Suspicion(
         seen=tuple(UnitSpan(*span) for span in known.seen),
@@ -91,7 +93,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
             (
                 span.stage,
                 span.first,
-            ): f"kills_process: encoded alone, it ends its worker: {fault.reason}"
+            ): f"kills_process: its worker dies even if it is encoded alone: {fault.reason}"
             for span, fault in known.isolated
         },
     )
@@ -107,12 +109,12 @@ def pieces(
     lengths
         (n,) tokens of each row, descending.
     budget
-        As `batches` takes it; it limits halves, too.
+        Token budget as for `batches`; it also limits the halves.
 
     Yields
     ------
     (k,) int64, k >= 1
-        Positions in `lengths`, ascending; each one that is not isolated exactly once.
+        Ascending positions in `lengths`. Each position that is not isolated occurs exactly once.
     """
     for piece, suspected in arranged(batches(lengths, budget), len(lengths), suspicion, encoder):
         if not suspected:
@@ -125,22 +127,22 @@ def pieces(
 def arranged(
     whole: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
 ) -> Iterator[tuple[IntArray, bool]]:
-    """Order the batches of a stage so that suspected rows delay no others.
+    """Order the batches of a stage so that suspected rows are computed after all other rows.
 
-    Batches without a suspected row come first, unchanged except for isolated rows. Batches in
-    which a worker died once follow. The suspected spans are last, each in two halves.
+    Batches without a suspected row come first; only isolated rows are removed from them. Batches
+    in which a worker died once follow. The suspected spans come last, each in two halves.
 
     Parameters
     ----------
     whole
-        The batches, together all positions from 0 to ``n_rows - 1``.
+        The batches; together they cover all positions from 0 to ``n_rows - 1``.
 
     Yields
     ------
     (k,) int64, k >= 1
-        Positions, ascending; each one that is not isolated exactly once.
+        Ascending positions. Each position that is not isolated occurs exactly once.
     bool
-        Whether they are suspected.
+        Whether the positions are suspected.
     """
     isolated = suspicion.isolated_in(stage)
     suspects = suspicion.suspects_in(stage)
@@ -176,7 +178,7 @@ def _overlap(one: range, other: range) -> bool:
 
 
 def _around(batch: range, suspects: list[range]) -> Iterator[range]:
-    """Cut a batch into its parts before, between and after the suspected positions."""
+    """Yield the parts of a batch that lie before, between and after the suspected positions."""
     start = batch.start
     for span in suspects:
         if _overlap(batch, span):

@@ -1,4 +1,4 @@
-"""Encoders and classifier of a rank: vectors of a unit's rows, and a retry of single rows."""
+"""Loaded encoders and classifier of a rank: encode the rows of a unit, and retry single rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -33,22 +33,25 @@ _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
     "fp16": ("fp32", "bf16"),
     "bf16": ("fp32",),
 }
-"""Precisions with a larger range; bf16 needs no more memory than fp16."""
+"""Precision -> fallback precisions with a larger range of numbers, preferred precision first.
+
+bf16 needs no more memory than fp16.
+"""
 
 
 class Retry(NamedTuple):
-    """Result of a row that was encoded again, in a batch of its own.
+    """Result of one row that was encoded again, alone.
 
     Attributes
     ----------
     vector
-        (dim,) float32 on the CPU; None without a vector.
+        (dim,) float32 on the CPU; None if the row could not be encoded.
     precision
         Precision of the vector.
     attempts
-        All attempts as text, for the reason of a quarantined row.
+        Description of all attempts, for the reason of a quarantined row.
     too_large
-        Reason of the quarantine if the row does not fit into memory, else "".
+        Reason of the quarantine if the row does not fit into memory; otherwise "".
     """
 
     vector: torch.Tensor | None
@@ -58,25 +61,28 @@ class Retry(NamedTuple):
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
-    """Encode one row: (1, dim) float32 on the CPU."""
+    """Encode one row; return (1, dim) float32 on the CPU, or the memory shortage."""
     return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())
 
 
 _ORDINARY_TOKENS = 1_024
-"""A sequence that fits on any usable device: the longest in the training of ESM-2, plus two."""
+"""Tokens of a sequence that every usable device must encode.
+
+This is the longest training sequence of ESM-2 plus two special tokens.
+"""
 
 
 class Encoded(NamedTuple):
-    """Result of a unit.
+    """Vectors of the rows of one unit, from one encoder.
 
     Attributes
     ----------
     vectors
-        (n, dim) float32 on the CPU; zeros for rows without a vector.
+        (n, dim) float32 on the CPU; zeros for rows that were not encoded.
     reasons
-        Row within the unit -> reason why it has no vector.
+        Row within the unit -> reason why the row has no vector.
     filling
-        Tokens and budgets of the batches.
+        Sums of tokens and token budgets of the batches.
     """
 
     vectors: torch.Tensor
@@ -92,11 +98,11 @@ class RankEncoder:
     number
         Position in the order of the run's encoders.
     spec, device, precision
-        As `load_encoder` takes them.
+        As for `load_encoder`.
     first_budget
-        Tokens of a batch before anything is learnt.
+        Initial token budget of a batch.
     learnt
-        Learnt budgets; see `TokenBudget`.
+        Token budgets of earlier batches; see `TokenBudget`.
 
     Attributes
     ----------
@@ -120,15 +126,15 @@ class RankEncoder:
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
-        """Find a first budget by trial if none is known.
+        """Find an initial token budget by trial batches, if no budget is known.
 
         Parameters
         ----------
         sequence
-            The longest sequence of the run. Only its length is used: the trial has synthetic
-            tokens, so that a poison row cannot kill the process before its position is reported.
+            The longest sequence of the run. Only its length is used. The trial encodes synthetic
+            tokens, because the real row may kill the process before its position is reported.
         first
-            Tokens of the first trial.
+            Number of tokens of the first trial batch.
         """
         if self.budget.known:
             return
@@ -145,25 +151,25 @@ class RankEncoder:
         shortest: Callable[[], int],
         prefetch: bool = False,
     ) -> Encoded:
-        """Encode a unit's rows, except rows without tokens.
+        """Encode the rows of a unit; rows without tokens are skipped.
 
         Parameters
         ----------
         at
-            Called before each batch with its position.
+            Called with the span of each batch, before the batch is encoded.
         through
-            Called after each batch with its number of rows.
+            Called with the number of rows of each batch, after the batch is encoded.
         shortest
-            Returns the tokens of the run's shortest row; a device must have memory for it. Called
-            after a shortage of memory.
+            Called after a memory shortage; returns the number of tokens of the run's shortest row,
+            which must fit into the memory of the device.
         prefetch
-            Queue the next batch on the device while the current one is computed. A process that
-            dies then may have died of the batch before the last reported one.
+            Whether to queue the next batch while the device computes the current batch. If the
+            process then dies, the cause may be the batch before the last reported batch.
 
         Raises
         ------
         MemoryError
-            If rows do not fit that have fitted before, or no row fits.
+            If a row does not fit although rows of its length have fitted before, or if no row fits.
         """
         work = EncoderPass(
             self.encoder,
@@ -178,7 +184,8 @@ class RankEncoder:
         work.run(pieces(sizes, self.budget, suspicion, self.number))
         too_large: dict[int, str] = {}
         if work.shortages:
-            at(UnitSpan(tokens.unit, FINISHING, 0, 0))  # a death from here on is of no row
+            # If the process dies from here on, no single row is the cause.
+            at(UnitSpan(tokens.unit, FINISHING, 0, 0))
             self._require_memory(min(shortest(), _ORDINARY_TOKENS))
             too_large = self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
@@ -189,12 +196,12 @@ class RankEncoder:
         return Encoded(work.vectors, isolated | too_large, work.filling)
 
     def _require_memory(self, n_tokens: int) -> None:
-        """Encode one synthetic sequence, to distinguish a large row from a device without memory.
+        """Encode a synthetic sequence of `n_tokens`, to check that the device has usable memory.
 
         Raises
         ------
         MemoryError
-            If it does not fit.
+            If the sequence does not fit into memory.
         """
         shortage = try_batch(self.encoder, n_tokens, n_tokens)
         if shortage is not None:
@@ -207,11 +214,12 @@ class RankEncoder:
         self.budget.fitted(n_tokens)
 
     def _too_large(self, tokens: UnitTokens, shortages: Mapping[int, Shortage]) -> dict[int, str]:
-        """Return the reasons of rows that do not fit.
+        """Return row -> reason of its quarantine, for rows that do not fit into memory.
 
-        Rows are quarantined only if rows of their length have never fitted: a device whose memory
-        another process uses, or a faulty one, raises MemoryError instead. The largest length that
-        fitted is kept with the budgets, since the worker is restarted after a MemoryError.
+        A row is quarantined only if no row of its length has ever fitted. Otherwise the device is
+        faulty, or another process uses its memory, and MemoryError is raised. The longest length
+        that fitted is stored with the token budgets, because the worker is restarted after the
+        error.
         """
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
@@ -226,7 +234,7 @@ class RankEncoder:
         }
 
     def alone(self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]) -> Retry:
-        """Encode one row again: at fp32, or at the nearest precision that fits into memory.
+        """Encode one row again, alone, at fp32 or at a fallback precision that fits into memory.
 
         Raises
         ------
@@ -256,16 +264,17 @@ class RankEncoder:
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """An encoder with a larger range, its precision, and reasons against preferred ones.
+        """Return an encoder with a larger range of numbers, its precision, and skipped precisions.
 
-        It is loaded for the first row that needs it. The free memory is compared first: the system
-        kills a process that exceeds it.
+        The encoder is loaded when the first row needs it. It is None if no precision fits. The last
+        value is a text with the reasons why preferred precisions do not fit. The free memory is
+        checked before loading, because the system kills a process that exceeds it.
         """
         if self._precision == "fp32":
             return self.encoder, "fp32", ""
         device, missing = open_device(self._device), list[str]()
         if device.type == "cuda":
-            torch.cuda.empty_cache()  # memory of former batches counts as free afterwards
+            torch.cuda.empty_cache()  # the memory of earlier batches is free afterwards
         shapes = shapes_of(self._spec)
         for wider in _LADDER[self._precision]:
             try:
@@ -281,16 +290,17 @@ class RankEncoder:
         return None, self._precision, "; ".join(missing)
 
     def try_alone(self, tokens: UnitTokens, position: int) -> None:
-        """Encode the row at a position of the unit's order; discard the vector."""
+        """Encode the row ``tokens.order[position]`` alone, and discard its vector."""
         ids = tokens.ids[int(tokens.order[position])]
         if len(ids):
             encode_alone(self.encoder, ids)
 
     def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
-        """Lower the budget below batches that killed processes and did not in halves.
+        """Lower the token budget below the size of batches that killed a process.
 
-        The kernel kills a process that exceeds the machine's memory, without an error to catch.
-        After a death with another cause, smaller batches cost little.
+        Only batches whose halves were then encoded without a failure are considered. The kernel
+        kills a process that exceeds the memory of the machine, without a Python exception. If the
+        process died for another reason, smaller batches cost little time.
         """
         for span in suspicion.suspects_in(self.number):
             died = sizes[span.start : span.stop]
@@ -312,25 +322,25 @@ def _wanted(shortage: Shortage) -> str:
 
 
 class Models:
-    """The models, loaded.
+    """Loaded encoders and classifier of a job.
 
     Parameters
     ----------
     specs
-        In the order in which their vectors are joined.
+        Encoders, in the order in which their vectors are joined.
     head
-        Weights of the classifier; None for vectors only.
+        Weight file of the classifier; None for a run without scores.
     device, precision
-        As `load_encoder` takes them.
+        As for `load_encoder`.
     first_budget
-        Tokens of a batch before anything is learnt.
+        Initial token budget of a batch.
     learnt
-        Budgets learnt on such a device.
+        Token budgets learnt on a device of this type.
 
     Attributes
     ----------
     encoders
-        One for each spec.
+        One loaded encoder per spec.
     head
         The classifier, or None.
 

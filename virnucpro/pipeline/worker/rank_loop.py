@@ -1,4 +1,4 @@
-"""One attempt of a rank: the open units of its share, one after the other."""
+"""Main loop of a rank process: compute and commit the assigned units one by one."""
 
 import os
 import time
@@ -25,22 +25,22 @@ __all__ = ["RankLoop"]
 
 
 class RankLoop:
-    """Computes and commits the units of a share that have no valid segment yet.
+    """Computes and commits the assigned units that have no valid segment.
 
-    If no rank has died in the share, a thread turns the next unit's rows into tokens while the
-    current unit is computed. Otherwise all steps are sequential, so that the position of a death
-    is exact.
+    A thread turns the next unit's rows into tokens while the current unit is computed. After the
+    death of a rank in the assigned units all steps are sequential, so that the row that kills the
+    process can be located.
 
     Parameters
     ----------
     rank, world_size
-        Number of the process, and number of processes.
+        Number of this process, and number of all processes.
     results
-        Messages to the coordinator.
+        Channel for messages to the coordinator.
     task, share
-        The task of all ranks, and the work of this one.
+        Parameters of all ranks, and the units of this rank.
     models
-        Loaded models; None to load them.
+        Loaded models; None to load the models here.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RankLoop:
         self._log.write("loaded", f"rank {rank}: encoders loaded", seconds=self._seconds["load"])
 
     def run(self) -> None:
-        """Compute all units, and send a report.
+        """Compute all units, and send a report with statistics to the coordinator.
 
         Raises
         ------
@@ -113,7 +113,10 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Repeat single steps in which a rank died after other work, before all units."""
+        """Repeat single steps in which a rank died, before all units.
+
+        If the process dies again, the step is the cause, and not the work before the step.
+        """
         for span, _ in self._share.findings.trials:
             if span.task in self._share.units:
                 watch = self._watch(self._units[0])
@@ -121,7 +124,7 @@ class RankLoop:
                 self._embedder.try_alone(UnitSpan(*span), self._rows(span.task), watch, suspicion)
 
     def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Yield the units to compute, with their prefetched tokens if no rank has died."""
+        """Yield each unit to compute and its prefetched tokens; None if a rank has died before."""
         task = self._task
         open_units = (
             unit
@@ -143,13 +146,13 @@ class RankLoop:
         try:
             segment = self._embedder.embed(unit, rows, self._watch(unit), suspicion, prefetched)
         except MemoryError:
-            self._send_learnt()  # the restarted rank needs the lengths that have fitted
+            self._send_learnt()  # the restarted rank needs the longest length that fitted
             raise
         for precision, count in (self._embedder.again - again).items():
-            text = f"rank {self._rank}: unit {unit}: {count:,} rows not finite in their batch"
+            text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
             facts = {"unit": unit, "rows": count, "precision": precision}
-            self._log.write("again", f"{text}, computed again alone at {precision}", **facts)
-        # Before the commit: a reader of the last segment then finds this rank at 100 %.
+            self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
+        # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._rows_before[unit] + len(rows), self._total)
         line = f"rank {self._rank}: unit {unit}"
         writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))

@@ -1,6 +1,6 @@
-"""Task and target function of a rank's process: it computes its share of the plan into its shard.
+"""Parameters and main function of a rank process, which computes units into its shard folder.
 
-Light to import: modules that read the device mask are imported inside, after the mask is set.
+Modules that read the device mask (torch) are imported inside functions, after the mask is set.
 """
 
 import gc
@@ -27,24 +27,24 @@ __all__ = ["RankChannel", "RankTask", "Share", "UnitProgress", "run_rank"]
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """The part of a rank's task that is the same for every rank of a launch.
+    """Parameters of a launch that are equal for all its ranks.
 
     Attributes
     ----------
     run
         The run's folder, with index, plan and segments.
     fingerprint
-        The run's fingerprint; part of every segment.
+        The run's fingerprint, which is stored in every segment.
     encoders
-        In the order in which their vectors are joined.
+        Encoders, in the order in which their vectors are joined.
     head
-        Weights of the classifier; None for vectors only.
+        Weight file of the classifier; None for a run without scores.
     unit_rows, unit_positions
-        Limits of a unit; with the index they determine the bounds of all units.
+        Maximum rows and positions per unit; together with the index these determine all units.
     batch_tokens
         Initial token budget of a batch.
     learnt
-        Learnt token budgets by device.
+        Token budgets learnt in earlier batches, by device name.
     """
 
     run: RunDirectory
@@ -64,16 +64,16 @@ class RankTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The work of one rank in one attempt.
+    """The units that one rank computes in one attempt.
 
     Attributes
     ----------
     units
-        Numbers in order. Units with a valid segment are skipped.
+        Unit numbers. Units with a valid segment are skipped.
     rows_before
-        Rows that this rank has completed earlier in the launch; its progress starts there.
+        Number of rows that this rank completed earlier in the launch; progress starts from it.
     findings
-        Findings from the deaths of ranks.
+        Places at which ranks died in this launch.
     """
 
     units: tuple[int, ...]
@@ -82,40 +82,40 @@ class Share:
 
 
 class RankChannel(Protocol):
-    """Messages of a rank to its coordinator."""
+    """Interface for messages from a rank to its coordinator."""
 
     def put(self, payload: object) -> None:
-        """Send a result."""
+        """Send a report."""
 
     def progress(self, done: int, total: int) -> None:
-        """Report the number of committed or encoded rows."""
+        """Report the number of finished rows, and the total number of rows."""
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Report the next piece of work; it has left the process when this returns."""
+        """Report which rows are computed next; return after the message has been sent."""
 
 
 class UnitProgress:
-    """Reports the work on one unit.
+    """Reports the progress of one unit to the coordinator.
 
     Parameters
     ----------
     channel
         Receives the reports.
     done
-        Rows of all units before this one.
+        Number of rows in all units before this unit.
     total
-        Rows of all units.
+        Number of rows in all units.
     """
 
     def __init__(self, channel: RankChannel, done: int, total: int) -> None:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the next `UnitSpan`, which is where a death of the process is located."""
+        """Report the rows that are computed next; if the process dies, they are suspected."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:
-        """Report the completed rows of the unit, averaged over the encoders."""
+        """Report the number of completed rows of the unit, averaged over the encoders."""
         self._channel.progress(self._done + rows, self._total)
 
 
@@ -129,11 +129,12 @@ def run_rank(
 ) -> None:
     """Embed, score and commit the units of ``shares[rank]`` without a valid segment.
 
-    `models` are loaded models for the task; None to load them.
+    `models` are the loaded models of the task; None to load the models here.
 
-    Sends ``{"rank", "device", "learnt": {budget: tokens}}`` whenever a token budget changes, and
-    at the end ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
-    "filling"}``. A killed rank loses the unit that it computes and the one that it writes.
+    The rank sends ``{"rank", "device", "learnt": {budget: tokens}}`` after a token budget changes,
+    and at the end ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
+    "filling"}``. If a rank is killed, at most two units are lost: the unit that it computes and the
+    unit that it writes.
 
     Raises
     ------
@@ -147,13 +148,14 @@ def run_rank(
 def _rank_loop() -> ModuleType:
     """Import the module with torch, after the device mask is set.
 
-    The garbage collector is off during the import and ignores the modules' objects afterwards. It
-    would traverse half a million of them several times: a fifth of the time.
+    The garbage collector is off during the import, and ignores the objects of the modules
+    afterwards. Otherwise it would traverse half a million objects several times, which takes a
+    fifth of the import time.
 
     Raises
     ------
     ImportError
-        With advice about the installation and the address space.
+        If torch cannot be imported; a note names possible causes.
     """
     name = f"{__package__}.rank_loop"
     if name in sys.modules:

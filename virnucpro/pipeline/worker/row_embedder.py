@@ -1,4 +1,4 @@
-"""Vectors and scores of one unit of rows: the content of a segment."""
+"""Compute the vectors and scores of one unit of rows, which are the content of a segment."""
 
 import time
 from collections import Counter
@@ -35,14 +35,14 @@ _DTYPES: Mapping[str, type[np.floating]] = {"fp16": np.float16, "fp32": np.float
 
 
 class RowNumbers(NamedTuple):
-    """All numbers of some rows.
+    """Vectors and scores of n rows.
 
     Attributes
     ----------
     vectors
-        Name and vectors, (n, dim) float32, of each encoder in the order of the run.
+        (name, (n, dim) float32) of each encoder, in the order of the run.
     stored
-        (n, D) as stored, float16 or float32; None if no vectors are stored.
+        (n, D) float16 or float32, the joined vectors as stored; None if no vectors are stored.
     scores
         (n, 2) float32; None without a classifier.
     """
@@ -53,7 +53,7 @@ class RowNumbers(NamedTuple):
 
 
 def problems(numbers: RowNumbers) -> dict[int, str]:
-    """Return the rows that cannot be stored, counted from 0, with ``reason: evidence``."""
+    """Return 0-based row -> ``reason: evidence`` for rows with numbers that cannot be stored."""
     found: dict[int, str] = {}
     for name, values in numbers.vectors:
         for row in np.flatnonzero(~finite_rows(values)).tolist():
@@ -79,28 +79,29 @@ def problems(numbers: RowNumbers) -> dict[int, str]:
 class RowEmbedder:
     """Turns rows of an index into segments.
 
-    Batches never span units, so their composition, and the last bit of every number, does not
-    depend on the rank that computes a unit, as long as memory suffices.
+    A batch contains rows of one unit only. If memory suffices, results are therefore bitwise equal
+    on whichever rank a unit is computed.
 
     Parameters
     ----------
     task, index
-        The task of the rank, and the rows.
+        Parameters of the launch, and the index with the rows.
     learnt
-        `learnt` of an earlier embedder on such a device. On a GPU without it, the first budget is
-        found by trial.
+        `learnt` of an earlier embedder on a device of this type. On a GPU without this value, the
+        first token budget is found by trial batches.
     models
-        Loaded models for the same encoders, classifier, precision and device; None to load them.
+        Loaded models for the encoders, classifier, precision and device of `task`; None to load
+        the models here.
 
     Attributes
     ----------
     seconds
-        Time spent by stage; for prefetched tokens, the time waited for them.
+        Stage -> seconds. For prefetched tokens, only the time spent waiting is included.
     again
-        Precision -> rows that were not finite in their batch and are finite alone; the lowest
-        precision if encoders differ.
+        Precision -> number of rows with NaN or infinite numbers in their batch, and finite numbers
+        when recomputed alone. If encoders used different precisions, the lowest one.
     filling
-        Tokens and budgets of all batches of all encoders.
+        Sums of tokens and token budgets over all batches of all encoders.
     """
 
     def __init__(
@@ -121,16 +122,16 @@ class RowEmbedder:
         self.filling = Filling()
         if task.torch_device == "cuda":
             for encoder in self._encoders:
-                longest = self._sequence(encoder, 0)  # rows are in descending length
+                longest = self._sequence(encoder, 0)  # rows are sorted by descending length
                 encoder.find_budget(longest, task.batch_tokens)
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Learnt token budgets as plain data, for the next embedder on such a device."""
+        """Return the learnt token budgets, for the next embedder on a device of this type."""
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
-        """Turn a unit's rows into the tokens of each encoder, for `embed`; in any thread."""
+        """Return the tokens of a unit's rows for each encoder, for `embed`; runs in any thread."""
         return [UnitTokens(unit, self._tokenised(one, rows)) for one in self._encoders]
 
     def embed(
@@ -141,7 +142,7 @@ class RowEmbedder:
         suspicion: Suspicion,
         prefetched: Future[list[UnitTokens]] | None = None,
     ) -> Segment:
-        """Compute the segment of `unit`, the given rows of the index.
+        """Compute the segment of `unit`, which contains the given rows of the index.
 
         A batch that does not fit into memory is split, and later batches are smaller. A row with a
         NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
@@ -151,19 +152,19 @@ class RowEmbedder:
         Parameters
         ----------
         watch
-            Receives the span of each batch before it, and the completed rows after it.
+            Receives the span of each batch before, and the completed rows after its computation.
         suspicion
-            Findings of earlier attempts at this unit.
+            Rows that may have killed a worker in earlier attempts at this unit.
         prefetched
-            Result of `tokenise`, only for a unit without suspicion; None to tokenise here.
+            Result of `tokenise`; None to tokenise here, which a unit with suspected rows needs.
         """
         work = _UnitWork(len(self._encoders), watch)
         ready: list[UnitTokens] | None = None
         if prefetched is not None:
-            watch.at(UnitSpan(unit, tokenising(0), 0, len(rows)))  # a death is of these rows
+            watch.at(UnitSpan(unit, tokenising(0), 0, len(rows)))  # suspected if the process dies
             with self._timed("tokenise"):
                 ready = prefetched.result()
-        # On a CPU, prefetching takes the cores that encode.
+        # On a CPU, prefetching would compete with the encoder for cores.
         prefetch = ready is not None and self._task.torch_device != "cpu"
         for encoder in self._encoders:
             if ready is None:
@@ -193,14 +194,14 @@ class RowEmbedder:
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Repeat a step that killed a rank: only this step, before all other work.
+        """Repeat only the step in which a rank died, to find out whether the step is the cause.
 
         Parameters
         ----------
         span
-            A single row.
+            The row and the stage of the step.
         rows
-            All rows of its unit.
+            All rows of the unit.
         """
         number = span.stage if span.stage >= 0 else tokenising(0) - span.stage
         encoder = self._encoders[number]
@@ -220,7 +221,7 @@ class RowEmbedder:
         suspicion: Suspicion,
         watch: UnitProgress,
     ) -> UnitTokens:
-        """Turn a unit's rows into tokens, except isolated rows."""
+        """Return the tokens of a unit's rows; isolated rows have no tokens."""
         stage = tokenising(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
@@ -236,7 +237,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return the vectors, the numbers to store, and the scores."""
+        """Join the vectors of all encoders, convert them for storage, and compute the scores."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
@@ -252,7 +253,7 @@ class RowEmbedder:
         return RowNumbers(parts, stored, scores)
 
     def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode rows that are not finite again, alone; add a reason for rows that stay so."""
+        """Encode the given rows again, one by one; record a reason for rows that stay invalid."""
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(work.vectors)
@@ -266,7 +267,10 @@ class RowEmbedder:
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
-        """Encode a row by the encoders whose vectors are not finite, by all if none is."""
+        """Encode a row again with each encoder whose vector has NaN or infinite numbers.
+
+        If all vectors are finite, use all encoders.
+        """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
         ]
@@ -299,7 +303,7 @@ class RowEmbedder:
         )
 
     def _shortest(self, encoder: RankEncoder) -> int:
-        """Return the maximum tokens of the run's shortest row: its letters plus two."""
+        """Return an upper limit for the tokens of the run's shortest row: its letters plus two."""
         return len(self._sequence(encoder, self._index.n_rows - 1)) + 2
 
     def _sequence(self, encoder: RankEncoder, row: int) -> bytes:
@@ -314,7 +318,11 @@ class RowEmbedder:
 
 
 class _UnitWork:
-    """Results of one unit, by encoder; `reasons` by row within the unit."""
+    """Intermediate results of one unit.
+
+    `tokens` and `vectors` have one entry per encoder; `reasons` maps a row within the unit to the
+    reason of its quarantine.
+    """
 
     def __init__(self, n_encoders: int, watch: UnitProgress) -> None:
         self.watch = watch
@@ -325,6 +333,6 @@ class _UnitWork:
         self._through = 0
 
     def through(self, rows: int) -> None:
-        """Count rows that one encoder has encoded."""
+        """Add `rows` that one encoder has encoded, and report the progress of the unit."""
         self._through += rows
         self.watch.through(self._through // self._n_encoders)
