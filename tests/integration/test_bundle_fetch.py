@@ -407,7 +407,7 @@ def test_a_proxy_of_the_environment_is_used(fetch, server, monkeypatch):
 
 def test_a_mirror_that_is_not_a_web_address_is_refused(fetch, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_MIRROR_ESM2", "file:///etc")
-    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is not the address"):
+    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is not a valid"):
         fetch()
 
 

@@ -68,7 +68,7 @@ def require_memory(
     """Check that encoders fit into a device's memory.
 
     Total memory is compared with the size of the weights only: other memory is estimated, and an
-    estimate must not reject encoders that fit. Free memory is compared with the sum.
+    estimate must not reject encoders that fit. Free memory is compared with weights plus estimate.
 
     Parameters
     ----------
