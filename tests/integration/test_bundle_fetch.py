@@ -243,7 +243,7 @@ LASTING = [
     ("length_too_small", "is not the published file"),
     ("no_length_ends_early", "is not the published file"),
     (lambda content: bytes(len(content)), "is not the published file"),
-    (lambda _: b"<html>please log in</html>", "begins like a web page"),
+    (lambda _: b"<html>please log in</html>", "looks like a web page"),
     (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
     (404, "the server answered 404 Not Found"),
     (403, "the server answered 403 Forbidden"),
@@ -407,7 +407,7 @@ def test_a_proxy_of_the_environment_is_used(fetch, server, monkeypatch):
 
 def test_a_mirror_that_is_not_a_web_address_is_refused(fetch, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_MIRROR_ESM2", "file:///etc")
-    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is not the address"):
+    with pytest.raises(BundleError, match="VIRNUCPRO_MIRROR_ESM2=file:///etc: is not a valid"):
         fetch()
 
 

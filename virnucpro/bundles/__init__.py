@@ -1,1 +1,1 @@
-"""Everything a prediction needs, in one verified folder."""
+"""Bundles: folders with all files that a prediction needs, verified by checksums."""

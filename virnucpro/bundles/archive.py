@@ -1,4 +1,4 @@
-"""A bundle in one file, for machines without a network: an uncompressed tar, manifest first."""
+"""Pack a bundle into one uncompressed tar file; unpack it on a machine without a network."""
 
 import os
 import shutil
@@ -17,14 +17,15 @@ __all__ = ["pack_bundle", "unpack_bundle"]
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
-    """Write a bundle into one file; the same bundle gives the same bytes.
+    """Write a bundle into one file. The bytes depend only on the content of the bundle.
 
     Parameters
     ----------
     bundle
         A bundle that `open_bundle` returned.
     target
-        Output file, replaced atomically. Of a symbolic link, the file that it points to.
+        Output file, replaced atomically. If it is a symbolic link, the file that it points to is
+        replaced.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 
 
 def _output_file(target: Path) -> Path:
-    """Resolve symbolic links; refuse a target that a rename would destroy, such as a device."""
+    """Return the target without symbolic links; refuse anything but a regular file."""
     resolved = Path(os.path.realpath(target))
     if str(target) == "-":
         raise UsageError("pack cannot write to standard output. Name a file.")
@@ -71,7 +72,7 @@ def _output_file(target: Path) -> Path:
 
 
 def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
-    """Install a packed bundle atomically and verify every file of it.
+    """Install a packed bundle atomically and verify each of its files.
 
     Only regular files that the manifest lists are extracted.
 
@@ -79,8 +80,8 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
     ------
     BundleError
         If the file is damaged or not a packed bundle, a member is not in the manifest, a bundle of
-        that name is installed, the bundle has the name of a published one and other sources, or
-        the disk is too small.
+        that name is already installed, the bundle has the name of a published bundle but other
+        sources, or the disk is too small.
     """
     if not archive.is_file():
         problem = "is not a regular file" if archive.exists() else "no such file"
@@ -100,7 +101,7 @@ def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
     text = _first_member(archive, tar)
     manifest = parse_manifest(text, archive / MANIFEST)
     check_free(data, manifest.name)
-    advice = f"{archive} contains it: ask its author, or fetch the published one."
+    advice = f"{archive} contains this bundle: ask its author, or fetch the published bundle."
     refuse_other_content(manifest.name, claimed_sources(manifest), manifest.window, advice)
     size = sum(entry.bytes for entry in manifest.files.values())
     if size > archive.stat().st_size:
@@ -126,7 +127,7 @@ def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
 
 
 def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
-    """Write the files that the manifest lists, under the plain names that it was checked for.
+    """Extract the files that the manifest lists. Their names contain no folder (checked earlier).
 
     tarfile's own extraction is not used: its filter is missing in Python 3.11.0 to 3.11.3, and it
     sets modes that ignore the umask.
@@ -137,7 +138,7 @@ def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Pa
         content = tar.extractfile(member) if listed and member.isreg() else None
         if listed is None or content is None or member.size != listed.bytes:
             raise _damaged(
-                archive, f"contains {member.name!r}, which is not as its {MANIFEST} lists it"
+                archive, f"contains {member.name!r}, which differs from its entry in {MANIFEST}"
             )
         with (folder / member.name).open("xb") as target:
             shutil.copyfileobj(content, target)

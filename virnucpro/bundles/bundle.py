@@ -46,7 +46,7 @@ class Bundle:
     Attributes
     ----------
     path
-        Its folder.
+        Folder of the bundle.
     name, version, description
         Text for users.
     encoders
@@ -58,11 +58,11 @@ class Bundle:
     labels
         Names of the head's outputs: others, virus.
     thresholds
-        ``viral`` and ``non_viral``, on a record's score.
+        Limits of a record's score for the calls ``viral`` and ``non_viral``.
     metrics, provenance
         Measured accuracy, and origin; see `Manifest`.
     fingerprint
-        SHA-256 over everything that changes a number or a call, and nothing else.
+        SHA-256 over the content that affects vectors, scores or calls.
     """
 
     path: Path
@@ -88,9 +88,9 @@ class Bundle:
 
 
 def open_bundle(name_or_path: str) -> Bundle:
-    """Open a bundle and verify every file of it.
+    """Open a bundle and verify each of its files.
 
-    A bundle that other users can change is logged as a warning of ``virnucpro.bundles``.
+    The logger ``virnucpro.bundles`` warns if other users can change the bundle's files.
 
     Parameters
     ----------
@@ -103,9 +103,9 @@ def open_bundle(name_or_path: str) -> Bundle:
     UsageError
         If there is no such bundle.
     BundleError
-        If the manifest is malformed, has a newer schema or needs something unknown; if an
-        encoder's settings are invalid or do not match its weights; if a file is missing or damaged;
-        if the head does not fit the encoders.
+        If the manifest is malformed, has a newer schema or names an unknown architecture, view or
+        tiling; if an encoder's settings are invalid or do not match its weights; if a file is
+        missing or damaged; if the head does not fit the encoders.
     """
     folder = find_bundle(name_or_path)
     manifest = read_manifest(folder)
@@ -124,14 +124,14 @@ def open_bundle(name_or_path: str) -> Bundle:
 
 
 def find_bundle(name_or_path: str) -> Path:
-    """Find a bundle's folder, as `open_bundle` takes it; no file in it is read.
+    """Return the folder of a bundle by name or path, as in `open_bundle`; read no file in it.
 
     Raises
     ------
     UsageError
         If there is no such bundle.
     BundleError
-        If a folder on the way cannot be read, so that the bundle may exist.
+        If a parent folder cannot be read, so that it is unknown whether the bundle exists.
     """
     if not name_or_path:  # Path("") is the current folder
         raise UsageError("the name of a bundle is empty: give a name, or a bundle's folder")
@@ -150,15 +150,15 @@ def find_bundle(name_or_path: str) -> Path:
     if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises if the name is too long
         return folder
     published = name_or_path in published_names()
-    fetch = f" Get it by: virnucpro bundle fetch {name_or_path}." if published else ""
+    fetch = f" To download it, run: virnucpro bundle fetch {name_or_path}." if published else ""
     raise UsageError(
-        f"{name_or_path}: there is no such bundle.{fetch} Give an installed one "
-        f"({', '.join(sorted(known)) or 'none'}) or a bundle's folder."
+        f"{name_or_path}: there is no such bundle.{fetch} Name an installed bundle "
+        f"({', '.join(sorted(known)) or 'none'}) or give a bundle's folder."
     )
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Return the names of the bundles in the package, which no installed bundle can have."""
+    """Return the names of the bundles in the package; installed bundles cannot use these names."""
     return tuple(sorted(_embedded()))
 
 
@@ -173,7 +173,7 @@ def list_bundles() -> dict[str, Bundle | BundleError]:
     Returns
     -------
     dict
-        The bundle by the name that opens it, sorted; the error if its manifest cannot be read.
+        Name -> bundle, sorted by name; the value is the error if the manifest cannot be read.
     """
     return {name: _listed(folder) for name, folder in sorted(_known().items())}
 
@@ -186,7 +186,7 @@ def _listed(folder: Path) -> Bundle | BundleError:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
-    """Make a folder a bundle: compute the digests of its files, write bundle.json, open it.
+    """Write the bundle.json of a folder, with the digests of its files; return the opened bundle.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def _known() -> dict[str, Path]:
 
 
 def _embedded() -> dict[str, Path]:
-    """Find the bundles in the package, which is always installed as plain files."""
+    """Return the folders of the bundles in the package by name."""
     root = Path(str(files(__package__)))
     return {path.parent.name: path.parent for path in root.glob(f"*/{MANIFEST}")}
 

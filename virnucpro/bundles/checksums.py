@@ -1,4 +1,4 @@
-"""Checksums of files: those that publishers give, and those of a bundle's manifest."""
+"""Checksums of files, from their publishers and from a bundle's manifest."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ Kind: TypeAlias = Literal["sha256", "md5", "git-blob"]
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A digest in hexadecimal, and its kind.
+    """A hexadecimal digest and its algorithm.
 
-    ``git-blob`` is git's name of a file's content: SHA-1 of ``blob <size>``, a zero byte, and the
-    content. MD5 and SHA-1 detect damage and wrong files, not forgery; so no code of a downloaded
-    file runs, whatever its digest.
+    ``git-blob`` is git's blob id: SHA-1 of ``blob <size>``, a zero byte, and the content. MD5 and
+    SHA-1 detect damaged and wrong files, but not forged files. Therefore code in a downloaded file
+    never runs.
     """
 
     kind: Kind
     value: str
 
     def __str__(self) -> str:
-        """Return the text that a bundle's provenance contains."""
+        """Return kind and digest as one text, as in a bundle's provenance."""
         return f"{self.kind} {self.value}"
 
 
@@ -55,7 +55,7 @@ def digest_of(kind: Kind, path: Path) -> Checksum:
 
 
 def file_digest(path: Path) -> FileDigest:
-    """Compute the manifest's entry of a file.
+    """Return SHA-256 and size of a file, as listed in a manifest.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def require_content(path: Path, wanted: Checksum, origin: str) -> None:
     wanted
         The published checksum.
     origin
-        Where the file came from, for the message.
+        Address or path that the file was copied from, for the error message.
 
     Raises
     ------
@@ -89,16 +89,16 @@ def require_content(path: Path, wanted: Checksum, origin: str) -> None:
         return
     with path.open("rb") as stream:
         page = stream.read(64).lstrip().startswith(b"<")
-    hint = " It begins like a web page: a proxy or a login may have sent it." if page else ""
+    hint = " It looks like a web page: a proxy or a login page may have sent it." if page else ""
     raise BundleError(
         f"{path}: is not the published file ({found}, published {wanted.value}, "
-        f"{path.stat().st_size:,} bytes, from {origin}).{hint} Get the file again. If it differs "
-        "again, its source serves another file."
+        f"{path.stat().st_size:,} bytes, from {origin}).{hint} Get the file again. If this error "
+        "persists, its source serves another file."
     )
 
 
 def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
-    """Compare one file of a bundle with its manifest.
+    """Compare size and SHA-256 of a bundle's file with its manifest entry.
 
     Raises
     ------
@@ -120,5 +120,5 @@ def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
     else:
         return
     raise BundleError(
-        f"{path}: {problem}. The file is damaged or of another bundle: get the bundle again."
+        f"{path}: {problem}. The file is damaged or from another bundle: get the bundle again."
     )

@@ -1,6 +1,7 @@
-"""Published files converted to a bundle's files: safetensors, and the manifest's encoder entries.
+"""Convert published files to a bundle's files: safetensors, and encoder entries of the manifest.
 
-The files may be malicious. `Isolate` lets a caller read them in a separate process with limits.
+Published files may be malicious. `Isolate` is a function that reads them in a separate process with
+limits of memory and time.
 """
 
 import shutil
@@ -41,15 +42,18 @@ _TOKENIZER: Final = "tokenizer.json"
 
 _START_BYTES: Final = 4 << 30
 _START_SECONDS: Final = 300.0
-"""Limits of the process that converts a small file."""
+"""Limits of memory and time for the process that converts a small file."""
 _BYTES_PER_SECOND: Final = 1_000_000
-"""Slowest throughput that is not an error: a busy network file system is faster."""
+"""Minimum throughput, from which the time limit is calculated; a busy network file system is
+faster.
+"""
 
 
 Isolate: TypeAlias = Callable[..., Any]
 """Calls ``function(*arguments)`` in a process with limits: `virnucpro.runtime.isolation`.
 
-A VirnucproError of the function is raised as it is; a crash or an exceeded limit is a WorkerError.
+A VirnucproError of the function is raised unchanged. A crash or an exceeded limit raises
+WorkerError.
 """
 
 
@@ -61,16 +65,16 @@ def call_directly(function: Callable[..., T], *arguments: object, **_limits: flo
 def convert_isolated(
     isolate: Isolate, source: Path, convert: Callable[..., T], *arguments: object
 ) -> T:
-    """Call one of the conversions below through `isolate`, with limits that fit the file's size.
+    """Call a conversion function through `isolate`, with limits that depend on the file's size.
 
     Parameters
     ----------
     isolate
-        Calls the conversion.
+        Function that calls the conversion; see `Isolate`.
     source
         The file that is converted.
     convert, arguments
-        The conversion and its arguments.
+        The conversion function and its arguments.
 
     Raises
     ------
@@ -156,7 +160,7 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     name
         Name of the encoder.
     published
-        The files. Only the suffix of the weights' name matters.
+        The files. The suffix of the weights' file name selects the format.
     folder
         Output folder.
 
@@ -213,7 +217,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
-        # save_file renames a file of mode 0600 to `path`; the mode is to be that of the umask
+        # save_file replaces `path` by a file of mode 0600: restore the mode that the umask gives
         path.touch()
         mode = path.stat().st_mode
         save_file(contiguous, path)
@@ -225,7 +229,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
 
 
 def _entry(spec: EncoderSpec) -> EncoderEntry:
-    """Describe a converted encoder after a check of its tensors' names and shapes."""
+    """Return the manifest entry of a converted encoder; check its tensors' names and shapes."""
     load_encoder(spec, "meta")
     return EncoderEntry(
         spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), dict(spec.config)

@@ -32,7 +32,7 @@ class DataFolder:
         bundles/virnucpro-500/          one installed bundle
         downloads/esm2_t6_8M_UR50D.pt   complete download; removed when its bundle is installed
         downloads/....pt.part           interrupted download
-        made_here/<sha256>.json         the parts of the bundle of that manifest that were made here
+        made_here/<sha256>.json         parts made here; <sha256> is that of the bundle's manifest
         lock                            held by the process that fetches or installs
     """
 
@@ -50,7 +50,7 @@ class DataFolder:
 
     @property
     def records(self) -> Path:
-        """The folder of the records of `virnucpro.bundles.provenance`."""
+        """The folder of the records of parts made here; see `virnucpro.bundles.provenance`."""
         return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
@@ -67,16 +67,16 @@ class DataFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the folder, which is made if it is missing.
+        """Hold the lock of the data folder during the block; create the folder if it is missing.
 
         Raises
         ------
         BundleError
-            At once, if another process holds the lock; if a file cannot be read or written while
-            it is held; if the path is not UTF-8.
+            If another process holds the lock (without waiting), a file cannot be read or written
+            during the block, or the path is not UTF-8.
         """
         require_utf8(self.root)
-        advice = f"Wait for it, or install into another folder ({_VARIABLE})."
+        advice = f"Wait for that process, or install into another folder ({_VARIABLE})."
         try:
             self.bundles.mkdir(parents=True, exist_ok=True)
             self.downloads.mkdir(exist_ok=True)
@@ -95,8 +95,8 @@ class DataFolder:
     def staging(self, name: str) -> Iterator[Path]:
         """Yield an empty folder that becomes the installed bundle `name` when the block succeeds.
 
-        An installed bundle of that name is replaced. Only while holding the lock: unfinished
-        folders of killed processes are removed.
+        An installed bundle of that name is replaced. The caller must hold the lock, because
+        unfinished folders of killed processes are removed.
         """
         final = self.bundle(name)
         for path in self.bundles.glob("*.tmp"):
@@ -113,7 +113,7 @@ class DataFolder:
             raise
 
     def _replace(self, folder: Path, final: Path) -> None:
-        """Rename `folder` to `final`; a folder cannot replace another one in one step."""
+        """Rename `folder` to `final`; an existing `final` is renamed first, then deleted."""
         former = temporary_beside(final)
         if final.exists():
             final.rename(former)
@@ -159,8 +159,8 @@ def check_name(name: str) -> None:
     Raises
     ------
     BundleError
-        If the name is empty, longer than 100 characters, or has others than letters, digits and
-        ``._-``.
+        If the name is empty, longer than 100 characters, or contains characters other than letters,
+        digits and ``._-``.
     """
     if not _NAME.fullmatch(name) or finished_name(Path(name)) is not None:
         raise BundleError(
@@ -170,15 +170,15 @@ def check_name(name: str) -> None:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Compare the bytes to be written with the free bytes of the disk.
+    """Check that the disk has enough free space for `needed` bytes.
 
     Raises
     ------
     BundleError
-        If the disk is too small; the message has both figures.
+        If the disk has too little free space; the message states needed and free space.
     """
     usage = shutil.disk_usage(folder)
-    # some network file systems report 0
+    # some network file systems report a size of 0
     if usage.total and needed + _RESERVE > usage.free:
         raise BundleError(
             f"{folder}: {(needed + _RESERVE) / 1e9:.2f} GB of disk space are needed, and "

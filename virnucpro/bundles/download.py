@@ -29,9 +29,9 @@ T = TypeVar("T")
 _HEADERS: Final = {"User-Agent": f"virnucpro/{__version__}", "Accept-Encoding": "identity"}
 _BLOCK_BYTES: Final = 1 << 18
 _PROGRESS_BYTES: Final = 1 << 20
-"""An attempt that fetches as many new bytes resets the count of failed attempts."""
+"""Number of new bytes in one attempt that resets the count of failed attempts."""
 _RETRIED: Final = (408, 425, 429)
-"""HTTP codes below 500 that may pass: request timeout, too early, too many requests."""
+"""HTTP codes below 500 that are retried: request timeout, too early, too many requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Patience:
     attempts
         Maximum consecutive attempts that fetch less than a megabyte each.
     first_wait, longest_wait
-        Seconds between attempts: each wait is twice the one before, up to the longest.
+        Seconds between attempts: each wait is twice the previous wait, up to `longest_wait`.
     silence
-        Timeout in seconds of a connection that sends no byte.
+        Seconds without data after which an attempt fails.
     """
 
     attempts: int = 5
@@ -56,14 +56,14 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Receive the progress of a fetch.
+    """Callbacks for the progress of a fetch.
 
     Attributes
     ----------
     stage
         Called with a line of text for each step.
     progress
-        Called with a file's name, the bytes that are here, and the expected bytes if known.
+        Called with a file's name, the bytes received so far, and the expected bytes if known.
     """
 
     stage: Callable[[str], None]
@@ -71,11 +71,11 @@ class Listener:
 
 
 class _RefusedError(Exception):
-    """A retry would not help."""
+    """A download error that is not retried."""
 
 
 class _TransientError(Exception):
-    """A retry may help."""
+    """A download error that is retried."""
 
 
 def remote_size(file: PublishedFile, url: str, patience: Patience) -> int | None:
@@ -93,7 +93,7 @@ def remote_size(file: PublishedFile, url: str, patience: Patience) -> int | None
 def download(
     file: PublishedFile, url: str, target: Path, patience: Patience, listener: Listener
 ) -> None:
-    """Download a file; `target` appears when its content is complete and verified.
+    """Download a file; create `target` only after the complete content is verified.
 
     A resumed file with a wrong checksum is downloaded once more from its first byte. A complete
     `target` of an earlier call is verified and kept.
@@ -149,17 +149,17 @@ def download(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file on a server."""
+    """One published file at one address, requested with retries."""
 
     file: PublishedFile
     url: str
     patience: Patience
 
     def retry(self, act: Callable[[], T], part: Path | None = None) -> T:
-        """Repeat a request after transient failures, with doubled waits.
+        """Return the result of `act`, called again after transient failures, with doubled waits.
 
-        Only bytes beyond the largest `part` so far count as progress: a server may ignore ranges
-        and send the same first bytes for ever.
+        Progress resets the count of failures. Only bytes beyond the largest size of `part` so far
+        are progress: a server may ignore range requests and send the same first bytes each time.
         """
         failures, wait, largest = 0, self.patience.first_wait, _size(part)
         while True:
@@ -183,7 +183,7 @@ class _Source:
             wait = min(2 * wait, self.patience.longest_wait)
 
     def size(self) -> int | None:
-        """Return the announced size of the file."""
+        """Return the size in bytes that the server announces; None if unknown."""
         response = self._open(0)
         if response is None:
             return None
@@ -191,7 +191,7 @@ class _Source:
             return response.length
 
     def receive(self, part: Path, listener: Listener) -> bool:
-        """Fetch the missing bytes of a file; return whether an earlier part was continued."""
+        """Append the missing bytes to `part`; return whether an earlier download was resumed."""
         here = _size(part)
         response = self._open(here)
         if response is None:
@@ -202,7 +202,7 @@ class _Source:
             resumed = here > 0
             size = None if response.length is None else here + response.length
             with part.open("ab" if resumed else "wb") as stream:
-                # The checksum refuses a longer file.
+                # A file longer than max_bytes later fails its checksum.
                 while here <= self.file.max_bytes and (block := _read(response)):
                     stream.write(block)
                     here += len(block)
@@ -214,7 +214,7 @@ class _Source:
         return resumed
 
     def _open(self, start: int) -> http.client.HTTPResponse | None:
-        """Request the file from byte `start` on; None if the server has no byte after it."""
+        """Request the file from byte `start`; return None if the file has no more bytes."""
         headers = {**_HEADERS, "Range": f"bytes={start}-"} if start else _HEADERS
         try:
             request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - http(s), see published.py
@@ -241,7 +241,7 @@ class _Source:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Read a block. Errors of the network are retried, errors of the disk are not."""
+    """Return the next block; a network error is retried, unlike an error of the disk."""
     try:
         return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""Fetch a published bundle from the network, or from a folder of its files, and install it."""
+"""Fetch a published bundle from the network or from a folder, and install it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ def fetch_bundle(
 ) -> Bundle:
     """Get the files of a published bundle, verify, convert and install them.
 
-    An undamaged installed bundle is kept after a comparison of its sources with the recipe; a
-    damaged one is replaced. No code of a file runs. Downloads are kept until the bundle is
+    If the bundle is installed, undamaged and made from the sources in the recipe, it is kept. A
+    damaged bundle is replaced. No code of a file runs. Downloads are kept until the bundle is
     installed, so a repeated fetch resumes.
 
     Parameters
@@ -40,7 +40,7 @@ def fetch_bundle(
     recipe
         From `published.recipe_of`.
     data
-        Where to install.
+        Data folder to install into.
     listener
         Receives the progress.
     source
@@ -48,7 +48,7 @@ def fetch_bundle(
     patience
         Limits of retries.
     isolate
-        How to call the functions that read the files.
+        Calls the functions that read the files; see `virnucpro.bundles.convert.Isolate`.
 
     Raises
     ------
@@ -76,14 +76,14 @@ def fetch_bundle(
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """The steps of one fetch."""
+    """The steps to fetch and install one published bundle."""
 
     recipe: Recipe
     data: DataFolder
     listener: Listener
 
     def installed(self) -> Bundle | None:
-        """Return the installed bundle if it is undamaged."""
+        """Return the installed bundle; None if it is missing or damaged."""
         folder = self.data.bundle(self.recipe.name)
         if not folder.exists():
             return None
@@ -104,7 +104,7 @@ class _Fetch:
         return bundle
 
     def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
-        """Download missing files; a file missing on a server or a full disk is an error first."""
+        """Check all remote sizes and the disk space, download missing files, return their paths."""
         urls = {file.name: file.url() for file in files}
         paths = {file.name: self.data.downloads / file.name for file in files}
         self.listener.stage(f"requesting the sizes of {len(files)} files")
@@ -124,7 +124,7 @@ class _Fetch:
         return paths
 
     def verified(self, files: Sequence[PublishedFile], source: Path) -> dict[str, Path]:
-        """Verify the files of a folder, which stay where they are."""
+        """Verify the published files in the folder `source`; return their paths by name."""
         require_utf8(source)
         if not source.is_dir():
             raise BundleError(f"{source}: is not a folder. Give a folder with the published files.")
@@ -148,7 +148,7 @@ class _Fetch:
         paths: Mapping[str, Path],
         isolate: Isolate,
     ) -> None:
-        """Convert or link the parts and install the bundle."""
+        """Convert or link the encoders and the head, then install the bundle."""
         recipe = self.recipe
         parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:

@@ -1,7 +1,8 @@
 """Recorded results of reference sequences, for `virnucpro bundle verify --golden`.
 
-They are in golden_figures.json, whose entries scripts/golden_figures.py prints. DNABERT-S, ESM-2 3B
-and the scores of virnucpro-500: from the published tool's own output. mini: fp32 on a CPU.
+The results are in golden_figures.json; scripts/golden_figures.py prints them. The results of
+DNABERT-S, ESM-2 3B and virnucpro-500 are output of the published tool. The results of mini were
+computed at fp32 on a CPU.
 """
 
 import json
@@ -14,19 +15,19 @@ __all__ = ["DIRECTIONS", "PROJECTIONS", "RECORDS", "SCORES"]
 _CONTENT: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="ascii"))
 
 DIRECTIONS: Final = 32
-"""Recorded numbers of a vector."""
+"""Number of directions on which each vector is projected; one number is recorded per direction."""
 
 RECORDS: Final[Mapping[str, bytes]] = {
     name: bases.encode() for name, bases in _CONTENT["records"].items()
 }
-"""Bases of the reference sequences by name."""
+"""Reference sequences (bases) by name."""
 
 SCORES: Final[Mapping[str, tuple[float, ...]]] = {
     name: tuple(scores) for name, scores in _CONTENT["scores"].items()
 }
-"""Scores of class 1, virus, by bundle."""
+"""Recorded virus scores (class 1) by bundle."""
 
 PROJECTIONS: Final[Mapping[tuple[str, int], str]] = {
     (one["encoder"], one["dim"]): one["numbers"] for one in _CONTENT["projections"]
 }
-"""`DIRECTIONS` numbers for each reference item, by encoder and length of its vectors."""
+"""Recorded projections by (encoder, vector length): `DIRECTIONS` numbers per reference item."""

@@ -1,4 +1,4 @@
-"""Import a classifier from a file, with encoders that are installed or in files beside it."""
+"""Import a classifier from a file, with encoders that are installed or given as files."""
 
 import re
 from dataclasses import dataclass
@@ -45,30 +45,30 @@ def import_classifier(
     encoders: str | OwnFiles | None = None,
     isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Install a published classifier's file as a bundle. No code of the file runs.
+    """Install a classifier file in the published format as a bundle. No code of the file runs.
 
     Parameters
     ----------
     classifier
         A whole pickled ``MLPClassifier``, such as 500_model.pth.
     data
-        Where to install.
+        Data folder to install into.
     name
         Name of the bundle; default: the published name, or for other classifiers the file's stem.
     window
-        Window length of the training in bases; default: as published, or the number at the start
-        of the file's name (500_model.pth).
+        Window length of the training data in bases; default: as published, or the number at the
+        start of the file's name (500_model.pth).
     encoders
         Name of an installed bundle with the encoders, or their files; default: an installed bundle
         of a published classifier.
     isolate
-        How to call the functions that read the files.
+        Calls the functions that read the files; see `virnucpro.bundles.convert.Isolate`.
 
     Raises
     ------
     BundleError
-        If the file is not a classifier or does not fit the encoders; if the name is taken, or is
-        that of a published bundle of other files.
+        If the file is not a classifier or does not fit the encoders; if the name is already in use,
+        or belongs to a published bundle with other files.
     UsageError
         If the window is unknown or out of range, or no encoders are found.
     """
@@ -131,7 +131,7 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
     if bundle is not None:
         if bundle not in installed:
             raise UsageError(
-                f"no bundle {bundle!r} is installed. Choose one with the encoders; installed are: "
+                f"no bundle {bundle!r} is installed. Choose an installed bundle with the encoders: "
                 f"{', '.join(installed) or 'none'}."
             )
         return installed_encoders(data, installed[bundle])
@@ -155,15 +155,15 @@ class _OwnEncoder(NamedTuple):
 
 
 def _own_encoders(files: OwnFiles) -> list[_OwnEncoder]:
-    """Return the encoders in the user's files; their names are those of the folder and the file."""
+    """Return the encoders in the user's files, named after the folder and the checkpoint."""
     for path in (files.nucleotide, files.protein):
         require_utf8(path)
     found = find_published(files.nucleotide)
     if found is None:
         missing = ", ".join(missing_files(files.nucleotide))
         raise BundleError(
-            f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. Give one with "
-            f"{FILES}."
+            f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. "
+            f"Give a folder with {FILES}."
         )
     names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)
     if len(set(names)) == 1:

@@ -41,7 +41,7 @@ class Parts:
     sources
         For each encoder's view, and for ``head``: name and digest of the published files.
     unverified
-        Parts of a bundle that was packed elsewhere: it states their sources without proof.
+        Parts whose sources are not verified, because their bundle was packed elsewhere.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Parts:
 
 
 def check_free(data: DataFolder, name: str) -> None:
-    """Raise BundleError if a name is malformed, an embedded bundle's, or an installed bundle's."""
+    """Raise BundleError if a bundle's name is malformed or already in use."""
     check_name(name)
     if name in embedded_names():
         raise BundleError(f"{name}: is the name of an embedded bundle. Choose another name.")
@@ -69,7 +69,7 @@ def check_free(data: DataFolder, name: str) -> None:
 def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
     """Yield a folder to convert `parts` into; install the bundle when the block succeeds.
 
-    Only while holding the data folder's lock.
+    The caller must hold the data folder's lock.
 
     Raises
     ------

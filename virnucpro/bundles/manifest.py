@@ -54,16 +54,17 @@ class Manifest:
     labels
         Names of the head's two outputs.
     thresholds
-        A record is viral from ``viral`` on, non-viral below ``non_viral``, ambiguous between.
+        A record is viral if its score is at least ``viral``, non-viral if below ``non_viral``,
+        otherwise ambiguous.
     metrics
-        Measured accuracy, in a free form. ``verified_precisions`` is a list of precisions
+        Measured accuracy, as JSON of any structure. ``verified_precisions`` is a list of precisions
         (``"bf16"``, ``"fp16"``) whose results were compared with fp32 on these weights;
         ``--precision auto`` reads it.
     provenance
-        Origin of the bundle, in a free form. ``sources`` is described in
+        Origin of the bundle, as JSON of any structure. ``sources`` is described in
         `virnucpro.bundles.provenance`.
     files
-        Every file of the bundle except the manifest, by its plain name in the bundle's folder.
+        Size and digest of every file of the bundle except the manifest, by file name.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the bundle.json of `folder`.
+    """Return the checked content of the bundle.json in `folder`.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
-    """Check the content of the bundle.json at `path`.
+    """Return the checked content of a bundle.json; `path` is its path.
 
     Raises
     ------
@@ -162,7 +163,7 @@ class _Reader:
 
     def take(self, key: str, kind: type[T]) -> T:
         value = self.content.get(key)
-        # isinstance(True, int) holds
+        # bool is a subclass of int
         if isinstance(value, bool) or not isinstance(value, kind):
             raise self.error(f"needs a field {key!r} of type {kind.__name__}, not {value!r}")
         return value

@@ -1,4 +1,4 @@
-"""Permissions of a bundle's files: advice where reading is denied, a warning where others write."""
+"""Permissions of a bundle's files: advice if they are unreadable, a warning if others can write."""
 
 import errno
 import os
@@ -14,36 +14,37 @@ DENIED: Final = (errno.EACCES, errno.EPERM)
 
 
 def advice_on_reading(folder: Path, error: OSError, otherwise: str) -> str:
-    """Return what to do about a file of a bundle that cannot be read.
+    """Return advice for the user about a bundle's file that cannot be read.
 
     Parameters
     ----------
     folder
         Folder of the bundle.
     error
-        Why the file cannot be read.
+        Error of the failed attempt to read the file.
     otherwise
         The advice for errors other than a missing permission.
     """
     if error.errno not in DENIED:
         return otherwise
     return (
-        "You have no permission to read it. Its owner can give it: chmod -R a+rX "
-        f"{shlex.quote(str(folder.absolute()))} (folders above it need a+x)."
+        "You have no permission to read it. Its owner can grant it: chmod -R a+rX "
+        f"{shlex.quote(str(folder.absolute()))} (its parent folders need a+x)."
     )
 
 
 def writable_by_others(folder: Path, names: Iterable[str]) -> str | None:
     """Return a warning if users other than the owner and root can change a bundle, else None.
 
-    A group may write to files of this user or of root: many systems give each user an own group.
+    Group write permission is accepted for files of this user or root, because many systems give
+    each user a private group.
 
     Parameters
     ----------
     folder
         Folder of the bundle.
     names
-        Its files.
+        Names of the files of the bundle.
     """
     for path in (folder, *(folder / name for name in names)):
         found = path.stat()

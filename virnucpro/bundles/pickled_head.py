@@ -1,8 +1,8 @@
 """Published classifiers, read without running any code of the file.
 
 A published classifier is a whole module pickled by ``torch.save``, its class in ``__main__``.
-torch's weights-only reader creates a `_Layer` in place of the module and of each of its layers, and
-refuses every other name.
+torch's weights-only reader creates a `_Layer` instead of the module and of each layer, and refuses
+all other classes.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _TORCH_EPS: Final = 1e-5
 
 
 class _Layer:
-    """Stand-in for a module class in a pickle: keeps the state, runs none of the class's code."""
+    """Replaces a module class in a pickle: stores the state, runs no code of the class."""
 
     state: Mapping[str, object] = {}
 
@@ -40,11 +40,11 @@ _NAMES: Final = (
     "torch.nn.modules.batchnorm.BatchNorm1d",
     "torch.nn.modules.dropout.Dropout",
 )
-"""Names in the pickle for which the reader creates a `_Layer`."""
+"""Class names in the pickle that the reader replaces by `_Layer`."""
 
 
 def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a published classifier under the names of `Head`.
+    """Read a published classifier; return its tensors by their names in `Head`.
 
     Parameters
     ----------
@@ -54,8 +54,7 @@ def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
     Raises
     ------
     BundleError
-        If the file is damaged, names anything but the parts of such a module, or lacks a part. No
-        code of the file runs.
+        If the file is damaged, refers to other classes, or lacks a layer. No code of the file runs.
     """
     require_intact(path)
     with torch.serialization.safe_globals([(_Layer, name) for name in _NAMES]):
@@ -64,8 +63,8 @@ def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
         return _tensors_of(module)
     except _UnfitError as error:
         raise BundleError(
-            f"{path}: is not a published classifier: {error}. Give a file that torch.save wrote "
-            "of an MLPClassifier."
+            f"{path}: is not a published classifier: {error}. Give an MLPClassifier that "
+            "torch.save wrote."
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""Sources of a bundle: the statement in its manifest, and the record of this installation.
+"""Sources of a bundle: claimed in its manifest, and recorded for parts made on this machine.
 
-The sources in a manifest are a statement of its writer: tensors cannot be compared with the digests
-of the files that they were converted from. So each part that is made here is recorded outside of
-the bundle, under the SHA-256 of its manifest. The manifest contains the digests of all files, so a
-record fits one content alone, whatever its name or folder.
+The sources in a manifest are a claim of its author: converted tensors cannot be compared with the
+digests of the published files. Therefore each part that is made on this machine ("here") is
+recorded outside of the bundle, under the SHA-256 of the manifest. The manifest contains the digests
+of all files, so a record is valid for one content only, independent of name and folder.
 """
 
 import hashlib
@@ -55,9 +55,9 @@ def _record(data: DataFolder, folder: Path) -> Path:
 
 
 def claimed_sources(manifest: "Manifest | Bundle") -> dict[str, Mapping[str, str]]:
-    """Return name and digest of each part's source files, as a bundle's manifest states them.
+    """Return name and digest of each part's source files, as claimed in a bundle's manifest.
 
-    The form of a provenance is free: a part that it does not mention has no files.
+    A part that the provenance does not mention has no files.
     """
     stated = manifest.provenance.get("sources")
     sources = stated if isinstance(stated, dict) else {}
@@ -74,14 +74,14 @@ def _digests(files: object) -> dict[str, str]:
 
 
 def same_content(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Compare two sets of files by their digests."""
+    """Return whether two sets of files have the same digests."""
     return sorted(one.values()) == sorted(other.values())
 
 
 def refuse_other_content(
     name: str, sources: Mapping[str, Mapping[str, str]], window: int, advice: str
 ) -> None:
-    """Refuse a published bundle's name for a bundle that states other sources.
+    """Raise BundleError if a bundle has a published bundle's name but claims other sources.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def refuse_other_content(
     window
         Window length in bases.
     advice
-        What to do; ends the message.
+        What the user can do: the last sentence of the error message.
 
     Raises
     ------
@@ -124,11 +124,11 @@ def _difference(
 ) -> str | None:
     wanted = recipe.sources
     if sources.keys() != wanted.keys():
-        return f"this one has the parts {', '.join(sources)}, and not {', '.join(wanted)}"
+        return f"this bundle has the parts {', '.join(sources)}, and not {', '.join(wanted)}"
     for part in wanted:
         if not same_content(sources[part], wanted[part]):
             files = ", ".join(sources[part].values()) or "unknown files"
-            return f"the {part} part of this one was made from other files ({files})"
+            return f"the {part} part of this bundle was made from other files ({files})"
     if recipe.head is not None and window != recipe.window:
-        return f"this one has windows of {window} bases, the published one of {recipe.window}"
+        return f"this bundle has windows of {window} bases instead of {recipe.window}"
     return None

@@ -1,4 +1,4 @@
-"""Published files: address, checksum, and the bundles that they make up.
+"""Published files: addresses and checksums, and the bundles that are made from them.
 
 Sources of the checksums: MD5 of the ESM-2 checkpoints as TorchDrug and others pin them; SHA-256 of
 DNABERT-S's files at the pinned revision of its hub; git blob ids of the classifiers.
@@ -35,7 +35,7 @@ __all__ = [
 
 
 HEAD_PART: Final = "head"
-"""Name of the head among the parts of a bundle; the name of an encoder is its view."""
+"""Part name of the head; the part name of an encoder is its view."""
 
 
 _ADDRESS: Final = re.compile(r"https?://[^/@\s]+(/\S*)?")
@@ -43,7 +43,7 @@ _ADDRESS: Final = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A server, the environment variable for a mirror's address, and the publication it serves."""
+    """A server's address, the environment variable for a mirror, and the publication it serves."""
 
     url: str
     mirror_variable: str
@@ -54,7 +54,7 @@ class Home:
 class PublishedFile:
     """One file: its server, its path there, its local name, its checksum, an upper bound in bytes.
 
-    At most `max_bytes` are downloaded: a longer file is another one.
+    At most `max_bytes` are downloaded: a longer file is not the published file.
     """
 
     home: str
@@ -64,12 +64,12 @@ class PublishedFile:
     max_bytes: int
 
     def url(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the address, on a mirror if the environment names one.
+        """Return the address of the file; on the mirror if its environment variable is set.
 
         Raises
         ------
         BundleError
-            If the mirror's address is not one of http or https, or contains a login.
+            If the mirror's address is not an http or https address, or contains user and password.
         """
         home = HOMES[self.home]
         base = environ.get(home.mirror_variable) or home.url
@@ -77,7 +77,7 @@ class PublishedFile:
             # a login may be a secret: it is not printed
             shown = f"...@{base.rpartition('@')[2]}" if "@" in base else base
             raise BundleError(
-                f"{home.mirror_variable}={shown}: is not the address of a mirror. Give one that "
+                f"{home.mirror_variable}={shown}: is not a valid mirror address. Give one that "
                 "begins with https:// or http:// and contains no user and password, or give the "
                 "files in a folder (--from DIR)."
             )
@@ -102,13 +102,13 @@ class EncoderSource:
 
     @property
     def view(self) -> "View":
-        """The view that the encoder reads."""
+        """Kind of sequence that the encoder reads."""
         return "protein" if self.architecture == "esm2" else "nucleotide"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A bundle that can be fetched; its encoders are in the order of the joined vector."""
+    """A bundle that can be fetched; encoders are in the order in which their vectors are joined."""
 
     name: str
     description: str
@@ -145,7 +145,7 @@ HOMES: Final[Mapping[str, Home]] = {
     ),
 }
 
-# MD5, and an upper bound in bytes: a quarter more than the weights at fp32.
+# MD5, and maximum size in bytes: 1.25 times the size of the weights at fp32.
 _ESM2: Final = {
     "esm2_t6_8M_UR50D": ("8039fc9cee7f71cd2633b13b5a38ff50", 40_000_000),
     "esm2_t12_35M_UR50D": ("a894ddb31522e511e1273abb23b5f974", 170_000_000),
@@ -283,7 +283,7 @@ def origin_of(digest: str) -> str | None:
 
 
 def require_published(spec: "EncoderSpec") -> None:
-    """Compare a file that has the name of a published encoder with the published one.
+    """Verify the checksum of an encoder file that has the name of a published encoder.
 
     Raises
     ------
@@ -311,6 +311,6 @@ def recipe_of(name: str) -> Recipe:
     """
     if name not in _RECIPES:
         raise UsageError(
-            f"{name}: no such bundle can be fetched. Choose one of {', '.join(_RECIPES)}."
+            f"{name}: is not a bundle that can be fetched. Choose one of {', '.join(_RECIPES)}."
         )
     return _RECIPES[name]

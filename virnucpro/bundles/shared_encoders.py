@@ -29,7 +29,7 @@ class InstalledEncoder:
     sources
         Name and digest of the files that it was made from, as the manifest states them.
     made_here
-        Whether this installation made it, so that `sources` are certain.
+        True if the encoder was made on this machine, so that `sources` are verified.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class InstalledEncoder:
             verify_file(self.folder, name, self.manifest.files[name])
 
     def link_into(self, folder: Path) -> EncoderEntry:
-        """Verify the files and link them into another bundle's folder; copy where links fail."""
+        """Verify the files, hard-link or copy them into `folder`, return the encoder's entry."""
         self.verify()
         for name in self.entry.files.values():
             try:
@@ -55,7 +55,7 @@ class InstalledEncoder:
 
 
 def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]:
-    """Return the encoders of one bundle of a data folder, in order.
+    """Return the encoders of one installed bundle, in the order of its manifest.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]
 
 
 def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | None:
-    """Find an undamaged encoder that was made here from the published files of `wanted`.
+    """Return an undamaged encoder made on this machine from the files of `wanted`, or None.
 
     The sources of a bundle that was packed elsewhere are not verified, so they are not used.
     """

@@ -1,1 +1,1 @@
-"""The command line: parses, calls the library, prints, sets the exit code."""
+"""Command line: parse arguments, call the library, print results, set the exit code."""

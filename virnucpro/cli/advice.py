@@ -29,16 +29,16 @@ _REPAIRS = {
     errno.ENOMEM: "free memory, or raise its limit (ulimit -v)",
     errno.EAGAIN: "no more processes or threads are allowed: raise the limit (ulimit -u)",
 }
-"""Steps after which the same command can succeed."""
+"""Advice by error number; after this step, the same command can succeed."""
 
 
 def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
-    """Return the next step after `error`; None if the system's own message says everything.
+    """Return advice for the user about `error`; None if the system's message is sufficient.
 
     Parameters
     ----------
     resumable
-        Whether the command has an option ``--resume``.
+        True if the command has an option ``--resume``.
     """
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
     if code in _REPAIRS:
@@ -49,7 +49,7 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
 
 
 def _unreadable_file(error: OSError | MemoryError) -> str | None:
-    """Return the command that makes an input file readable; None if it is not a file."""
+    """Return advice that makes a file readable; None if permission is not the problem."""
     name = getattr(error, "filename", None)
     if not isinstance(name, str | bytes | os.PathLike):
         return None

@@ -6,7 +6,7 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command. After a signal it is 128 + its number: 130 SIGINT, 143 SIGTERM."""
+    """Exit code of a command. After a signal: 128 + its number: 130 SIGINT, 143 SIGTERM."""
 
     OK = 0
     FAILED = 1

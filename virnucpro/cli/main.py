@@ -1,4 +1,4 @@
-"""Entry point: imports the given command, turns errors into messages and exit codes."""
+"""Entry point: import the given command, convert errors to messages and exit codes."""
 
 import argparse
 import difflib
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
-            sys.stdout.flush()  # results that cannot be printed are an error of the command
+            sys.stdout.flush()  # raises here if results cannot be printed
             return code
     except StopRequested as stop:
         return 128 + stop.signum
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.USAGE
     except VirnucproError as error:
         cause = error.__cause__
-        # Advice on system errors is about output folders; a missing input is named already.
+        # System error advice is about output folders; this message already names the missing file.
         if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
         _complain(error, cause, resumable=resumable)
@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
         self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse arguments; exit with this parser's usage if one of them is unknown."""
+        """Parse arguments; for an unknown argument, print this parser's usage and exit."""
         words = list(args or ())
         self._check_words(words)
         parsed, rest = super().parse_known_args(words, namespace)
@@ -97,7 +97,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
 
     def _check_words(self, words: Sequence[str]) -> None:
-        # the names of the commands or actions, if this parser has some
+        # the names of the commands or actions, if this parser has any
         names = next((one.choices for one in self._actions if one.nargs == argparse.PARSER), None)
         known = self._option_string_actions
         empty = names is None and "" in words
@@ -109,7 +109,7 @@ class _Parser(argparse.ArgumentParser):
             if names is not None and not word.startswith("-"):
                 if word not in names:
                     self.error(f"unknown command {word!r}{_nearest(word, names)}")
-                return  # all further words are the command's
+                return  # the remaining words belong to the command
         if empty:
             self.error(f"an argument is empty: {shlex.join(words)}")
 
@@ -120,7 +120,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of a command line; only the commands named in it have options."""
+    """Return the parser of a command line; only commands in `words` get their options."""
     parser = _Parser(
         prog="virnucpro",
         description="Identify viral sequences in FASTA and FASTQ files.",

@@ -39,7 +39,7 @@ _PRECISION: Final[dict[str, Any]] = {"choices": ("auto", "fp32", "fp16", "bf16")
 
 
 def integer_from(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers of at least `least`."""
+    """Return a function that parses a whole number and refuses values below `least`."""
 
     def parse(text: str) -> int:
         try:
@@ -57,7 +57,7 @@ positive = integer_from(1)
 
 
 def seconds(text: str) -> float:
-    """Parse a duration above zero."""
+    """Parse a duration in seconds; refuse zero and negative values."""
     try:
         number = float(text)
     except ValueError:
@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 def _cpu_threads(text: str) -> int:
-    """Parse a number of threads; refuse more than CPUs, since torch may abort the process."""
+    """Parse a number of threads; refuse more threads than CPUs, since torch may abort."""
     number, cpus = positive(text), usable_cpus()
     if number > cpus:
         raise argparse.ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
@@ -76,18 +76,18 @@ def _cpu_threads(text: str) -> int:
 
 
 def add_inputs(parser: _Group) -> None:
-    """Add the input files."""
+    """Add the argument for the input files."""
     text = "FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst); - for standard input"
     parser.add_argument("inputs", nargs="+", metavar="FASTA", help=text)
 
 
 def add_outdir(parser: _Group, metavar: str, text: str) -> None:
-    """Add the output folder."""
+    """Add the option for the output folder."""
     parser.add_argument("-o", "--outdir", type=Path, required=True, metavar=metavar, help=text)
 
 
 def add_devices(parser: _Group, name: str) -> None:
-    """Add the devices of the workers under the option `name`."""
+    """Add the option `name`, which selects the devices of the workers."""
     parser.add_argument(
         name,
         default="auto",
@@ -99,7 +99,7 @@ def add_devices(parser: _Group, name: str) -> None:
 
 
 def add_threads(parser: _Group) -> None:
-    """Add the CPU threads of all workers."""
+    """Add the option for the number of CPU threads."""
     text = "CPU threads of all workers together; default: all CPUs of this process"
     parser.add_argument("-t", "--threads", type=_cpu_threads, metavar="N", help=text)
 
@@ -115,13 +115,13 @@ def add_json(parser: _Group) -> None:
 
 
 def add_bundle(parser: _Group) -> None:
-    """Add the model."""
+    """Add the option for the bundle."""
     text = "encoders and classifier: name (see virnucpro bundle list) or folder; default: mini"
     parser.add_argument("-b", "--bundle", default="mini", metavar="NAME", help=text)
 
 
 def add_encoder(parser: _Group, *, required: bool) -> None:
-    """Add a single encoder."""
+    """Add the option for a single encoder."""
     parser.add_argument(
         "-e",
         "--encoder",
@@ -140,8 +140,7 @@ def add_failures(
     Parameters
     ----------
     timeouts
-        Default in seconds and help of each timeout by name; the help of one without a default
-        states what applies.
+        Name -> default in seconds and help text. If the default is None, the help text states it.
     """
     group = parser.add_argument_group(title)
     for name, (default, text) in timeouts.items():
@@ -156,12 +155,12 @@ def add_failures(
 
 
 def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
-    """Add the precision of the encoders and of the stored embeddings."""
+    """Add the options for the precision of the encoders and of the stored embeddings."""
     parser.add_argument(
         "--precision",
         **_PRECISION,
         help="floating-point precision of the encoders; auto: a resumed run keeps its precision; "
-        "a new run takes fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
+        "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
         "the bundle's card lists it as verified, else fp32; default: auto",
     )
     none = " (none: do not write the file)" * ("none" in embeddings)
@@ -170,7 +169,7 @@ def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
 
 
 def add_device(parser: _Group) -> None:
-    """Add one device, its precision and its CPU threads."""
+    """Add the options for one device, its precision and its CPU threads."""
     text = "cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
     text = "floating-point precision; auto: as a new run on this device; default: %(default)s"
@@ -191,6 +190,6 @@ def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
 
 
 def job_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Collect the keywords of a job that have a value."""
+    """Return the keyword arguments of a job that are set on the command line."""
     given = vars(arguments)
     return {name: given[name] for name in _JOB_OPTIONS if given.get(name) is not None}

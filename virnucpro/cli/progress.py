@@ -18,9 +18,7 @@ __all__ = ["CommandReporter", "open_reporter"]
 _INTERVAL_S: Final = 10.0
 
 _RESUMABLE: Final = "Finished units are kept. Rerun the command with --resume."
-_IF_STOPPED: Final = (
-    "Nothing new was computed. Rerun the same command, with --resume or --force if it had them."
-)
+_IF_STOPPED: Final = "Nothing new was computed. Rerun the same command with the same options."
 _IF_PARTIAL: Final = "Rerun the command with --resume."
 
 
@@ -30,7 +28,7 @@ class CommandReporter:
     Parameters
     ----------
     view
-        Display of the workers' progress; None for none.
+        Display of the workers' progress; None for no display.
     quiet
         Print warnings only.
     if_stopped
@@ -61,7 +59,7 @@ class CommandReporter:
             say(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning, also if quiet; each text once."""
+        """Print a warning, also if quiet; a repeated text is printed only once."""
         if text not in self._warnings:
             self._warnings.add(text)
             say(f"warning: {text}")
@@ -105,7 +103,7 @@ class CommandReporter:
 
 
 def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
-    """Return the reporter of a run that suits standard error.
+    """Return a reporter with bars on a terminal, with lines elsewhere, or without display.
 
     `advice` may replace `if_stopped` and `if_partial` of `CommandReporter`.
     """

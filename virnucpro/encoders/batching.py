@@ -1,8 +1,8 @@
-"""Batches and their token budgets: lengths in, positions out. Needs no torch.
+"""Divide sequences into batches under token budgets, by their lengths. Needs no torch.
 
-Batches are cut from one order, the longest sequence first. The order depends on the lengths only,
-so a row's position is valid in every attempt, whatever budgets were learnt in between. Nothing is
-padded, and the batches are of even size (decision 0041).
+Sequences are sorted longest first, then cut into batches. The order depends on the lengths only, so
+a row has the same position after a restart, even if budgets changed. Sequences are not padded, and
+the batches of one budget have similar sizes (decision 0041).
 
 Budgets are powers of two, so that devices of one model use equal batches: the last bits of a vector
 depend on its batch. A budget is lowered after out-of-memory errors.
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def longest_first(lengths: npt.ArrayLike) -> IntArray:
-    """Return the order for batching: the longest first, equal lengths in input order.
+    """Sort sequences by length: longest first, equal lengths in input order.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
     """Cut sequences, sorted longest first, into batches under a token budget.
 
     The number of batches is minimal for the budget, and the largest batch is as small as this
-    number allows. A sequence longer than the budget is a batch of its own. Each batch asks for the
-    current budget.
+    number allows. A sequence longer than the budget is a batch of its own. `budget` is called for
+    each batch, so it may change meanwhile.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
 
 def _even(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the smallest budget that needs no more batches for the rest than `max_tokens`."""
+    """Return the smallest budget that needs as few batches from `start` as `max_tokens` does."""
     fewest = _count(ends, start, max_tokens)
     longest, total = int(ends[start + 1] - ends[start]), int(ends[-1] - ends[start])
     low = min(max_tokens, max(longest, -(-total // fewest)))
@@ -96,7 +96,7 @@ def _even(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _count(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Count the batches of the rest if each is filled."""
+    """Return the number of batches from `start` if each is filled up to `max_tokens`."""
     n = 0
     while start < len(ends) - 1:
         start = _stop(ends, start, max_tokens)
@@ -105,23 +105,24 @@ def _count(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the end of a batch: all sequences that fit, at least one."""
+    """Return the end of the batch from `start`: all sequences that fit, at least one."""
     fitting = int(np.searchsorted(ends, ends[start] + max_tokens, side="right")) - 1
     return max(fitting, start + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Use of the token budgets by batches.
+    """Statistics: how much of their token budgets batches use.
 
     Attributes
     ----------
     batches
         Number of batches.
     tokens
-        Sum of their tokens.
+        Number of tokens in all batches.
     room
-        Sum of their budgets; of a single sequence above the budget, its length.
+        Sum of the budgets of all batches. If a single sequence exceeds its budget, its length is
+        added instead.
     """
 
     batches: int = 0
@@ -129,7 +130,7 @@ class Filling:
     room: int = 0
 
     def after(self, tokens: int, budget: int) -> "Filling":
-        """Add a batch."""
+        """Return the statistics with one more batch."""
         return self + Filling(1, tokens, max(tokens, budget))
 
     def __add__(self, other: "Filling") -> "Filling":
@@ -139,15 +140,15 @@ class Filling:
 
     @property
     def unused(self) -> float:
-        """Unused share of the budgets."""
+        """Unused share of the budgets, from 0 to 1."""
         return 1 - self.tokens / self.room if self.room else 0.0
 
 
 BATCH_TOKENS: Final[Mapping[str, int]] = {"cpu": 2_048, "cuda": 16_384}
-"""First budget by kind of device.
+"""Initial token budget by kind of device.
 
-CPU: measured, 8,192 is 10 to 20 % slower with one thread (ESM-2 35M). GPU: an assumption, from
-which `probe` doubles or halves.
+CPU: measured, 8,192 is 10 to 20 % slower with one thread (ESM-2 35M). GPU: an assumption, which
+`probe` doubles or halves.
 """
 
 MOST_TOKENS: Final = 65_536
@@ -156,11 +157,11 @@ busy between batches.
 """
 
 _FITTED: Final = "fitted"
-"""Replaces the length class in the key of `TokenBudget.learnt` for the longest fitting sequence."""
+"""End of the key in `TokenBudget.learnt` under which the longest sequence that fitted is stored."""
 
 
 def is_fitted(key: str) -> bool:
-    """Return whether a key of `TokenBudget.learnt` is that of the longest fitting sequence."""
+    """Return whether a key of `TokenBudget.learnt` is for the longest sequence that fitted."""
     return key.endswith(f"/{_FITTED}")
 
 
@@ -177,14 +178,14 @@ class TokenBudget:
     name
         Name of the encoder.
     first
-        First budget.
+        Initial budget in tokens.
     learnt
-        `learnt` of earlier budgets, of any encoders.
+        Stored values of `TokenBudget.learnt`; entries of other encoders are ignored.
 
     Attributes
     ----------
     known
-        Whether the first budget was found by `probe`.
+        True if `probe` found the initial budget, now or earlier.
     longest_fitted
         Tokens of the longest sequence that ever fitted; 0 if none did.
     """
@@ -203,18 +204,20 @@ class TokenBudget:
         }
 
     def __call__(self, longest: int) -> int:
-        """Return the budget of a batch with a longest sequence of this many tokens.
+        """Return the token budget of a batch whose longest sequence has `longest` tokens.
 
-        A limit at one length class applies to all longer ones: attention needs more there.
+        A limit of one length class also applies to longer sequences: attention needs more memory
+        for them.
         """
         own = length_class(longest)
         return min([self._first, *(n for size, n in self._limits.items() if size <= own)])
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Tokens by encoder or encoder/length class, as plain data for the next start.
+        """Budgets in tokens to store for the next start, by encoder or encoder/length class.
 
-        After a shortage, also the longest fitting sequence, by encoder/``fitted``.
+        After an out-of-memory error, encoder/``fitted`` is the longest sequence that fitted, in
+        tokens.
         """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         if self._was_short and self.longest_fitted:
@@ -222,22 +225,26 @@ class TokenBudget:
         return ({self._name: self._first} if self.known else {}) | limits
 
     def fitted(self, longest: int) -> None:
-        """Record that a batch with a sequence of this many tokens fitted."""
+        """Record that a batch fitted whose longest sequence has `longest` tokens."""
         self.longest_fitted = max(self.longest_fitted, longest)
 
     def was_short(self) -> None:
-        """Record a shortage of any batch, even of a single sequence."""
+        """Record that a batch, even of a single sequence, ran out of memory."""
         self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
-        """Lower the budget after a batch of `tokens` with a sequence of `longest` did not fit."""
+        """Lower the budget after a batch of `tokens` tokens did not fit.
+
+        Its longest sequence has `longest` tokens.
+        """
         below = max(1, length_class(tokens) // 2)
         self._limits[length_class(longest)] = min(self(longest), below)
 
     def begin_with(self, longest: int, tokens: int) -> None:
         """Set the budget that `probe` found with sequences of `longest` tokens.
 
-        A larger budget than the first applies to all lengths, a smaller one to this class only.
+        A budget above the initial budget applies to all lengths, a smaller budget only to this
+        length class.
         """
         self.known = True
         if tokens >= self._first:

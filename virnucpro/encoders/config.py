@@ -1,4 +1,4 @@
-"""Settings of a model: names and shapes of its tensors. Needs no torch."""
+"""Interface of the settings of a model, and a reader of settings. Needs no torch."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -32,12 +32,12 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Return the GPU's model for ``cuda`` (learnt budgets apply to one model), or ``cpu``."""
+    """Return ``cpu``, or the GPU's model name for ``cuda``: learnt budgets apply to one model."""
     return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """Return torch's type of a precision.
+    """Return the torch dtype of a precision.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 
 def open_device(name: str) -> torch.device:
-    """Return a device by torch's name after an allocation on it.
+    """Return the torch device of this name after a test allocation.
 
     Raises
     ------
@@ -71,14 +71,14 @@ def open_device(name: str) -> torch.device:
 
 
 def device_bytes(device: torch.device) -> int | None:
-    """Return the bytes of a device's memory; None for a device without memory."""
+    """Return the total memory of a CPU or GPU in bytes; None for other devices."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
     return usable_memory() if device.type == "cpu" else None
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return the free bytes of a device's memory; None for a device without memory."""
+    """Return the free memory of a CPU or GPU in bytes; None for other devices."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return available_memory() if device.type == "cpu" else None
@@ -97,8 +97,8 @@ _UNTYPED: Final = (
     "CUDA driver error: out of memory",
     "std::bad_alloc",
 )
-"""Texts of a bare RuntimeError of torch. cuBLAS reports a handle that it cannot allocate as not
-initialised. Source of the first two: c10/core/impl/alloc_cpu.cpp.
+"""Texts of torch errors without a type of their own that mean out of memory. cuBLAS reports "not
+initialised" if it cannot allocate its handle. Source of the first two: c10/core/impl/alloc_cpu.cpp.
 """
 
 _WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
@@ -120,7 +120,8 @@ class Shortage:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the device's or the host's memory ran out.
 
-    torch has exception types for a GPU; for its CPU allocator, cuBLAS and C++ only texts.
+    torch has an exception type for GPU memory. Errors of its CPU allocator, cuBLAS and C++ are
+    recognised by their texts.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
@@ -130,7 +131,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def within_memory(work: Callable[[], Result]) -> Result | Shortage:
-    """Return the result of `work`, or a `Shortage` after its memory was released.
+    """Return the result of `work`; if memory runs out, release it and return a `Shortage`.
 
     Raises
     ------
@@ -143,7 +144,7 @@ def within_memory(work: Callable[[], Result]) -> Result | Shortage:
         if not is_out_of_memory(error):
             raise
         wanted = _WANTED.search(str(error))
-    # Only here: inside the except block, the traceback keeps the frames and their tensors alive.
+    # After the except block, because within it the traceback keeps the frames and tensors alive.
     torch.cuda.empty_cache()
     return Shortage(wanted[1] if wanted else "")
 
@@ -157,8 +158,8 @@ def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: in
     Returns
     -------
     int
-        The largest tested value that fits, at most `most`. If none does, the first value at or
-        below `least`, which is a single sequence.
+        The largest tested value that fits, at most `most`. If no value fits, the first tested value
+        at or below `least`.
     """
     tokens = first
     if fits(tokens):
@@ -173,7 +174,10 @@ def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: in
 
 
 def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
-    """Find a budget with sequences of the length class of `longest`; see `fitting_budget`."""
+    """Find a token budget by test batches of synthetic sequences; see `fitting_budget`.
+
+    The sequences have the length class of `longest`.
+    """
     length = length_class(longest)
     return fitting_budget(
         lambda tokens: try_batch(encoder, length, tokens) is None, first, length, most

@@ -34,14 +34,14 @@ other rounding (MKL on AMD: below 4): a short sequence alone would have other bi
 """
 
 CPU_STEP: Final = 32
-"""The number of rows on a CPU is a multiple of this. oneDNN compiles and keeps kernels for each
-number of rows: with every number, a rank with 2 MB of weights grew by 600 MB, and products took 7 %
-longer.
+"""The number of rows on a CPU is rounded up to a multiple of this. oneDNN compiles and caches
+kernels for each number of rows: without rounding, the memory of a rank with 2 MB of weights grew by
+600 MB, and matrix products took 7 % longer.
 """
 
 
 class Run(NamedTuple):
-    """Adjacent sequences of one length.
+    """Group of adjacent sequences of equal length in a packed batch.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Run(NamedTuple):
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """View this run's part of a matrix with one row per token: (n, length, ...)."""
+        """Return the part of `rows` for these sequences, as a view: (n, length, ...)."""
         return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
@@ -74,16 +74,17 @@ class Packed:
     Attributes
     ----------
     tokens
-        (rows,) int64 token ids, the longest sequence first. Rows from `total` on are filler, up to
-        a number of rows that suits the device.
+        (rows,) int64 token ids, the longest sequence first. Rows from `total` on are filler, which
+        rounds the number of rows up for the device.
     runs
-        Sequences by length, descending; together the first `total` rows, without a gap.
+        Groups of sequences of equal length, longest first; together they cover the first `total`
+        rows.
     offsets
         (n + 1,) int32: sequence i has the rows ``offsets[i]`` to ``offsets[i + 1] - 1``.
     positions
         (rows,) int64 position of each token in its sequence, from 0; 0 in filler rows.
     places
-        (n,) int64 number of each sequence here, in the order of the batch.
+        (n,) int64: position in the packed batch of each sequence of the original batch.
     """
 
     tokens: torch.Tensor
@@ -125,12 +126,12 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
     batch
         Arrays of token ids, none of them empty.
     step
-        The number of rows becomes a multiple of it.
+        The number of rows is rounded up to a multiple of `step`.
 
     Returns
     -------
     Packed
-        On the CPU.
+        The packed batch, on the CPU.
     """
     lengths = np.array([len(ids) for ids in batch], dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
@@ -151,7 +152,7 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
 
 
 def _runs(lengths: IntArray) -> tuple[Run, ...]:
-    """Count sequences by length, the longest first."""
+    """Return the groups of sequences of equal length, the longest first."""
     sizes, counts = np.unique(lengths, return_counts=True)
     runs, start = [], 0
     for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
@@ -163,17 +164,17 @@ def _runs(lengths: IntArray) -> tuple[Run, ...]:
 def mean_of_runs(
     hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
-    """Return each sequence's mean over its tokens, summed in fp32 for any type of `hidden`.
+    """Return the mean over each sequence's tokens, summed in fp32 for any dtype of `hidden`.
 
     Parameters
     ----------
     hidden
         (rows, dim) floating point, one row per token.
     packed
-        The batch of these rows.
+        The batch from which `hidden` was computed.
     first, last
         Number of tokens to omit at each end: 1 and 1 are ESM-2's <cls> and <eos>. Every sequence
-        has more tokens.
+        must have more tokens.
 
     Returns
     -------
@@ -185,9 +186,9 @@ def mean_of_runs(
 
 
 def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Return the means in row order, run by run; see `mean_of_runs`.
+    """Return the means in packed order, one group of equal lengths at a time; see `mean_of_runs`.
 
-    On a CPU it is several times as fast as by segments, and sums more exactly.
+    On a CPU this is several times as fast as `means_by_segments`, and more exact.
     """
     return torch.cat(
         [
@@ -198,9 +199,10 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
 
 
 def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Return the means in row order by one kernel; see `mean_of_runs`.
+    """Return the means in packed order, computed by one kernel; see `mean_of_runs`.
 
-    A sequence has three segments, and the result is the mean of the middle one.
+    Each sequence has three segments: omitted start, middle, omitted end. The result is the mean of
+    the middle segment.
     """
     starts, stops = packed.offsets[:-1], packed.offsets[1:]
     middles = torch.stack([starts, starts + first, stops - last], 1).flatten()
@@ -218,7 +220,7 @@ class Encoder:
     Attributes
     ----------
     name
-        Name in the bundle, or of the file of weights.
+        Name in the bundle, or name of the weights file.
     dim
         Length of a vector.
     view

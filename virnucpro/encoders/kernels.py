@@ -40,7 +40,7 @@ class Product:
     Parameters
     ----------
     weight
-        (columns, width), of a type and on a device with kernels (`has_kernels`).
+        (columns, width), with a dtype and device for which `has_kernels` is true.
     bias
         (columns,), or None.
     gelu
@@ -80,7 +80,7 @@ class Dense(nn.Linear):
         self._product: Product | None = None
 
     def prepack(self) -> None:
-        """Pack the weight, which removes it from the state dict and ends gradients."""
+        """Pack the weight. It is then no longer in the state dict and has no gradients."""
         self._product = Product(self.weight, self.bias)
         self.register_parameter("weight", None)
 
@@ -90,14 +90,14 @@ class Dense(nn.Linear):
 
 
 class GatedDense(nn.Linear):
-    """A linear layer without bias; GELU of its first half is multiplied with its second half.
+    """A linear layer without bias: GELU(first half of the output) times the second half.
 
     Each half is a separate product: one product of twice the width takes longer.
 
     Parameters
     ----------
     width, columns
-        Channels of each row before and after.
+        Numbers of input and output channels.
     """
 
     def __init__(self, width: int, columns: int) -> None:
@@ -105,7 +105,7 @@ class GatedDense(nn.Linear):
         self._products: tuple[Product, Product] | None = None
 
     def prepack(self) -> None:
-        """Pack the weight, which removes it from the state dict and ends gradients."""
+        """Pack the weight. It is then no longer in the state dict and has no gradients."""
         gate, value = self.weight.chunk(2)
         self._products = Product(gate, None, gelu=True), Product(value, None)
         self.register_parameter("weight", None)
@@ -120,7 +120,7 @@ class GatedDense(nn.Linear):
 
 
 def prepack(module: nn.Module) -> None:
-    """Pack all dense layers of a module that have kernels."""
+    """Pack the weights of all dense layers of a module for which kernels exist."""
     for layer in module.modules():
         if isinstance(layer, Dense | GatedDense) and has_kernels(
             layer.weight.device, layer.weight.dtype
@@ -134,32 +134,34 @@ _LINE: Final = 64
 _HALVES: Final = (torch.float16, torch.bfloat16)
 _AMPERE: Final = (8, 0)
 _WIDEST_HEAD: Final = 256
-"""Limit of flash attention. Source: torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
+"""Maximum head width of flash attention. Source: torch's
+``aten/src/ATen/native/transformers/cuda/sdp_utils``.
 """
 
 _SCORES_AT_ONCE: Final = 1 << 20
 _MOST_SCORES: Final = 1 << 24
-"""Scores, one per pair of tokens and head: 2 MiB stay in the caches; a sequence with more than
-32 MiB uses torch's fused attention, which stores no scores.
+"""Numbers of attention scores, one per pair of tokens and head. 2 MiB of scores, computed at once,
+stay in the CPU caches. A sequence with more than 32 MiB of scores uses torch's fused attention,
+which stores no scores.
 """
 
 Attention: TypeAlias = Callable[[torch.Tensor, Packed], torch.Tensor]
 """Attention between all tokens of a sequence, scaled by 1 / sqrt(head_dim), without a mask.
 
-(rows, 3, n_heads, head_dim) queries, keys and values, batch -> (rows, n_heads * head_dim), zeros in
-filler rows.
+Arguments: (rows, 3, n_heads, head_dim) queries, keys and values; the batch. Result: (rows, n_heads
+* head_dim), zeros in filler rows.
 """
 
 
 def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
-    """Choose the attention of a model when it is loaded: `all_at_once` or `by_runs`."""
+    """Return the attention function for a device: `all_at_once` or `by_runs`."""
     cuda = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if cuda else None
     return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
 
 
 def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether flash attention over offsets runs, which needs an Ampere GPU or newer.
+    """Return whether flash attention over a packed batch works; it needs an Ampere GPU or newer.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim:
 
 
 def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Compute `Attention` by one kernel for the whole batch; needs `has_varlen`."""
+    """Return the output of attention, by one kernel for the batch; requires `has_varlen`."""
     # It imports torch's compiler, which takes as long as torch itself: a CPU does not need it.
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
@@ -186,7 +188,7 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Compute `Attention` separately for each group of consecutive sequences of one length.
+    """Return the output of attention, computed for each group of sequences of equal length.
 
     On a CPU, bfloat16 uses plain products, which are faster than torch's fused attention and as
     exact.
@@ -208,7 +210,10 @@ def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 def _attend_by_products(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mixed: torch.Tensor, at_once: int
 ) -> None:
-    """Attend in (n, n_heads, length, head_dim) and write to (n, length, n_heads, head_dim)."""
+    """Compute attention by matrix products and write the result to `mixed`.
+
+    `q`, `k`, `v`: (n, n_heads, length, head_dim). `mixed`: (n, length, n_heads, head_dim).
+    """
     scale = 1 / math.sqrt(q.shape[-1])
     nothing = q.new_empty(1, 1, 1)
     for parts in zip(*(torch.split(x, at_once) for x in (q, k, v, mixed)), strict=True):
@@ -222,7 +227,7 @@ def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
     """Align every row to a cache line on a CPU, by a copy if the rows' width needs it.
 
     CPU kernels add numbers before the first aligned address in another order: without alignment, a
-    sequence would have other bits after other sequences. On a GPU, rows are unchanged.
+    sequence's result would depend on its place in the batch. On a GPU, rows are unchanged.
 
     Parameters
     ----------

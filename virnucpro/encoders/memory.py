@@ -1,4 +1,4 @@
-"""Memory that encoders need, compared with a device's before weights are read. Needs no torch."""
+"""Check that encoders fit into a device's memory before weights are read. Needs no torch."""
 
 import math
 from collections.abc import Iterable
@@ -20,15 +20,15 @@ kernels.
 """
 
 PROCESS_BYTES: Final = 1 << 29
-"""Bytes besides the weights in a worker on a CPU: torch, the index's pages, a batch. Measured with
-the bundle ``mini``: 0.35 GB.
+"""Memory of a CPU worker in bytes, without the weights: torch, the index's pages, a batch. Measured
+with the bundle ``mini``: 0.35 GB.
 """
 
 GPU_PROCESS_BYTES: Final = 3 << 29
-"""Bytes of GPU memory besides the weights. Calculated, not measured: half a GB for CUDA's context
-and kernels, 0.25 GB for DNABERT-S's bias tables (twice that at fp32), and 0.5 GB (DNABERT-S at
-fp16) to 0.8 GB (ESM-2 3B) for the 16,384 tokens of a first batch. A worker with more free memory
-doubles its batches while they fit.
+"""GPU memory of a worker in bytes, without the weights. Calculated, not measured: half a GB for
+CUDA's context and kernels, 0.25 GB for DNABERT-S's bias tables (twice that at fp32), and 0.5 GB
+(DNABERT-S at fp16) to 0.8 GB (ESM-2 3B) for the 16,384 tokens of a first batch. A worker with more
+free memory doubles its batches while they fit.
 """
 
 
@@ -67,8 +67,8 @@ def require_memory(
 ) -> None:
     """Check that encoders fit into a device's memory.
 
-    Only the weights are compared with the total memory of a device: the rest is an estimate, and
-    must not reject encoders that fit. Weights and estimate are compared with free memory.
+    Total memory is compared with the size of the weights only: other memory is estimated, and an
+    estimate must not reject encoders that fit. Free memory is compared with weights plus estimate.
 
     Parameters
     ----------
@@ -77,16 +77,16 @@ def require_memory(
     shapes, precision, device
         As for `memory_wanted`.
     room
-        Bytes of the device's memory; None without a limit.
+        Bytes of the device's memory; None if unlimited.
     ranks
-        Number of processes that share it, each with all encoders.
+        Number of processes that share the memory, each with all encoders.
     free
-        Whether `room` is the free memory.
+        True if `room` is the free memory, False if the total memory.
 
     Raises
     ------
     DeviceError
-        If they do not fit.
+        If the encoders do not fit.
     """
     shapes = list(shapes)
     wanted = memory_wanted(shapes, precision, device)

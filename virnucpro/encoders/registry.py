@@ -138,7 +138,7 @@ def open_spec(path: Path) -> EncoderSpec:
     Raises
     ------
     BundleError
-        If it is neither, or is damaged.
+        If `path` is neither, or is damaged.
     """
     if not path.exists():
         raise BundleError(f"{path}: does not exist. Check the encoder's path.")

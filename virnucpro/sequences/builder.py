@@ -1,4 +1,4 @@
-"""Builds a sequence index from batches of records: windows, items, rows."""
+"""Build a sequence index from batches of records: windows, items and rows."""
 
 import shutil
 from collections import deque
@@ -43,7 +43,7 @@ __all__ = ["DIGEST_BYTES", "Items", "cut", "distinct_rows", "input_digests", "wr
 DIGEST_BYTES = 16
 """128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
 
-# Bases whose codons are classified at once: few enough for a dozen passes in the CPU's cache.
+# Number of bases whose codons are classified at once; small enough for the CPU's cache.
 _BLOCK_BASES = 1 << 17
 
 
@@ -54,17 +54,17 @@ class Items:
     Attributes
     ----------
     windows
-        Of all records.
+        Windows of all records.
     status
         ``(n_records,)`` uint8 of `RecordStatus`.
     per_window
-        ``(n_windows,)`` int64: number of items.
+        ``(n_windows,)`` int64: number of items in each window.
     frame
-        ``(n_items,)`` uint8.
+        ``(n_items,)`` uint8: frame of each item, 0 to 5.
     length
         ``(n_items,)`` int32: residues of the frame, or letters of the whole sequence.
     digests
-        `DIGEST_BYTES` per item; items with equal views have equal digests.
+        Digests of the items, `DIGEST_BYTES` each; items with equal content have equal digests.
     """
 
     windows: Windows
@@ -81,7 +81,7 @@ def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
     Parameters
     ----------
     sequences
-        One per record, in the spelling of `virnucpro.sequences.records.Record`.
+        One per record, normalised as in `virnucpro.sequences.records.Record`.
     spec
         Rules that divide records into items.
     """
@@ -135,7 +135,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
 
 
 def _blocks(starts: IntArray) -> Iterator[slice]:
-    """Divide windows into runs whose starts are within `_BLOCK_BASES` of each other."""
+    """Yield slices of windows; the starts in a slice are within `_BLOCK_BASES` bases."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
@@ -165,7 +165,7 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Return a digest of each frame: of its bases, and of a peptide that these do not determine."""
+    """Return a digest of each frame: of its bases, plus its peptide if they do not determine it."""
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]
@@ -181,7 +181,7 @@ def _frame_digests(
 
 def _digest_with_dropped_codons(frame: bytes, n_bases: int, code: GeneticCode) -> bytes:
     bases, residues = frame[:n_bases], peptide(frame, code)
-    # If all dropped codons are after these bases, a frame without them has the same content.
+    # If all dropped codons come after these bases, the bases alone determine the peptide.
     return _digest(bases if peptide(bases, code) == residues else bases + b"\0" + residues)
 
 
@@ -190,7 +190,7 @@ def _digest(content: bytes) -> bytes:
 
 
 _BATCH_BYTES = 1 << 20
-# Weight of a record in addition to its letters, so that a batch of empty records is limited too.
+# Bytes added for each record to the size of a batch, so that empty records are limited too.
 _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
@@ -229,9 +229,10 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
 
 
 def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ...]:
-    """Read all inputs as the builder of an index does, only for their digests.
+    """Read all inputs and return their digests, without writing an index.
 
-    `virnucpro.sequences.spec.fingerprint` of these is equal for equal indexes.
+    `virnucpro.sequences.spec.fingerprint` of the digests equals the fingerprint of an index of
+    these inputs.
 
     Raises
     ------
@@ -282,7 +283,7 @@ def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]
 
 
 class _StreamedColumns:
-    """Columns that grow with each batch."""
+    """Writes the columns to which each batch of records is appended."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._columns = {
@@ -326,7 +327,7 @@ class _StreamedColumns:
 
 
 def _write_rows(folder: Path) -> dict[str, ColumnFile]:
-    """Write the columns of the distinct items and of their positions."""
+    """Write the columns of rows (distinct items): their items, lengths and locations."""
     column = {
         name: Column(folder, name).values
         for name in (*COLUMNS, *TEMPORARY_COLUMNS)
@@ -350,14 +351,14 @@ def _write_rows(folder: Path) -> dict[str, ColumnFile]:
 def distinct_rows(
     digests: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32]
 ) -> tuple[IntArray, IntArray]:
-    """Return the rows of items: distinct items by length, longest first, then by first appearance.
+    """Assign a row to each distinct item: longest first, equal lengths by first appearance.
 
     Parameters
     ----------
     digests
         ``(n_items, 2)`` uint64; items with equal digests are identical.
     lengths
-        ``(n_items,)`` int32, equal if the digests are.
+        ``(n_items,)`` int32; items with equal digests have equal lengths.
 
     Returns
     -------

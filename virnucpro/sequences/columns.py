@@ -65,17 +65,18 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 }
 """All columns of an index and their types.
 
-``name_first`` and ``x_first_y`` have one entry more than there are owners: owner ``i`` has
-``[i]:[i + 1]``. ``bases`` contains the letters of all records, ``names`` all names in UTF-8. A row
-is located by the first item with its content: ``row_first_base`` and ``row_span`` are start and
-length of that item's window in ``bases``, ``row_frame`` is its frame.
+``name_first`` and ``x_first_y`` contain bounds: owner ``i`` has the members ``[i]:[i + 1]``, so
+there is one entry more than there are owners. ``bases`` contains the letters of all records,
+``names`` all names in UTF-8. A row is located by the first item with the same content:
+``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases``,
+``row_frame`` is its frame.
 """
 
 TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
     "item_digest": np.dtype("<u8"),
     "item_length": np.dtype("<i4"),
 }
-"""Temporary columns, from which the builder derives the rows; a digest is two numbers."""
+"""Temporary columns, from which the builder derives the rows; a digest is two 64-bit numbers."""
 
 ADVICE = "rerun the command with --force to start over"
 """Advice for a damaged index."""
@@ -86,7 +87,7 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """Size of an undamaged column file in bytes, and CRC-32 of its array."""
+    """Expected size of a column file in bytes, and expected CRC-32 of its array."""
 
     bytes: int
     crc32: int
@@ -100,8 +101,8 @@ def column_path(folder: Path, name: str) -> Path:
 class ColumnWriter:
     """Writes a column in pieces; `close` completes the file.
 
-    The length of the array is known at the end, so the header is written twice. The end of the
-    context closes the file in any case.
+    The length of the array is known only at the end, so the header is written twice. Leaving the
+    context closes the file, also after an error.
 
     Parameters
     ----------
@@ -158,8 +159,8 @@ def _header(dtype: np.dtype[Any], length: int) -> bytes:
 class Column:
     """A memory-mapped column.
 
-    Rows are sorted by length, so their bases are scattered over the file. A process that reads all
-    rows would have the whole file in memory without `release`.
+    Rows are sorted by length, so their bases are scattered over the file. Without `release`, a
+    process that reads all rows would have the whole file in memory.
 
     Parameters
     ----------
@@ -174,7 +175,7 @@ class Column:
     Raises
     ------
     IndexFormatError
-        When the file is not such a column.
+        If the file is not a valid file of this column.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -200,7 +201,7 @@ def checksum(folder: Path, name: str) -> int:
     Raises
     ------
     IndexFormatError
-        When the file is not such a column.
+        If the file is not a valid file of this column.
     """
     total = 0
     with _opened(folder, name) as stream:
@@ -217,7 +218,8 @@ def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
     header_bytes = len(_header(expected, 0))
     with path.open("rb") as stream:
         length, rest = divmod(path.stat().st_size - header_bytes, expected.itemsize)
-        # Compared, not parsed: numpy's parser raises many types of errors for a flipped byte.
+        # The header is compared, not parsed: numpy's parser raises many error types for damaged
+        # bytes.
         if rest or length < 0 or stream.read(header_bytes) != _header(expected, length):
             raise IndexFormatError(f"{path}: not a column of type {expected}; {ADVICE}")
         yield stream

@@ -30,8 +30,8 @@ STANDARD_INPUT = "-"
 
 _BLOCK_BYTES = 1 << 20
 
-# First bytes of a file, since names may be wrong. Sources: RFC 1952; the bzip2 and xz file
-# formats; RFC 8878, whose skippable frames may come first.
+# First bytes by compression, which is detected by content: file names may be wrong. Sources: RFC
+# 1952; the bzip2 and xz file formats; RFC 8878, whose skippable frames may come first.
 _SIGNATURES = {
     b"\x1f\x8b": "gz",
     b"BZh": "bz2",
@@ -136,7 +136,7 @@ def _read(stream: BinaryIO, size: int, path: str) -> bytes:
 def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterator[bytes]:
     source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
     try:
-        # Without threads: with them, xopen starts an external program for each file.
+        # threads=0, because with threads xopen starts an external program for each file.
         with xopen(source, "rb", threads=0, format=compression) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
@@ -193,7 +193,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Join and divide blocks so that each header and the line end before it are in one block."""
+    """Yield the text in new blocks: each header and the line end before it are in one block."""
     rest = b"\n"
     for block in blocks:
         text = rest + block.replace(b"\r", b"\n")
@@ -213,7 +213,7 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 def _at_headers(text: bytes) -> list[bytes]:
     """Split at every ``>`` after a line end; the first part continues an earlier entry."""
     entries: list[bytes] = []
-    # A search for two bytes takes six times as long as for one, and other ``>`` are rare.
+    # Searching two bytes takes six times as long as searching one; ``>`` within lines is rare.
     entry: list[bytes] = []
     for part in text.split(b">"):
         if entry and entry[-1].endswith(b"\n"):
@@ -226,7 +226,7 @@ def _at_headers(text: bytes) -> list[bytes]:
 
 _LINES_A_RECORD = 4
 
-# A byte that is not ASCII becomes an escape byte and two hexadecimal digits; so does the escape.
+# A byte that is not ASCII, or is the escape byte, becomes the escape byte and two hex digits.
 _ESCAPE = b"\x1a"
 _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
@@ -254,7 +254,8 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
     Raises
     ------
     InputError
-        When a record does not have four lines, or its numbers of qualities and letters differ.
+        When a record does not have four lines, or the number of qualities is not the number of
+        letters.
     """
     escaped = map(_escape, _without_trailing_blank_lines(blocks))
     stream = BufferedReader(BlockStream(escaped))
@@ -268,7 +269,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Delay line ends until more text follows; keep the empty lines of an empty last record."""
+    """Drop blank lines at the end, except the empty lines of an empty last record."""
     held = b""
     ended_lines = 0
     for block in blocks:

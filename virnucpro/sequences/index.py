@@ -126,7 +126,7 @@ class SequenceIndex:
                 yield column_path(self._folder, name), "changed since it was written"
 
     def record_names(self, records: IntArray) -> list[str]:
-        """Return the names of records as all outputs spell them.
+        """Return the names of records, as written to all outputs.
 
         Control characters, which a terminal could execute, are percent-encoded: ``%1B`` for the
         escape character. Any other character is as in the input.
@@ -151,7 +151,7 @@ class SequenceIndex:
         return count
 
     def window_names(self, windows: IntArray) -> list[str]:
-        """Return the names of windows in the published tool: ``{record}_chunk_{number from 1}``."""
+        """Return the names of windows, as published: ``{record}_chunk_{number from 1}``."""
         records = _owners(self.record_first_window, windows)
         numbers = windows - self.record_first_window[records] + 1
         names = zip(self.record_names(records), numbers.tolist(), strict=True)
@@ -176,16 +176,16 @@ class SequenceIndex:
     def sequences(
         self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
     ) -> list[bytes]:
-        """Return the input of an encoder.
+        """Return the sequences of rows, as input for an encoder.
 
         Parameters
         ----------
         rows
             ``(n,)`` integers: rows, in any order.
         view
-            ``nucleotide``: the frame's bases, on its own strand: three per residue, and one more
-            if there is one. ``protein``: its residues. An index of whole sequences has only the
-            view of its alphabet.
+            ``nucleotide``: the frame's bases, on the strand of the frame: three per residue, plus
+            the next base if the window has it. ``protein``: its residues. An index of whole
+            sequences has only the view of its alphabet.
 
         Returns
         -------

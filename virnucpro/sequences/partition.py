@@ -43,7 +43,8 @@ def unit_bounds(
 def deal(plan: Sequence[int], rank: int, world_size: int) -> Sequence[int]:
     """Return the share of one rank in a plan: every `world_size`-th unit, from the `rank`-th.
 
-    The shares of all ranks are disjoint and complete, and their sizes differ by at most one unit.
+    Each unit is in the share of exactly one rank, and the shares differ by at most one unit in
+    size.
 
     Parameters
     ----------

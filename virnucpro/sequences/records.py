@@ -1,4 +1,4 @@
-r"""Records of an input file: names as given, sequences in one spelling.
+r"""Read the records of an input file: names unchanged, sequences normalised.
 
 ===============================  ==================================================================
 in the file                      result
@@ -37,7 +37,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Alphabet(Enum):
-    """Letters of a kind of sequence.
+    """Allowed letters of nucleotide and of protein sequences.
 
     Source: IUPAC-IUB codes for nucleotides (Cornish-Bowden 1985, without the gap), and for amino
     acids with B, J, Z, X for uncertain ones, O and U for pyrrolysine and selenocysteine.
@@ -64,7 +64,7 @@ class Record:
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
-    """Return the translation table of sequences; letters outside the alphabet become NUL."""
+    """Return the byte table that normalises sequences; letters outside the alphabet become NUL."""
     letters = alphabet.value.encode()
     table = bytearray(256)
     for letter in letters:
@@ -93,7 +93,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
     Yields
     ------
     Record
-        See the table in the text of this module.
+        The name and the normalised sequence; see the table at the top of this module.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
             raise _foreign_letter(path, number, name, body, alphabet)
         if b"\0" in header:
             raise InputError(
-                f"{path}: record {number} ({shortened(name)}): NUL in the header; "
+                f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
                 "give a FASTA or FASTQ file"
             )
         yield Record(name, sequence)

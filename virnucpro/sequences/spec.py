@@ -27,15 +27,15 @@ SCHEMA_VERSION = 1
 
 
 class RecordStatus(IntEnum):
-    """Whether a record has items, or the reason why not."""
+    """Status of a record: it has items, or the reason why it has none."""
 
     SCORABLE = 0
     TOO_SHORT = 1
-    """No complete codon; in an index of whole sequences, no letter."""
+    """The record has no complete codon; in an index of whole sequences, it has no letter."""
     AMBIGUOUS_BASES = 2
-    """No codon of only A, C, G, T."""
+    """No codon of the record consists of A, C, G and T only."""
     NO_OPEN_FRAME = 3
-    """A stop in every frame of every window."""
+    """Every frame of every window has a stop codon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class IndexSpec:
         genetic_code(self.genetic_code or 0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the specification as plain values."""
+        """Return the specification as a dict of JSON values."""
         return {**asdict(self), "alphabet": self.alphabet.name.lower()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "IndexSpec":
-        """Return the specification with these values, which `as_json` returned."""
+        """Return the specification from the values that `as_json` returned."""
         return cls(**{**values, "alphabet": Alphabet[values["alphabet"].upper()]})
 
 
@@ -93,10 +93,10 @@ class InputFile:
     Attributes
     ----------
     path
-        As given.
+        Path as given by the user.
     sha256
-        Digest of the names and the sequences in one spelling, so that compression, line lengths,
-        case and comments do not matter; see `ContentDigest`.
+        Digest of the names and the normalised sequences, so that compression, line lengths, case
+        and comments have no effect; see `ContentDigest`.
     n_records, n_bases
         Number of records, and of bases or residues.
     """
@@ -137,7 +137,7 @@ class ContentDigest:
 def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:
     """Return a digest of the inputs' content, their order, the specification and the schema.
 
-    Paths, times and compression have no influence; the division of records into files has.
+    Paths, times and compression have no effect, but the division of records into files has.
 
     Returns
     -------

@@ -1,11 +1,11 @@
 """Genetic codes, and the open frames of windows without a translation.
 
-Each position of a sequence starts one codon. A frame of a window is a run of codons whose
+Each position of a sequence starts one codon. A frame of a window is the sequence of codons whose
 positions have the same remainder modulo 3, from the start of the window to three bases before its
 end. Frame ``F(f+1)`` of the window ``start:end`` has the remainder of ``start + f``; frame
 ``R(f+1)``, on the other strand, that of ``end - f``. So each codon is classified once for both
-strands (stop, stop on the other strand, not only A, C, G, T), and the bitwise or of three runs
-gives the properties of a window's six frames.
+strands (stop, stop on the other strand, not only A, C, G, T), and the bitwise or over the codons of
+each remainder gives the properties of a window's six frames.
 
 Rules, equal to those of the published tool: frames are F1, F2, F3 of the window, then R1, R2, R3
 of its reverse complement, in which only A, C, G, T are complemented. Codons with another letter
@@ -110,12 +110,12 @@ _STOP, _STOP_REVERSED, _UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
 
 @dataclass(frozen=True, slots=True)
 class OpenFrames:
-    """The open frames of several windows, by window, then by frame: the order of items.
+    """The open frames of several windows, sorted by window, then by frame, as items are.
 
     Attributes
     ----------
     window
-        ``(n_items,)`` int64: number of the given window.
+        ``(n_items,)`` int64: position of the frame's window in the given windows.
     frame
         ``(n_items,)`` uint8, 0 to 5, see `FRAMES`.
     residues
@@ -175,12 +175,13 @@ def residues_by_codon(bases: bytes, code: GeneticCode) -> bytes:
 
 
 def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: GeneticCode) -> OpenFrames:
-    """Find the open frames of windows of a sequence.
+    """Return the open frames of windows of a sequence.
 
     Parameters
     ----------
     sequence
-        Upper-case bases, also of several records in a row if no window crosses a border.
+        Upper-case bases of one record, or of several joined records if no window crosses from one
+        record to the next.
     starts, ends
         ``(n_windows,)`` int64, bases, half open.
     code
@@ -221,12 +222,12 @@ def _pick_open(
 def _over_runs(
     reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
 ) -> npt.NDArray[np.generic]:
-    """Reduce ``values[low:high]`` of every run; runs may overlap, an empty run gives 0."""
+    """Reduce ``values[low:high]`` for each range; ranges may overlap, an empty range gives 0."""
     if not low.size:
         return values[:0]
     padded = np.append(values, values.dtype.type(0))
     edges = np.stack((low, np.maximum(high, low)), axis=1).ravel()
-    # An empty run may begin after the end: the last codon starts two letters before it.
+    # An empty range may start after the end: the last codon starts two letters before it.
     reduced: npt.NDArray[np.generic] = reduce.reduceat(padded, np.minimum(edges, len(values)))[::2]
     reduced[high <= low] = 0
     return reduced

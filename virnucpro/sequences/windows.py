@@ -52,7 +52,7 @@ class Windows:
 def is_window(bases: object) -> TypeGuard[int]:
     """Return whether `bases` is an allowed length of a window; False for 500.0 and True."""
     if isinstance(bases, bool) or not isinstance(bases, int):
-        return False  # a range would compare any other object with each of its numbers
+        return False  # for other types, `in` would compare each number of the range
     return bases in WINDOWS
 
 

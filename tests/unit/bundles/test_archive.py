@@ -118,7 +118,7 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(repack, data, tmp_p
 
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(
-        BundleError, match=r"contains '.*', which is not as its bundle\.json lists it"
+        BundleError, match=r"contains '.*', which differs from its entry in bundle\.json"
     ):
         unpack_bundle(repack(change), data)
     assert list(data.bundles.iterdir()) == []

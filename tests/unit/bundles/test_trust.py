@@ -144,9 +144,9 @@ def test_a_published_name_is_not_given_to_anything_else(
     ):
         import_classifier(files / "500_model.pth", data, name="esm2_tiny", encoders=own)
     shutil.rmtree(data.bundle(recipe.name))
-    with pytest.raises(BundleError, match=r"virnucpro-500 .*the head part of this one was made"):
+    with pytest.raises(BundleError, match=r"virnucpro-500 .*the head part of this bundle was made"):
         import_classifier(other, data, name="virnucpro-500", encoders=own)
-    with pytest.raises(BundleError, match="windows of 300 bases, the published one of 500"):
+    with pytest.raises(BundleError, match="windows of 300 bases instead of 500"):
         import_classifier(files / "500_model.pth", data, window=300, encoders=own)
     assert data.installed() == {}
     imported = import_classifier(files / "500_model.pth", data, encoders=own)
@@ -175,7 +175,7 @@ def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(
     def silent(manifest):
         return replace(manifest, provenance={})
 
-    with pytest.raises(BundleError, match=r"unknown files.*esm2_tiny\.tar contains it"):
+    with pytest.raises(BundleError, match=r"unknown files.*esm2_tiny\.tar contains this bundle"):
         unpack_bundle(forged(alone, "esm2_tiny", silent), data)
     assert data.installed() == {}
 

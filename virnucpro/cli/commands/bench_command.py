@@ -1,8 +1,8 @@
 """Measure the throughput of an encoder on this machine.
 
-Encode synthetic sequences on one device. Print tokens and sequences per second, to size a job. The
-fastest of at least three measurements of each batch counts; a batch of more than a minute is
-measured once. Exit code 1: the model does not fit into memory or cannot be read.
+Encode synthetic sequences on one device. Print tokens and sequences per second, to size a job. Each
+batch is measured at least three times, and the shortest time is used. A batch that takes more than
+a minute is measured once. Exit code 1: the model does not fit into memory or cannot be read.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.validation.bench import BenchOptions, measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
-    keep_freed_memory()  # as in a worker of a run
+    keep_freed_memory()  # the same setting as in a worker of a run
     names = [field.name for field in fields(BenchOptions)]
     settings = BenchOptions(**{name: getattr(arguments, name) for name in names})
     if arguments.bundle is None:

@@ -80,7 +80,7 @@ def _add_import_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
-    text = "also compare vectors of reference sequences with recorded ones"
+    text = "also compare vectors of reference sequences with recorded vectors"
     parser.add_argument("--golden", action="store_true", help=text)
     options.add_device(parser)
     options.add_json(parser)
@@ -191,7 +191,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     """Compare every file of a bundle with its SHA-256 in the bundle's manifest.
 
     With --golden, also compute the vectors of reference sequences on this device and compare them
-    with recorded ones. Exit code 1: a file is damaged, or vectors differ by more than rounding.
+    with recorded vectors. Exit code 1: a file is damaged, or vectors differ by more than rounding.
     """
     from virnucpro.bundles.bundle import open_bundle
 

@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_keyword,
         metavar="NAME=VALUE",
-        help="keyword of the worker's setup; the value is JSON, otherwise text; repeatable",
+        help="keyword argument of the worker's setup; JSON or plain text; repeatable",
     )
     parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
 
@@ -139,12 +139,12 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
-    """Print the next step for files that kill their workers: `predict` isolates the sequence."""
+    """Print how to rerun a file that killed its workers: `predict` isolates the sequence."""
     killers = [one.file for one in results if one.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())
         say(
-            f"{len(killers):,} files killed their workers, or these hung. To isolate the sequence "
+            f"{len(killers):,} files killed or hung their workers. To isolate the sequence "
             f"and process all others, run: virnucpro predict {killers[0]} -o {folder} --resume, "
             "with the same options."
         )

@@ -36,7 +36,7 @@ _COLUMNS = {
     "largest_shift": ("shift", ".2e"),
     "scale": ("scale", ".3g"),
 }
-"""Figure -> title and format of its column."""
+"""Measured value -> title and number format of its column."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

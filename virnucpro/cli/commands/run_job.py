@@ -1,4 +1,4 @@
-"""Common part of the commands that make a run."""
+"""Options and execution shared by the commands ``predict`` and ``embed``."""
 
 import argparse
 from dataclasses import replace
@@ -30,7 +30,7 @@ _TIMEOUTS = {
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the inputs, the output folder, the devices and the treatment of failures."""
+    """Add the options of inputs, output folder, devices and failures."""
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder of the run")
     options.add_devices(parser, "--devices")

@@ -38,7 +38,7 @@ PREFIX: Final = "bert."
 """Prefix of all tensor names in some checkpoints."""
 
 UNUSED: Final = ("pooler.", "cls.")
-"""Parts of the published checkpoints that embeddings do not use."""
+"""Prefixes of tensors in the published checkpoints that embeddings do not use."""
 
 FILES: Final = f"{_SETTINGS}, {_TOKENIZER} and {' or '.join(_WEIGHTS)}"
 """Files of a published folder, for messages."""
@@ -105,7 +105,7 @@ class DnabertSConfig:
         Raises
         ------
         BundleError
-            If they belong to another model.
+            If the shapes belong to another model.
         """
         require_layers(self.num_hidden_layers, len(found), source)
         bare = {name.removeprefix(PREFIX): shape for name, shape in found.items()}

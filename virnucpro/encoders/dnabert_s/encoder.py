@@ -34,7 +34,9 @@ __all__ = ["BpeTokeniser", "load", "needed_tensors", "recognise"]
 _LETTERS: Final = bytes(
     ord(chr(byte).upper() if chr(byte) in string.ascii_letters else "N") for byte in range(256)
 )
-"""Upper case of a letter; N for any other byte, so that no sequence can spell a special token."""
+"""Table of bytes: letters become upper case, other bytes become N. So no sequence can contain a
+special token.
+"""
 
 _FIRST, _LAST = "[CLS]", "[SEP]"
 
@@ -60,7 +62,7 @@ class BpeTokeniser:
     """
 
     def __init__(self, path: Path) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the library reads it each call
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
         try:
             self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
             self._tokenizer.no_truncation()
@@ -79,7 +81,7 @@ class BpeTokeniser:
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids; every id is smaller."""
+        """Number of token ids; the largest id is one less."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
@@ -87,7 +89,7 @@ class BpeTokeniser:
 
         One byte is one letter. Lower case becomes upper case, which the vocabulary has, and a byte
         that is not a letter becomes N. Each letter outside the vocabulary, such as N, becomes
-        [UNK]. No sequence can spell a special token: ``[SEP]`` is read as five letters.
+        [UNK]. A sequence cannot contain a special token: ``[SEP]`` is read as five letters.
         """
         texts = [sequence.translate(_LETTERS).decode("ascii") for sequence in sequences]
         encodings = self._tokenizer.encode_batch_fast(texts)
@@ -141,7 +143,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 def recognise(path: Path) -> EncoderSpec | None:
     """Describe the DNABERT-S folder at `path`; None if one of its three files is missing.
 
-    Weights that ``torch.save`` wrote are read completely, to find damage once and early.
+    Weights that ``torch.save`` wrote are read completely, to detect damage before a run starts.
 
     Raises
     ------
@@ -165,7 +167,7 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read the tensors of published weights that embeddings use, by their names without prefix.
+    """Return the tensors of published weights that embeddings use, by name without prefix.
 
     Raises
     ------

@@ -4,9 +4,9 @@ Sources of the architecture: DNABERT-2 (Zhou et al. 2023) and DNABERT-S (Zhou et
 follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm after each residual, no
 position embedding.
 
-Attention with linear biases (ALiBi) is symmetric here and runs over sequences of equal lengths.
-Without padding there is no mask: the bias depends on the length only, and all sequences of a run
-share it without a copy.
+Attention with linear biases (ALiBi) is symmetric here. It is computed for one group of sequences of
+equal length (`Run`) at a time. Without padding, no mask is needed: the bias depends on the length
+only, so all sequences of a group share one bias.
 """
 
 import math
@@ -26,21 +26,22 @@ from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
 __all__ = ["AlignedBias", "BiasedAttention", "DnabertS", "MirroredBias", "head_slopes"]
 
 _ALIGNMENT: Final = 16
-"""Multiple of keys for which the memory-efficient kernel does not copy the bias for each sequence.
+"""The number of keys is a multiple of this. Otherwise the memory-efficient kernel copies the bias
+for each sequence.
 Source: torch's ``aten/src/ATen/native/transformers/attention.cpp``, ``pad_bias``."""
 
 _MOST_HELD: Final = 1 << 27
-"""Numbers in the cached tables of all lengths: 256 MiB in half precision."""
+"""Maximum size of the cached bias tables of all lengths, in numbers: 256 MiB in half precision."""
 
 _BLOCK: Final = 1 << 25
-"""Numbers in a block of queries of a table that is too large for the cache."""
+"""Size of a block of queries in numbers, if the bias table is too large for the cache."""
 
 _KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Kernels that read a bias by its strides."""
+"""Attention kernels that accept a bias with any strides."""
 
 
 def head_slopes(heads: int) -> list[float]:
-    """Return the slope of each head.
+    """Return the ALiBi slope of each attention head.
 
     For a power of two n, the series is 2^(-8/n), 2^(-16/n), ... For other numbers, the slopes of
     the next lower power of two are followed by every other slope of the next higher power.
@@ -55,13 +56,13 @@ def head_slopes(heads: int) -> list[float]:
 BiasedAttention: TypeAlias = Callable[[torch.Tensor, Sequence[Run]], torch.Tensor]
 """Attention between all tokens of a sequence; scores are reduced by distance times slope.
 
-(rows, 3 * channels) queries, keys and values, head by head; runs -> (rows, channels), zeros in
-filler rows.
+Arguments: (rows, 3 * channels) queries, keys and values, head by head; the groups of sequences of
+equal length. Result: (rows, channels), zeros in filler rows.
 """
 
 
 class MirroredBias:
-    """Biased attention with one ramp per head, for kernels that accept any strides, as on a CPU.
+    """Biased attention with one vector per head, for kernels that accept any strides (CPU).
 
     With keys in reverse order, the distance of query i and key j depends on i + j: each row of the
     bias is the previous row shifted by one. A view of 2 * length - 1 numbers per head replaces
@@ -73,7 +74,7 @@ class MirroredBias:
         self._ramp = torch.empty(heads, 0, device="cpu")
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Compute `BiasedAttention`."""
+        """Return the output of attention; see `BiasedAttention`."""
         self._reach(max(run.length for run in runs))
         return _by_runs(joined, runs, len(self._slopes), self._attend)
 
@@ -83,7 +84,7 @@ class MirroredBias:
         return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
     def table(self, length: int) -> torch.Tensor:
-        """View the ramp as the bias of all queries and keys, the last key first.
+        """Return the bias of all queries and keys, the last key first, without a copy.
 
         Returns
         -------
@@ -95,7 +96,7 @@ class MirroredBias:
         )
 
     def _reach(self, length: int) -> None:
-        """Extend the ramp to sequences of `length` tokens."""
+        """Extend the stored vector of each head to sequences of `length` tokens."""
         if self._ramp.shape[1] < 2 * length - 1:
             reach = 1 << (length - 1).bit_length()
             distance = torch.arange(1 - reach, reach, device="cpu").abs()
@@ -103,11 +104,11 @@ class MirroredBias:
 
 
 class AlignedBias:
-    """Biased attention with one table per length, for kernels that need aligned rows, as on a GPU.
+    """Biased attention with one table per length, for kernels that need aligned rows (GPU).
 
     Keys are padded to a multiple of 16, and a bias of minus infinity masks the padding. A table too
-    large for the cache is computed for one block of queries at a time, in each layer. No call waits
-    for the device.
+    large for the cache is computed for one block of queries at a time, in each layer. The CPU does
+    not wait for the GPU.
     """
 
     def __init__(self, heads: int) -> None:
@@ -115,7 +116,7 @@ class AlignedBias:
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Compute `BiasedAttention`."""
+        """Return the output of attention; see `BiasedAttention`."""
         if self._slopes.device != joined.device:
             self._slopes = self._slopes.to(joined.device, non_blocking=True)
         attend = partial(self._attend, joined.new_zeros(1))
@@ -154,7 +155,7 @@ class AlignedBias:
         return self._held[key]
 
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
-        """Compute the bias of some queries: (1, heads, len(queries), keys) of the type of `q`."""
+        """Return the bias of a range of queries: (1, heads, len(queries), keys), dtype of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
@@ -163,27 +164,27 @@ class AlignedBias:
 
 
 def _mirrored(heads: torch.Tensor) -> torch.Tensor:
-    """Reverse the tokens of (n, heads, length, head_dim), each aligned to a cache line."""
+    """Return (n, heads, length, head_dim) with reversed tokens, rows aligned to cache lines."""
     n, count, length, _ = heads.shape
     rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
     return rows.view(n, length, count, -1).transpose(1, 2)
 
 
 def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
-    """Pad keys and values to a multiple of 16, both by one kernel; no kernel without padding.
+    """Pad keys and values to a multiple of 16 tokens with one GPU kernel, if needed.
 
     Parameters
     ----------
     pairs
         (n, length, 2, heads, head_dim), a view of the joined projections.
     nothing
-        (1,), zero.
+        (1,), the number zero, which fills the padding.
     """
     n, length, *shape = pairs.shape
     fill = -length % _ALIGNMENT
     if not fill:
         return pairs
-    rows = pairs.flatten(2)  # a GPU's cat is one kernel for no more than four dimensions
+    rows = pairs.flatten(2)  # torch.cat uses a single GPU kernel up to four dimensions only
     return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).view(n, -1, *shape)
 
 
@@ -193,7 +194,10 @@ def _by_runs(
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Attend run by run: (n, length, 3, heads, head_dim) views -> (n, heads, length, head_dim)."""
+    """Compute attention for each group of sequences of equal length; return all rows.
+
+    `attend` converts (n, length, 3, heads, head_dim) to (n, heads, length, head_dim).
+    """
     mixed = []
     joined = on_cache_lines(joined)
     for run in runs:
@@ -208,8 +212,8 @@ def _by_runs(
 class DnabertS(nn.Module):
     """DNABERT-S with mean pooling to one vector per sequence; without ``pooler``.
 
-    Residuals and norms have the type of the norms, which is float32 at half precision too. Linear
-    layers and attention have the type of the linear layers.
+    Residuals and norms use the dtype of the norms, which is float32 even at half precision. Linear
+    layers and attention use the dtype of the linear layers.
     """
 
     def __init__(self, config: DnabertSConfig) -> None:
@@ -241,7 +245,7 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Add token type 0, the type of all single sequences."""
+        """Return normalised token embeddings; all tokens have the token type 0."""
         normed: torch.Tensor = self.LayerNorm(
             self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
         )
@@ -281,7 +285,7 @@ class _Output(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Attention with an additive bias, then add and norm."""
+    """Attention with an additive bias, then residual addition and layer norm."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -297,7 +301,7 @@ class _Attention(nn.Module):
 
 
 class _GatedUnit(nn.Module):
-    """Gated linear unit, then add and norm; the first half of the wide layer is the gate."""
+    """Gated linear unit (the first half is the gate), then residual addition and layer norm."""
 
     def __init__(self, width: int, inner: int, eps: float) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ from virnucpro.errors import BundleError
 __all__ = ["TOKENS", "UNUSED", "Esm2Config", "tokenise_residues"]
 
 UNUSED: Final = ("lm_head.", "contact_head.")
-"""Parts of the checkpoints that embeddings do not use."""
+"""Prefixes of tensors in the checkpoints that embeddings do not use."""
 
 _WIDENING: Final = 4
 """Width of the feed-forward layers, as a multiple of the model's width."""
@@ -30,7 +30,7 @@ _WIDENING: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Esm2Config:
-    """Size of an ESM-2 model, with the names of fair-esm's ``ESM2`` arguments."""
+    """Size of an ESM-2 model; the fields have the names of fair-esm's ``ESM2`` arguments."""
 
     architecture: ClassVar[str] = "esm2"
     view: ClassVar[View] = "protein"
@@ -90,7 +90,7 @@ class Esm2Config:
         Raises
         ------
         BundleError
-            If they belong to another model; the rotary frequencies may be missing.
+            If the shapes belong to another model; the rotary frequencies may be missing.
         """
         require_layers(self.num_layers, len(found), source)
         frequencies = self.frequency_shapes()
@@ -128,8 +128,8 @@ def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
     """Convert residues to ESM-2's token ids, between <cls> and <eos>.
 
     One byte is one token. Lower case equals upper case. ``X B U Z O . -`` have their own tokens;
-    any other byte (``J``, ``*``, ...) becomes <unk>, while fair-esm's converter raises KeyError. No
-    sequence can spell a special token: ``<mask>`` is read as six letters.
+    any other byte (``J``, ``*``, ...) becomes <unk>, while fair-esm's converter raises KeyError. A
+    sequence cannot contain a special token: ``<mask>`` is read as six letters.
 
     Returns
     -------

@@ -22,7 +22,7 @@ from virnucpro.errors import BundleError
 __all__ = ["load", "needed_tensors", "read_checkpoint", "recognise"]
 
 _LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
-"""Parts of the names of tensors that `Esm2` converts to the precision of the arithmetic."""
+"""Name fragments of the tensors that `Esm2` converts to the precision of the arithmetic."""
 
 _PUBLISHED_NAMES: Final = {
     "num_layers": "encoder_layers",
@@ -30,7 +30,7 @@ _PUBLISHED_NAMES: Final = {
     "attention_heads": "encoder_attention_heads",
     "token_dropout": "token_dropout",
 }
-"""Names of the settings in a checkpoint, by field of `Esm2Config`."""
+"""Field of `Esm2Config` -> name of the setting in a checkpoint."""
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
@@ -80,7 +80,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 def recognise(path: Path) -> EncoderSpec | None:
     """Describe the fair-esm ESM-2 checkpoint at `path`; None if it is not a ``.pt`` file.
 
-    The file is read completely, to find damage once and early.
+    The file is read completely, to detect damage before a run starts.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _with_frequencies(
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:
-    """Return name and shape of all tensors that `Esm2` takes."""
+    """Return name and shape of all tensors that `Esm2` requires."""
     return config.tensor_shapes() | config.frequency_shapes()
 
 

@@ -18,7 +18,7 @@ from virnucpro.encoders.weights.fill import place
 __all__ = ["Esm2", "Rotation", "interleave_pairs", "inverse_frequencies", "rotate", "rotations"]
 
 _KEPT: Final = 4096
-"""Positions with cached angles: 2 MiB for heads of 128 channels."""
+"""Number of positions with cached rotation factors: 2 MiB for heads of 128 channels."""
 
 
 def inverse_frequencies(head_dim: int) -> torch.Tensor:
@@ -118,7 +118,7 @@ def rotate(heads: torch.Tensor, factors: torch.Tensor) -> None:
     factors
         (rows, head_dim / 2), from `Rotation.factors`.
     """
-    exact = heads.float()  # no copy in float32
+    exact = heads.float()  # no copy if already float32
     torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2)).mul_(factors[:, None])
     if exact is not heads:
         heads.copy_(exact)
@@ -134,12 +134,12 @@ Source: fair-esm's ``ESM2.forward``.
 """
 
 _STRIPE: Final = 8192
-"""Most rows in a feed-forward layer at once, a multiple of `CPU_STEP`. It limits the memory of the
-layer's wide side for long sequences, and does not change the speed.
+"""Maximum number of rows in a feed-forward layer at once, a multiple of `CPU_STEP`. It limits the
+memory of the layer's wide side for long sequences, and does not change the speed.
 """
 
 _Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""(rows, inputs) -> (rows, outputs)"""
+"""One step of a layer: (rows, inputs) -> (rows, outputs)."""
 
 
 class _Layer(NamedTuple):
@@ -153,7 +153,7 @@ class _Layer(NamedTuple):
 
 
 class Esm2:
-    """ESM-2 with mean pooling to one vector per sequence; without its heads.
+    """ESM-2 with mean pooling to one vector per sequence, without its output heads.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class Esm2:
         Parameters
         ----------
         packed
-            Every sequence has a residue and no <mask>.
+            Batch in which every sequence has at least one residue and no <mask> token.
         """
         return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
 
@@ -259,7 +259,7 @@ class _Source(NamedTuple):
 
 
 def _stripe_rows(rows: int) -> int:
-    """Return the rows of a stripe: equal stripes in multiples of `CPU_STEP`, except the last."""
+    """Return the number of rows per stripe: a multiple of `CPU_STEP`; the last may be smaller."""
     even = -(-rows // -(-rows // _STRIPE))
     return even + -even % CPU_STEP
 

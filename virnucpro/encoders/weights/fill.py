@@ -1,4 +1,4 @@
-"""Tensors of a file: read, checked by name, shape and value, and loaded into a module."""
+"""Read tensors, check their names, shapes and values, and load them into a module."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _ALTERNATIVE: Final = {
     torch.bfloat16: ("bf16", "Use --precision fp32"),
     torch.float32: ("fp32", "Use other weights"),
 }
-"""Name of a type, and what to use if a number is too large for it."""
+"""Name of each dtype, and advice if a number is too large for it."""
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -89,7 +89,7 @@ def check_tensors(
     for name, tensor in tensors.items():
         if not tensor.numel():
             continue
-        # infinite or NaN if any number is; 30 times as fast as isfinite
+        # minimum or maximum is not finite if any number is not; 30 times as fast as isfinite
         ends = torch.stack(torch.aminmax(tensor))
         if not ends.isfinite().all():
             raise BundleError(
@@ -107,8 +107,8 @@ def check_tensors(
 def init_empty_weights() -> Iterator[None]:
     """Build modules on the ``meta`` device, without initial values, for `fill`.
 
-    Drawing initial values there makes torch import its compiler and sympy, which takes as long as
-    the import of torch itself.
+    Random initial values on that device make torch import its compiler and sympy, which takes as
+    long as the import of torch itself.
     """
     with torch.device("meta"), _SkipInit():
         yield
@@ -147,8 +147,9 @@ def fill(
 ) -> None:
     """Load tensors into a module built by `init_empty_weights`, ready for inference.
 
-    Parameters of linear layers become `dtype`. All others and buffers become float32: norms,
-    embeddings and statistics take no time, and half precision makes them inaccurate.
+    Parameters of linear layers are converted to `dtype`. All other parameters and buffers are
+    converted to float32: norms, embeddings and statistics are fast, but inaccurate at half
+    precision.
 
     Raises
     ------

@@ -20,10 +20,10 @@ __all__ = ["named_tensors", "read_pickle", "read_state_dict", "require_intact", 
 
 
 def read_pickle(path: Path) -> object:
-    """Read tensors and plain data; the only class allowed besides is fair-esm's Namespace.
+    """Read tensors and plain data; the only other class allowed is fair-esm's Namespace.
 
-    Tensors are memory-mapped. The format before PyTorch 1.6, which is not an archive, is read
-    completely.
+    Tensors are memory-mapped. Files in the format before PyTorch 1.6 are not archives; they are
+    read into memory completely.
 
     Raises
     ------
@@ -36,11 +36,11 @@ def read_pickle(path: Path) -> object:
             pass
     try:
         with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
-            # torch asks users to report odd pickles to it
+            # hide torch's request to report unusual pickles
             warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True, mmap=archived)
     except UnpicklingError as error:
-        # torch's own text advises users to load the file without the guard
+        # torch's own message is hidden: it advises to load the file without protection
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it refers to {named[1]}" if named else "it is not a plain pickle"
         raise BundleError(
@@ -68,12 +68,12 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
 
 
 def named_tensors(content: object, path: Path) -> dict[str, torch.Tensor]:
-    """Return the content of a file as named tensors, each with a number in every place.
+    """Return the content of a file as a dict of dense tensors by name.
 
     Raises
     ------
     BundleError
-        If it is anything else, such as a sparse tensor or one without storage.
+        If the content is anything else, such as a sparse tensor or a tensor without data.
     """
     if not isinstance(content, Mapping) or not content:
         raise BundleError(f"{path}: contains no named tensors. Get the file again.")
@@ -125,8 +125,8 @@ def require_intact(path: Path) -> None:
 def _archive(path: Path) -> Iterator[ZipFile]:
     """Open an archive of torch.save; convert errors while it is open.
 
-    TorchScript is refused, which contains code. So are compressed and overlapping parts, by which
-    a small file can expand to terabytes.
+    TorchScript is refused because it contains code. Compressed and overlapping parts are refused
+    because they can expand a small file to terabytes.
     """
     try:
         with ZipFile(path) as archive:
@@ -134,7 +134,7 @@ def _archive(path: Path) -> Iterator[ZipFile]:
             if any(part.filename.endswith("/constants.pkl") for part in parts):
                 raise BundleError(
                     f"{path}: is a TorchScript archive, which contains program code. Give a "
-                    "checkpoint that torch.save wrote of a state dict."
+                    "state dict that torch.save wrote."
                 )
             compressed = any(part.compress_type != ZIP_STORED for part in parts)
             if compressed or sum(part.file_size for part in parts) > path.stat().st_size:

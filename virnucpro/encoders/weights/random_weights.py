@@ -1,4 +1,4 @@
-"""Encoders of published sizes with random weights, in the files of a bundle."""
+"""Write encoders of published sizes with random weights, as files of a bundle."""
 
 import json
 import math
@@ -24,7 +24,8 @@ _DEVIATION: Final = 0.02
 """Standard deviation of the weights; layer norms keep the numbers of every layer near one."""
 
 _BLOCK: Final = 4_194_301
-"""Random numbers drawn and repeated. A prime: no two rows of a matrix are equal."""
+"""Number of random values; the weights repeat them. A prime, so that all rows of a matrix differ.
+"""
 
 _BYTES: Final = 2
 """Bytes of a number in the file, which has half precision."""
@@ -87,7 +88,7 @@ def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
 def _numbers(
     block: npt.NDArray[np.float16], first: int, tensor: str, shape: tuple[int, ...]
 ) -> npt.NDArray[np.float16]:
-    """Return a tensor that starts with number `first` of the repeated block.
+    """Return a tensor of values from the repeated block, starting at position `first`.
 
     Matrices are random, weights of layer norms are 1, biases are 0.
     """
@@ -97,7 +98,7 @@ def _numbers(
 
 
 def _write_tokeniser(path: Path, vocabulary: int) -> None:
-    """Train byte-pair encoding on random bases: 500 bases are 106 tokens, published 109."""
+    """Write a tokeniser trained on random bases: 106 tokens per 500 bases (published: 109)."""
     letters = np.random.default_rng(2).choice(np.frombuffer(b"ACGT", np.uint8), (400, 500))
     tokeniser = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))
     trainer = trainers.BpeTrainer(

@@ -1,4 +1,4 @@
-"""Names and shapes of tensors: expected, in a file's header, compared. Needs no torch."""
+"""Names and shapes of tensors: expected, read from a file, and compared. Needs no torch."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,12 +16,12 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def affine(name: str, inputs: int, outputs: int) -> Shapes:
-    """Return the two tensors of a linear layer."""
+    """Return name and shape of the weight and the bias of a linear layer."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
 def norm(name: str, width: int) -> Shapes:
-    """Return the two tensors of a layer norm."""
+    """Return name and shape of the weight and the bias of a layer norm."""
     return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
 
 
@@ -51,12 +51,12 @@ def read_shapes(path: Path) -> Shapes:
 
 
 def require_layers(n_layers: int, n_tensors: int, source: Path) -> None:
-    """Check that a model has no more layers than tensors, before all its layers are listed.
+    """Refuse settings with more layers than the file has tensors, before layers are listed.
 
     Raises
     ------
     BundleError
-        If it has more layers; the message names `source`.
+        If there are more layers than tensors; the message names `source`.
     """
     if n_layers > n_tensors:
         raise BundleError(
