@@ -185,7 +185,7 @@ def test_a_hung_worker_is_ended_and_its_stacks_are_in_the_log(
         assert coordinator.wait_for_completion(20) == {0: False}
     status = coordinator.statuses[0]
     assert (status.kind, status.exit) == ("Hang", exit_)
-    assert "did not begin to work within 2 s" in status.reason
+    assert "did not start its work within 2 s" in status.reason
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 
