@@ -27,7 +27,7 @@ __all__ = ["Order", "RankSupervisor"]
 _EXTRA_S = 1.0
 """Extra seconds for a stop, in addition to the waits after SIGTERM and SIGKILL."""
 
-_FAILED = "stopped: the supervision of the workers failed"
+_FAILED = "stopped: the supervisor thread failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,7 @@ class RankSupervisor:
         with self._changed:
             status = self._statuses.get(rank)
             if self._stopping or status is None or not status.ended:
-                raise UsageError(
-                    f"cannot restart worker {rank}: it has not ended, or the job is being stopped."
-                )
+                raise UsageError(f"worker {rank} has not ended, or the job is being stopped.")
             self._note(waiting(status))
             self._scheduled.append((time.monotonic() + delay, order))
             if self._over:
@@ -212,7 +210,7 @@ class RankSupervisor:
 
     def _refuse_broken(self) -> None:
         if self._error is not None:
-            raise WorkerError("the supervision of the workers failed; report this") from self._error
+            raise WorkerError("the supervisor thread failed; report this bug") from self._error
 
     def _start_thread(self) -> None:
         """Start the thread; also used again for a restart after all workers ended."""
@@ -267,7 +265,7 @@ class RankSupervisor:
             children.close()
 
     def _all_done(self) -> bool:
-        """Return whether no worker is left; then mark the end under the same lock (no order is lost)."""
+        """Return whether no worker is left; if so, mark the end under the same lock."""
         with self._changed:
             done = not self._children.ranks and not self._scheduled
             if done:
