@@ -253,7 +253,7 @@ def visible_gpus(
             (gpu.partitions[0] for gpu in listed if gpu.uuid == uuid and gpu.partitions), ""
         )
         if first:
-            _say_once(f"device {entry} is a partitioned GPU (MIG): its first instance {first} is used.")
+            _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
         visible[first or entry] = first or uuid
     return visible
 
