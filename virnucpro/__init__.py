@@ -1,7 +1,7 @@
 """Fault-tolerant, sharded classification of sequences as viral or non-viral.
 
-This file stays free of torch and of every other heavy import: a spawned child imports the package
-before its device mask is set.
+This file must not import torch or other large packages: a child process imports it before its
+CUDA_VISIBLE_DEVICES is set.
 """
 
 __version__ = "0.1.0"

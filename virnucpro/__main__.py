@@ -1,6 +1,6 @@
-"""The command line: ``virnucpro`` and ``python -m virnucpro``.
+"""Entry point of the commands ``virnucpro`` and ``python -m virnucpro``.
 
-A spawned process imports its parent's main module first: imports stay inside `run`.
+A child process imports its parent's main module first, so `run` contains all imports.
 """
 
 from typing import NoReturn
@@ -9,7 +9,7 @@ __all__ = ["run"]
 
 
 def run() -> NoReturn:
-    """Run the process's own command line and exit."""
+    """Run the command of ``sys.argv`` and exit the process with its exit code."""
     import signal  # noqa: PLC0415 - see above
     import sys  # noqa: PLC0415 - see above
 
@@ -21,8 +21,8 @@ def run() -> NoReturn:
         from virnucpro.cli.main import main  # noqa: PLC0415 - see above
 
         code = main()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at exit changes nothing
-    except KeyboardInterrupt:  # before or after `main` handles signals
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at exit has no effect
+    except KeyboardInterrupt:  # Ctrl-C while `main` does not handle signals
         pass
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""Standard streams that cannot stop the program: closed, full or without a reader."""
+"""Standard streams whose failures (closed, disk full, no reader) do not stop the program."""
 
 import errno
 import io
@@ -17,9 +17,9 @@ _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Write one line to `stream`, by default standard error; drop it if that is impossible."""
+    """Write one line to `stream` (default: standard error); ignore a failed write."""
     target = stream or sys.stderr
-    if target is not None:  # Python sets a stream to None that was closed at the start
+    if target is not None:  # Python sets a standard stream to None if it was closed at the start
         with suppress(OSError, ValueError):  # ValueError: the stream was closed later
             target.write(f"[virnucpro] {printable(text)}\n")
             target.flush()
@@ -31,58 +31,58 @@ def printable(text: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return text from an input file, such as a sequence's name, for a message.
+    """Return a name from an input file, such as a sequence's name, in a form for messages.
 
-    Control characters become escapes; text of more than 200 characters is cut.
+    Control characters become escapes. A text of more than 200 characters is cut at the end.
     """
     text = printable(name[: _LONGEST_NAME + 1])
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
 def output_failure() -> str:
-    """Return why standard error cannot be written, such as ``standard error: Broken pipe``.
+    """Return the error of standard error's last write, such as ``standard error: Broken pipe``.
 
-    "" while it works, and in processes that did not call `protect_standard_streams`.
+    Returns "" if the write succeeded, or if the process did not call `protect_standard_streams`.
     """
     raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
     return f"standard error: {raw.failure}" if isinstance(raw, _Output) and raw.failure else ""
 
 
 def protect_standard_streams(*, strict: bool = True) -> None:
-    """Replace the standard streams of this process by ones whose failures do not stop it.
+    """Replace standard output and standard error so that failed writes do not stop the process.
 
     A failed write to standard error is ignored. A failed write to standard output is ignored if
-    the stream has no reader (broken pipe, closed stream); else it is raised once: data are lost.
-    Descriptors 0 to 2 that are closed get /dev/null, so that no file opened later has such a
-    number.
+    the stream has no reader (broken pipe, closed stream). Other failures on standard output, such
+    as a full disk, are raised once. Closed descriptors from 0 to 2 are opened on /dev/null, so that
+    no other file gets these numbers.
 
     Parameters
     ----------
     strict
-        Whether data lost on standard output are an error.
+        Whether to raise the failures on standard output; if False, they are ignored.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free number is this one. Read-only: a write fails, and is reported.
+            # `open` returns the lowest free number: this one. Read-only, so that writes fail.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # noqa: FBT003 - its signature
     sys.stdout = _text_stream(sys.stdout, _Output(1, strict=strict))
     sys.stderr = _text_stream(sys.stderr, _Output(2, strict=False))
 
 
 class _Output(io.FileIO):
-    """Descriptor of a standard stream that ignores failed writes.
+    """Raw file of a standard stream that ignores failed writes.
 
     Parameters
     ----------
     strict
-        Whether the first failure is raised, except that of a stream without a reader.
+        Whether to raise the first failure, unless the stream has no reader.
 
     Attributes
     ----------
     failure
-        Reason of the last write's failure, such as ``Broken pipe``; "" after a success.
+        Error of the last write, such as ``Broken pipe``; "" if the write succeeded.
     """
 
     def __init__(self, descriptor: int, *, strict: bool) -> None:
@@ -93,7 +93,7 @@ class _Output(io.FileIO):
     def write(self, data: "ReadableBuffer", /) -> int:
         size = memoryview(data).nbytes
         try:
-            written = super().write(data) or size  # None: a full pipe that does not block
+            written = super().write(data) or size  # None: the pipe is full and non-blocking
         except OSError as error:
             first = not self.failure
             self.failure = "closed" if error.errno == errno.EBADF else str(error.strerror)

@@ -21,14 +21,14 @@ def temporary_beside(path: Path) -> Path:
 def finished_name(path: Path) -> str | None:
     """Return the final name of a temporary file of this program; None for other files.
 
-    A temporary file is never read, and may be deleted after its writer has ended.
+    No program reads a temporary file. It may be deleted if the process that wrote it has ended.
     """
     match = _TEMPORARY.fullmatch(path.name)
     return match and match[1]
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable against a power failure."""
+    """Sync a folder to disk, so that new and renamed files in it survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -38,16 +38,16 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file to write and read back; it replaces `path` at the end of the block.
+    """Open a temporary file for writing and reading; it replaces `path` at the end of the block.
 
-    If the block raises, `path` is unchanged. A file that is not `lasting` is atomic too, but a
-    power failure may lose it.
+    If the block raises an exception, `path` is unchanged. With ``lasting=False`` the file is not
+    synced to disk: the replacement is atomic, but a power failure may lose the file.
 
     Raises
     ------
     OSError
-        If the file cannot be written (disk full, no permission); `path` is unchanged, and a note
-        of the error names it.
+        If the file cannot be written (disk full, no permission). `path` is unchanged; a note of
+        the exception names the path.
     """
     temporary = temporary_beside(path)
     try:
@@ -62,5 +62,5 @@ def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.add_note(f"{path} could not be written; an earlier file there is unchanged")
+            error.add_note(f"{path} could not be written; an existing file is unchanged")
         raise

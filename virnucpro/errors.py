@@ -7,9 +7,9 @@
     ├── InputError            an input file cannot be read, or has the wrong format
     ├── BundleError           a bundle is missing, malformed or damaged
     ├── DeviceError           a requested device is not available
-    ├── RunError              a run folder cannot be used as requested
-    │   ├── NotARunError      the folder is not a run, or a run of another version
-    │   ├── RunExistsError    the folder has a run already
+    ├── RunError              a run folder cannot be used by this command
+    │   ├── NotARunError      the folder contains no run, or a run of another version
+    │   ├── RunExistsError    the folder already contains a run
     │   ├── FingerprintError  a resume would mix results of different inputs or parameters
     │   └── RunLockedError    another process uses the folder
     ├── StoreError            a file of a run cannot be read
@@ -18,8 +18,8 @@
     │       └── DamagedSegmentError  a segment is truncated or altered
     └── WorkerError           a worker process failed
 
-A message states the failure, its place and cause, and the next step. Callers add context with
-``add_note``; the command line prints the notes below the message.
+Each message contains the failure, the file or worker, the cause and the next step. Callers add
+context with ``add_note``; the command line prints these notes below the message.
 """
 
 __all__ = [
@@ -62,15 +62,15 @@ class DeviceError(VirnucproError):
 
 
 class RunError(VirnucproError):
-    """A run folder cannot be used as requested."""
+    """A run folder cannot be used by this command."""
 
 
 class NotARunError(RunError):
-    """The folder is not a run, or a run of an unknown version."""
+    """The folder contains no run, or a run of an unknown version."""
 
 
 class RunExistsError(RunError):
-    """The folder has a run already, and neither ``--resume`` nor ``--force`` was given."""
+    """The folder already contains a run, and neither ``--resume`` nor ``--force`` was used."""
 
 
 class FingerprintError(RunError):
@@ -78,7 +78,7 @@ class FingerprintError(RunError):
 
 
 class RunLockedError(RunError):
-    """Another process uses the folder."""
+    """Another process uses the run folder."""
 
 
 class StoreError(VirnucproError):
@@ -90,11 +90,11 @@ class IndexFormatError(StoreError):
 
 
 class SegmentError(StoreError):
-    """A file is not a valid segment: foreign, misnamed, unreadable, or of an unknown version."""
+    """A file is not a valid segment: unreadable, misnamed, or of an unknown type or version."""
 
 
 class DamagedSegmentError(SegmentError):
-    """A segment is truncated or altered; nothing in it can be used, and it may be deleted."""
+    """A segment file is truncated or altered. Its content is unusable; it may be deleted."""
 
 
 class WorkerError(VirnucproError):

@@ -1,4 +1,4 @@
-"""Lock of a folder for one process."""
+"""Lock that gives one process exclusive use of a folder."""
 
 import fcntl
 import os
@@ -12,27 +12,27 @@ from virnucpro.errors import RunLockedError
 __all__ = ["folder_lock", "is_held"]
 
 _FLOCK = "hhqqi4x"
-"""struct flock of Linux on 64 bits: type, whence, start, length, pid."""
+"""Format of the C struct ``flock`` on 64-bit Linux: type, whence, start, length, pid."""
 
 
 @contextmanager
 def folder_lock(lock: Path, advice: str) -> Iterator[None]:
-    """Hold the lock of a folder; the kernel releases it when the process ends, even if killed.
+    """Lock a folder during the block. The kernel releases the lock when the process ends.
 
-    An open-file-description lock: it also works between hosts of a network file system, and child
-    processes do not inherit it.
+    This is an open-file-description lock: it also works between hosts on a network file system.
+    Child processes do not inherit it.
 
     Parameters
     ----------
     lock
-        A file in the folder; it is created and never removed.
+        Lock file in the folder; it is created if missing, and never removed.
     advice
-        Next step for the user if another process holds the lock.
+        Text for the error message: what the user can do if another process holds the lock.
 
     Raises
     ------
     RunLockedError
-        At once, if another process holds the lock or is removing the folder.
+        If another process holds the lock or is removing the folder; this does not wait.
     OSError
         If the folder is not writable.
     """
@@ -45,7 +45,7 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
             raise RunLockedError(
                 f"{lock.parent}: another process (pid {holder}) uses this folder. {advice}"
             ) from None
-        if os.fstat(handle).st_nlink == 0:  # removed by another process between open and lock
+        if os.fstat(handle).st_nlink == 0:  # another process removed the file between open and lock
             raise RunLockedError(
                 f"{lock.parent}: another process was removing this folder. Rerun the command."
             )
@@ -61,9 +61,9 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds the lock now, without taking it."""
+    """Return whether a process holds this lock now; the lock is not acquired."""
     try:
-        # O_NONBLOCK: opening a named pipe in its place would wait for a writer.
+        # O_NONBLOCK: if the path is a named pipe, `open` would wait for a writer.
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False

@@ -14,25 +14,25 @@ _MEMINFO: Final = Path("/proc/meminfo")
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs: the smaller of the affinity mask and the CPU quota, at least 1."""
+    """Return the number of usable CPUs, at least 1: the minimum of CPU affinity and CPU quota."""
     cpus = [len(os.sched_getaffinity(0)), *_cpu_quotas(_CGROUP_ROOT, _CGROUPS.read_text())]
     return max(1, int(min(cpus)))
 
 
 def usable_memory() -> int:
-    """Return the bytes of memory: the smaller of the machine's and the control group's limit."""
+    """Return the usable memory in bytes: the minimum of the machine's and the cgroup's memory."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_memory_limits(_CGROUP_ROOT, _CGROUPS.read_text())])
 
 
 def available_memory() -> int:
-    """Return the bytes that this process can allocate now without swapping."""
+    """Return the memory in bytes that this process can allocate now without swapping."""
     fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     return min(usable_memory(), int(fields["MemAvailable"].split()[0]) * 1024)
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the first CPU's features by their Linux names; empty where Linux lists none."""
+    """Return the feature names (flags) of the first CPU in /proc/cpuinfo; empty without flags."""
     for line in _CPUINFO.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "flags":
@@ -41,7 +41,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def _cpu_quotas(root: Path, cgroups: str) -> Iterator[float]:
-    """Yield the CPU quotas, in CPUs, of a process's control groups and of their parents."""
+    """Yield the CPU quotas (number of CPUs) of a process's control groups and their parents."""
     for group in _groups(root, cgroups, "cpu"):
         two_files = _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
         for numbers in (_numbers(group / "cpu.max"), two_files):
@@ -50,21 +50,21 @@ def _cpu_quotas(root: Path, cgroups: str) -> Iterator[float]:
 
 
 def _memory_limits(root: Path, cgroups: str) -> Iterator[int]:
-    """Yield the memory limits, in bytes, of a process's control groups and of their parents."""
+    """Yield the memory limits in bytes of a process's control groups and their parents."""
     for group in _groups(root, cgroups, "memory"):
         yield from _numbers(group / "memory.max") + _numbers(group / "memory.limit_in_bytes")
 
 
 def _groups(root: Path, cgroups: str, controller: str) -> Iterator[Path]:
-    """Yield the folders of a process's control groups, innermost first.
+    """Yield the folder of a process's control group, then its parent folders, for one controller.
 
     Parameters
     ----------
     root
         Mount point of the control groups.
     cgroups
-        Content of /proc/PID/cgroup: lines of ``number:controllers:path``; version 2 names no
-        controllers.
+        Content of /proc/PID/cgroup: lines of ``number:controllers:path``. In cgroups version 2,
+        the list of controllers is empty.
     """
     for line in cgroups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -76,6 +76,6 @@ def _groups(root: Path, cgroups: str, controller: str) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[int]:
-    """Read positive numbers; "max" and -1 mean no limit, a missing file none either."""
+    """Return the positive numbers in a file; empty for no limit ("max", -1) or a missing file."""
     texts = file.read_text().split() if file.is_file() else []
     return [int(text) for text in texts if text.isdigit()]

@@ -1,6 +1,6 @@
-"""The default worker of ``virnucpro launch``: does the same as ``virnucpro predict``.
+"""The default worker of ``virnucpro launch``. It does the same as ``virnucpro predict``.
 
-It loads the encoders once and processes one file after the other, each in its own run folder.
+It loads the encoders once, then processes files one by one, each in its own run folder.
 """
 
 import inspect
@@ -35,7 +35,7 @@ __all__ = ["Worker"]
 
 
 class Worker(FileWorker):
-    """Identify viral sequences; one task is one file."""
+    """Worker that identifies the viral sequences of a file; one task is one file."""
 
     progress_timeout = Execution(Path()).deadlines.progress
 
@@ -44,10 +44,10 @@ class Worker(FileWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the job for all workers, made of the options of `predict_job`.
+        """Return ``{"job": job}`` for all workers; `keywords` are the options of `predict_job`.
 
-        The precision ``auto`` becomes that of the first run below `output_dir`; without a run,
-        that of a new run on this kind of device.
+        The precision ``auto`` is replaced by the precision of the first run below `output_dir`. If
+        there is no run, it is replaced by the default precision of this kind of device.
 
         Raises
         ------
@@ -89,13 +89,13 @@ class Worker(FileWorker):
         Parameters
         ----------
         input_dir, output_dir
-            The run of ``input_dir/NAME`` is in ``output_dir/NAME``.
+            Folders: the run folder of the file ``input_dir/NAME`` is ``output_dir/NAME``.
         device
-            Kind of the device that this process sees.
+            Kind of the device that is visible to this process.
         threads
-            CPU threads of this worker; None for all CPUs of the process.
+            Number of CPU threads of this worker; None for all CPUs of the process.
         **keywords
-            As for `prepare`, or the dict that it returned.
+            The keywords of `prepare`, or the dict that `prepare` returned.
 
         Raises
         ------
@@ -121,17 +121,17 @@ class Worker(FileWorker):
 
         Returns
         -------
-        sequences, viral (numbers of sequences), complete (whether every row has a result), skipped
-        (whether an earlier launch computed everything), and details: folder, units_computed,
-        records and calls (numbers by status and by call), rows_missing, rows_quarantined, again
-        (rows recomputed at another precision), warnings.
+        A dict of: sequences and viral (numbers of sequences), complete (whether every row has a
+        result), skipped (whether an earlier launch computed all results), and details. The details
+        are: folder, units_computed, records (number by status), calls (number by call),
+        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
 
         Raises
         ------
         VirnucproError, OSError
-            As from `virnucpro.pipeline.predict.predict`; committed units are kept.
+            The same errors as `virnucpro.pipeline.predict.predict`; committed units are kept.
         WorkerUnusable
-            If the device failed: this process cannot use it any more, a new one may.
+            If the device failed. A new process may be able to use it again.
         """
         from torch import AcceleratorError  # noqa: PLC0415 - after the mask is set
 
@@ -169,19 +169,19 @@ class Worker(FileWorker):
 
 
 class _Warnings(SilentReporter):
-    """Keep the warnings of a run."""
+    """Reporter that stores the warnings of a run in `texts`."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def warn(self, text: str) -> None:
-        """Keep a warning; each text once."""
+        """Store a warning, unless the same text is stored already."""
         if text not in self.texts:
             self.texts.append(text)
 
 
 def _precision_of_runs(folder: Path) -> Precision | None:
-    """Return the precision of the first readable run below a folder; None without one."""
+    """Return the precision of the first readable run below a folder; None if there is no run."""
     for path in folder.rglob("run.json"):
         with suppress(RunError, OSError):
             precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]

@@ -1,4 +1,4 @@
-"""Paths and names in a run folder; no other module defines them."""
+"""Paths and names of all files in a run folder. No other module defines such names."""
 
 import re
 import shutil
@@ -19,13 +19,13 @@ class RunDirectory:
     ::
 
         run.json                        fingerprint, parameters, versions, timings
-        status.json                     states of the ranks, rewritten during the run
+        status.json                     states of the workers, updated during the run
         run.lock                        locked by the process that writes the run
         index/                          the SequenceIndex
-        index.next/                     index of a new run, before --force replaces this run
-        launches/0001.json              plan of one launch: the units missing at its start
+        index.next/                     index of the new run while --force replaces a run
+        launches/0001.json              plan of one launch: units to compute at its start
         shards/rank-0003/unit-000123.h5 one committed segment
-        logs/rank-0003.log              output and event log of the rank
+        logs/rank-0003.log              output and event log of worker 3
         logs/coordinator.log            event log of the coordinator: starts, failures, restarts
         logs/*.jsonl                    the same event logs as JSON, with --log-format json
         budgets.json                    largest batch per device that fits in memory
@@ -65,11 +65,11 @@ class RunDirectory:
         self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
 
     def launch(self, number: int) -> Path:
-        """Return the path of the plan of the `number`-th launch, counted from 1."""
+        """Return the path of the plan of launch `number`, counted from 1."""
         return self.launches / f"{number:04d}.json"
 
     def shard(self, rank: int) -> Path:
-        """Return the folder of the segments of `rank`."""
+        """Return the folder of the segments that `rank` writes."""
         return self.shards / f"rank-{rank:04d}"
 
     def segment(self, rank: int, unit: int) -> Path:
@@ -81,25 +81,25 @@ class RunDirectory:
         return self.logs / f"rank-{rank:04d}.log"
 
     def steps(self, rank: int | None, suffix: str) -> Path:
-        """Return the path of the event log of `rank`, or of the coordinator if it is None."""
+        """Return the path of the event log of `rank`; None is the coordinator."""
         name = "coordinator" if rank is None else self.log(rank).stem
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Return ``(unit, path)`` of all segment files in all shards, by unit, then by path."""
+        """Return ``(unit, path)`` of all segment files in all shards, sorted by unit, then path."""
         matches = (
             (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
     def copies(self, unit: int) -> list[Path]:
-        """Return all segment files of `unit`, by path, without listing the shards."""
+        """Return the sorted paths of all segment files of `unit`; reads no shard listing."""
         shards = sorted(self.shards.glob("rank-*"))
         paths = (shard / self.segment(0, unit).name for shard in shards)
         return [path for path in paths if path.is_file()]
 
     def entries(self) -> list[str]:
-        """Return the names in the folder, without the lock and unfinished files."""
+        """Return the names in the run folder, except the lock, `index.next` and temporary files."""
         if not self.root.is_dir():
             return []
         own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
@@ -111,7 +111,7 @@ class RunDirectory:
         )
 
     def owns(self, path: Path) -> bool:
-        """Return whether `path`, existing or not, is the name of a file or folder of the run.
+        """Return whether `path` is a path of a run file or run folder, even if it does not exist.
 
         Symbolic links to folders are followed.
         """
@@ -122,12 +122,12 @@ class RunDirectory:
         )
 
     def require_regular_files(self) -> None:
-        """Check that every file of the run is a regular file: no pipe, socket, device or folder.
+        """Check that every existing file of the run is a regular file.
 
         Raises
         ------
         RunError
-            Otherwise. Opening a named pipe would wait for another process.
+            If a file is a pipe, socket, device or folder. Opening a named pipe would block.
         """
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = (path for pattern in _LOGS for path in self.logs.glob(pattern))
@@ -139,8 +139,8 @@ class RunDirectory:
     def clear(self) -> None:
         """Remove all files of the run except run.json, the lock and the next run's index.
 
-        Foreign files stay, except in the index folder. An interrupted `clear` leaves a valid run
-        without some segments: the index is removed last, by one rename.
+        Files of other programs are kept, except in the index folder. If `clear` is interrupted, the
+        run stays valid but lacks segments: the index is removed last, by one rename.
         """
         for path in self._files:
             if path != self.run_json:
@@ -157,7 +157,7 @@ class RunDirectory:
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
-        """Remove unfinished files of killed processes. Requires the run's lock."""
+        """Remove temporary files of killed processes. The caller must hold the run's lock."""
         own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
         for path in self.root.glob("*.tmp"):
             if finished_name(path) in own:
@@ -175,7 +175,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_members(folder: Path, pattern: str) -> None:
-    """Remove the files that match, and the folder if it is empty then."""
+    """Remove the files in `folder` that match `pattern`, then the folder if it is empty."""
     if not folder.is_dir() or folder.is_symlink():
         return
     for path in folder.glob(pattern) if pattern else ():

@@ -1,4 +1,4 @@
-"""A stream of tasks on persistent workers; each task gets exactly one answer."""
+"""Task dispatcher: runs tasks on persistent worker processes; each task gets one answer."""
 
 from virnucpro.dispatch.dispatcher import Dispatcher
 from virnucpro.dispatch.protocol import (

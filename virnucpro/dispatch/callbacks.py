@@ -1,4 +1,4 @@
-"""The user's functions for the events of a run."""
+"""Callback functions of the user for the events of a dispatcher's run."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _log = logging.getLogger("virnucpro.dispatch")
 
 
 class Callbacks:
-    """Calls one function for each event, in the thread of the run.
+    """Calls the user's function for each event, in the thread that runs the dispatcher.
 
     Parameters
     ----------
@@ -30,18 +30,19 @@ class Callbacks:
         Called as ``on_success(task_id, result, worker_id)``.
     on_error
         ``on_error(task_id, traceback, worker_id)``: the task raised, could not be pickled, or its
-        worker died; ``worker_id`` is None if no worker was left.
+        worker died. ``worker_id`` is None if all workers had failed.
     on_timeout
-        ``on_timeout(task_id, timeout, worker_id)``, in seconds.
+        ``on_timeout(task_id, timeout, worker_id)``: the task exceeded the limit in seconds.
     on_setup_fail
-        ``on_setup_fail(gpu_id, traceback)``: the other workers do its work. Logged as a warning by
-        default.
+        ``on_setup_fail(gpu_id, traceback)``: a worker's setup failed, other workers do its tasks.
+        By default, this is logged as a warning.
     on_task_start
-        ``on_task_start(task_id, worker_id)``, for each attempt, before its answer.
+        ``on_task_start(task_id, worker_id)``: called for each attempt, before the answer.
     on_retry
-        ``on_retry(task_id, attempts so far, error, worker_id)``: its worker died.
+        ``on_retry(task_id, attempts so far, error, worker_id)``: the worker of the task died.
     on_fault
-        Called with a `WorkerDied` or `CleanupFailed`; logged as a warning by default.
+        ``on_fault(event)`` with a `WorkerDied` or `CleanupFailed`. By default, these are logged as
+        warnings.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Callbacks:
         self.on_success = on_success
         self._on_setup_fail = on_setup_fail or _log_setup_failure
         self._on_fault = on_fault or _log_fault
-        # The attributes of these events are the arguments of their functions.
+        # Each function is called with the attributes of its event.
         self._functions: dict[type, Callable[..., object] | None] = {
             TaskSuccess: on_success,
             TaskError: on_error,
@@ -67,7 +68,7 @@ class Callbacks:
         }
 
     def call(self, event: Event) -> None:
-        """Call the function for an event, if there is one."""
+        """Call the user's function for this event, if the user has given one."""
         if isinstance(event, SetupFailed):
             self._on_setup_fail(event.gpu_id, event.error)
         elif isinstance(event, WorkerDied | CleanupFailed):

@@ -1,9 +1,9 @@
-"""Tasks and results as bytes.
+"""Encoding of tasks and results as bytes.
 
-Numbers and short strings share one pickle, which is fast. Other values are pickled one by one, so
-that an unreadable value affects no other task. Large arrays and bytes pass shared memory, with one
-copy on each side. Values too large for that follow the frame's pickle without another copy: a
-worker that copies gigabytes shows no progress.
+Numbers and short strings are pickled together, which is fast. Other values are pickled one by one,
+so that a value that cannot be unpickled affects only its own task. Large arrays and bytes are
+copied to shared memory and from there. Values too large for the shared memory follow the frame's
+pickle without another copy, since a worker reports no progress while it copies gigabytes.
 """
 
 import pickle
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 LARGE = 1 << 16
-"""Minimum size in bytes of a value that passes shared memory."""
+"""Minimum size in bytes of a value that is sent through shared memory."""
 
 NUMBERS = frozenset({bool, float, int, type(None)})
-"""Types that are always short and can always be pickled."""
+"""Types whose values are always short and picklable."""
 
 _PLAIN = NUMBERS | {bytes, str}
 
@@ -47,11 +47,11 @@ _ANSWERS = struct.Struct("=qd")
 _HEAD_BYTES = struct.Struct("=q")
 
 RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
-"""Copies pieces into shared memory; returns None, without a copy, if they do not all fit."""
+"""Function that copies pieces into shared memory; returns None if the space is too small."""
 
 
 class Failed(NamedTuple):
-    """Replaces a result by its traceback; None for a task that timed out."""
+    """Traceback of a failed task, sent instead of a result; None if the task timed out."""
 
     traceback: str | None
 
@@ -65,10 +65,10 @@ class Stored(NamedTuple):
     Attributes
     ----------
     head
-        The pickle without its large buffers, which are the pieces. Empty if the pickle itself is
-        the piece; None if the piece is not a pickle but a value of type bytes.
+        The pickle of the value without its large buffers. Empty if the whole pickle is in shared
+        memory; None if the value is of type bytes and stored without a pickle.
     pieces
-        Their places in the ring.
+        Regions of the ring with the large buffers, the whole pickle or the bytes.
     """
 
     head: bytes | None
@@ -76,22 +76,22 @@ class Stored(NamedTuple):
 
 
 Body = bytes | memoryview | Stored | Failed
-"""A pickle, its place, or the reason why there is none."""
+"""A pickle, the place of a pickle in shared memory, or an error instead of a value."""
 
 
 class Packed(NamedTuple):
-    """In a worker: the pickled form of a result."""
+    """In a worker: a result that is pickled already."""
 
     body: Body
 
 
 def is_short(value: object) -> bool:
-    """Return whether a value is a short string or bytes."""
+    """Return whether a value is a string or bytes below the size `LARGE`."""
     return isinstance(value, str | bytes) and type(value) in _PLAIN and len(value) < LARGE
 
 
 def pack_plain(values: Sequence[object]) -> bytes | None:
-    """Pickle plain values together; return None if one is large or of another type."""
+    """Pickle numbers and short strings together; return None if another value is included."""
     types = set(map(type, values))
     if types <= NUMBERS or (
         types <= _PLAIN and all(type(value) in NUMBERS or is_short(value) for value in values)
@@ -101,7 +101,7 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Pickle one value; return `Failed` if that raises."""
+    """Pickle one value, large parts into shared memory; return `Failed` if this raises."""
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -133,9 +133,10 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Return the parts of a frame, to be joined or sent one after the other.
+    """Return the parts of a frame; the caller concatenates them or sends them in this order.
 
-    In the frame's pickle, a large body is replaced by its length in bytes; the bodies follow.
+    The first part is a pickle in which large bodies are replaced by their length in bytes. The
+    large bodies follow as separate parts.
     """
     head = pickle.dumps([len(body) if _is_large(body) else body for body in bodies], 5)
     large = [body for body in bodies if _is_large(body)]
@@ -147,12 +148,11 @@ def _is_large(body: Body) -> TypeGuard[bytes | memoryview]:
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
-    """Read a frame.
+    """Decode a frame.
 
     Returns
     -------
-    Whether the values are plain, and the plain values or the bodies; large ones as views of
-    `frame`.
+    (True, values) for plain values, or (False, bodies). Large bodies are views of `frame`.
     """
     view = memoryview(frame)
     if view[:1] == _PLAIN_TAG:
@@ -168,12 +168,12 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
 
 def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
-    """Unpickle a body, and release its place in shared memory.
+    """Unpickle and return the value of a body; release its space in shared memory.
 
     Raises
     ------
     Exception
-        Any error of the unpickling, which runs the user's code.
+        Any error during unpickling, which runs code of the user.
     """
     if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
@@ -183,7 +183,7 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
         if not body.head:
             with ring.view(body.pieces[0]) as view:
                 return pickle.loads(view)  # noqa: S301 - written by this very program
-        # Writable copies, as the original: the ring is reused.
+        # Writable copies, like the original buffers: the space in the ring is reused.
         buffers = [ring.copy(piece, bytearray) for piece in body.pieces]
         return pickle.loads(body.head, buffers=buffers)  # noqa: S301 - written by this very program
     finally:
@@ -191,11 +191,11 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
 
 
 def pack_answers(count: int, seconds: float) -> bytes:
-    """Return the header of a frame: number of its results, and their total duration in seconds."""
+    """Return a frame's header: number of results and their total duration in seconds."""
     return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Return the count, the seconds and the frame that follows a header of `pack_answers`."""
+    """Return the count and seconds of a `pack_answers` header, and the frame after the header."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -1,4 +1,4 @@
-"""A stream of tasks on persistent worker processes."""
+"""Dispatcher: runs a stream of tasks on worker processes that stay alive between tasks."""
 
 import os
 import sys
@@ -33,52 +33,53 @@ from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices
 __all__ = ["SETUP_S", "Dispatcher", "worker_ids"]
 
 SETUP_S = 600.0
-"""Default time limit of a setup in seconds."""
+"""Default time limit of a worker's setup in seconds."""
 
 
 class Dispatcher:
-    """Sends the tasks of a generator to workers, one process each; every task gets one answer.
+    """Sends the tasks of a generator to worker processes; every task gets exactly one answer.
 
     The generator and all callbacks run in the thread that calls `run`. The generator must not wait
-    for an answer. While it or a callback blocks, no worker is replaced. At most `queue_size` tasks
-    are taken from the generator and not yet delivered, results included. A dead worker is replaced.
-    Only its running task is charged with the death; its other tasks are reassigned. A task may be
-    started more than once and is answered once.
+    for an answer. While the generator or a callback blocks, dead workers are not replaced. At most
+    `queue_size` tasks are in memory: taken from the generator, but their answer is not delivered.
+    If a worker dies, it is replaced. Only its running task counts as the cause and may fail; its
+    other tasks are reassigned. A task may be started more than once, but it is answered once.
 
     The dispatcher sets no signal handlers: Ctrl-C stops the run and raises KeyboardInterrupt. The
-    workers end with the program. A worker class must be in a module that can be imported; a class
-    of a notebook cannot be used.
+    workers end with the program. The worker class must be in a module that can be imported, not in
+    a notebook.
 
     Parameters
     ----------
     worker_cls
         Class of the workers.
     gpu_ids
-        One worker each; an id may be repeated. The worker sees all devices and must choose the one
-        of its id. With `devices`: numbers of the workers, 0, 1, ... by default.
+        One worker is started for each id; ids may repeat. The worker sees all devices and must
+        choose the device of its id. With `devices`, these are the numbers of the workers (default:
+        0, 1, ...).
     queue_size
-        Maximum number of tasks taken and not yet delivered.
+        Maximum number of tasks that are taken from the generator and not yet delivered.
     suppress_worker_output
-        Whether to discard what the workers print.
+        Whether to discard the standard output and error of the workers.
     devices
         ``"auto"``, ``"cuda:0,2"``, ``"cpu:4"`` or a list of numbers, names and `Device` objects.
         Each worker then sees only its own device, as ``cuda:0``.
     max_attempts
-        Maximum attempts at a task whose workers die.
+        Maximum number of attempts for a task if workers die while they run it.
     ordered
-        Whether answers are delivered in the order of the tasks.
+        Whether to deliver answers in the order of the tasks.
     setup_timeout, cleanup_timeout
-        Maximum seconds of a worker's setup and cleanup, None for no limit. A setup that is
-        unfinished when all tasks are answered has the shorter limit.
+        Maximum duration in seconds of a worker's setup and cleanup; None for no limit. When all
+        tasks are answered, an unfinished setup must also end within `cleanup_timeout`.
     progress_timeout
-        Maximum seconds of a worker with tasks without progress. Progress is the start or end of a
-        task, a call of `BaseWorker.progressed`, or a transfer of bytes. A worker over the limit is
-        hung: its stacks are written to its log, if it has one, it is killed, and the task is
-        charged with its death. Time in a callback or the generator counts up to half the limit
-        each. Default: the attribute of the worker class.
+        Maximum time in seconds that a worker with tasks makes no progress. Progress is the start or
+        end of a task, a call of `BaseWorker.progressed`, or a transfer of bytes. A worker over the
+        limit is treated as hung: it writes its stack traces to its log, is killed, and its task has
+        failed one attempt. At most half of the limit can pass during one callback or generator
+        call. Default: `progress_timeout` of the worker class.
     one_at_a_time
-        Whether a worker gets a task only after its answer to the last one. By default, tasks of
-        milliseconds are sent in batches, and one may wait behind a longer one.
+        Whether a worker gets a task only after it has answered its previous task. By default,
+        tasks of milliseconds are sent in batches, and a task may wait for a longer task.
     environment
         Environment variables of the workers, set before their imports.
     log_folder
@@ -89,7 +90,7 @@ class Dispatcher:
     TypeError
         If `worker_cls` is not a subclass of `BaseWorker`.
     ValueError
-        If there is no worker, `queue_size` or `max_attempts` is below 1, or a time limit is not a
+        If `gpu_ids` is empty, `queue_size` or `max_attempts` is below 1, or a time limit is not a
         number above 0.
     """
 
@@ -131,7 +132,7 @@ class Dispatcher:
             raise ValueError("gpu_ids is empty: give at least one device.")
         if len(masks) != len(self.gpu_ids):
             raise ValueError(
-                f"{len(self.gpu_ids)} gpu_ids for {len(masks)} devices: give as many of both."
+                f"{len(self.gpu_ids)} gpu_ids, but {len(masks)} devices: give equal numbers."
             )
         self.worker_cls = worker_cls
         self.queue_size = queue_size
@@ -168,40 +169,40 @@ class Dispatcher:
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> None:
-        """Do all tasks; return when the workers have cleaned up and ended.
+        """Run all tasks; return when all workers have ended.
 
         Parameters
         ----------
         generator
-            Yields the tasks, numbered from 0; any objects that can be pickled.
+            Yields the tasks: objects that can be pickled. They are numbered from 0.
         on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
             See `virnucpro.dispatch.callbacks.Callbacks`.
         on_exit
-            Called once, after the end of all workers, however the run ends.
+            Called once when all workers have ended, even if the run fails.
         base_seed
-            A worker's seed is this number plus its worker id.
+            The seed of a worker is this number plus its worker id.
         task_timeout
-            Time limit of a task in seconds. Python code is interrupted in the worker. A worker that
-            ignores this for a second is killed and replaced.
+            Time limit of a task in seconds. Python code of a late task is interrupted in the
+            worker. If the task does not end soon after, its worker is killed and replaced.
         total_tasks
             Number of tasks, for progress displays.
         **setup_kwargs
-            Keywords of the worker's ``setup``.
+            Keyword arguments for the worker's ``setup``.
         keywords
-            Further ones, which may have any name.
+            More keyword arguments for ``setup``, also with names that `run` itself uses.
 
         Raises
         ------
         RuntimeError
-            If no worker is left (all tasks that were taken are answered), this dispatcher is
-            already running, or `terminate` stopped the run.
+            If all workers failed permanently, this dispatcher is already running, or `terminate`
+            stopped the run. In the first case, all taken tasks are answered before.
         ValueError
             If `task_timeout` is not a number above 0.
         UsageError
             If the worker class or its keywords cannot be sent to a process.
         Exception
-            The error of the generator, after its tasks are answered; the error of a callback, at
-            once.
+            The error of the generator, raised when its earlier tasks are answered; the error of a
+            callback, raised immediately.
         """
         callbacks = Callbacks(
             on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
@@ -224,12 +225,12 @@ class Dispatcher:
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> Iterator[Any]:
-        """Yield the results lazily, in the order of the tasks.
+        """Run the tasks of an iterable; yield their results in the order of the tasks.
 
         Raises
         ------
         WorkerError
-            Instead of the result of a task that failed or timed out.
+            If a task fails or times out.
         """
         callbacks = Callbacks(lambda *_: None)
         rules = replace(self._rules, fair=False)
@@ -254,29 +255,29 @@ class Dispatcher:
     def shutdown(self) -> None:
         """Take no more tasks; the run ends when all taken tasks are answered.
 
-        Returns at once. From any thread, a callback or a signal handler.
+        This does not wait. Any thread, callback or signal handler may call it.
         """
         if self._engine is not None:
             self._engine.drain()
 
     def terminate(self) -> None:
-        """Stop the run: its workers are asked to end, then killed, and `run` raises RuntimeError.
+        """Stop the run: the workers get SIGTERM, then SIGKILL, and `run` raises RuntimeError.
 
-        Returns at once. From any thread. Does nothing without a run.
+        This does not wait. Any thread may call it. It has no effect if nothing is running.
         """
         if self._engine is not None:
             self._engine.terminate()
 
     def get_stats(self) -> dict[str, Any]:
-        """Return the state of the current or last run. From any thread.
+        """Return the state of the current or last run. Any thread may call this.
 
         Returns
         -------
-        pending (tasks taken and not started), running, completed, failed, timeouts, retries,
-        deaths, setup_failures, cleanup_failures, recent (the last errors, a line each), and
-        workers: for each worker id its status (initializing, idle, processing, restarting, error,
-        finished), current_task, task_start_time (seconds of `time.monotonic`), last_duration
-        (seconds), and its own counts.
+        A dict of counts: pending (tasks taken and not started), running, completed, failed,
+        timeouts, retries, deaths, setup_failures, cleanup_failures. Also recent (the last errors,
+        one line each) and workers. For each worker id, workers has status (initializing, idle,
+        processing, restarting, error, finished), current_task, task_start_time (seconds of
+        `time.monotonic`), last_duration (seconds), and the counts of this worker.
         """
         engine, in_flight = self._engine, self._stream.in_flight
         busy = {} if engine is None else engine.at_work()
@@ -301,11 +302,11 @@ class Dispatcher:
         keywords: dict[str, Any],
         rules: Rules,
     ) -> Iterator[Iterator[Event]]:
-        """Make a run; return its events."""
+        """Start a run; the context value is the iterator of its events."""
         rules = replace(rules, task_timeout=task_timeout)
         _check_importable(self.worker_cls)
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError("this dispatcher is already running: use another one for this run.")
+            raise RuntimeError("this dispatcher is already running: use a second dispatcher.")
         try:
             slots = self._slots(base_seed, task_timeout, keywords)
             self._stream = Stream(tasks, self.queue_size)
@@ -319,7 +320,7 @@ class Dispatcher:
             self._busy.release()
 
     def _deliver(self, events: Iterable[Event], callbacks: Callbacks) -> None:
-        """Call the callbacks and count the events."""
+        """Count each event and call its callback."""
         stats, stream, on_success = self._stats, self._stream, callbacks.on_success
         for event in events:
             if type(event) is Answers:
@@ -355,9 +356,9 @@ class Dispatcher:
 
 
 def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
-    """Return a distinct number for each worker: its `gpu_id`, or a higher number for a repeated id.
+    """Return a unique number for each worker: its `gpu_id`, or a higher number if the id repeats.
 
-    The k-th repetition of an id adds k times the range of all ids.
+    For the k-th repetition, k times the range of all ids is added to the id.
     """
     seen: dict[int, int] = {}
     step = max(gpu_ids) - min(0, *gpu_ids) + 1
@@ -369,7 +370,7 @@ def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
 
 
 def _masks(devices: str | Sequence[int | str | Device]) -> list[dict[str, str]]:
-    """Return the variables that show each worker its own device."""
+    """Return for each worker the variables that make only its device visible."""
     if isinstance(devices, str):
         chosen = parse_devices(devices, os.environ)
     else:
@@ -381,6 +382,6 @@ def _check_importable(worker_cls: type) -> None:
     main = sys.modules["__main__"]
     if worker_cls.__module__ == "__main__" and not hasattr(main, "__file__"):
         raise UsageError(
-            f"{worker_cls.__name__} was defined at a prompt or in a notebook: no other process can "
+            f"{worker_cls.__name__} was defined at a prompt or in a notebook: a worker cannot "
             "import it. Put the class into a module (a .py file) and import it from there."
         )

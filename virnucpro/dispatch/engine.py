@@ -1,7 +1,7 @@
-"""The run of a dispatcher: sends tasks, receives answers, replaces dead workers.
+"""Engine of a dispatcher's run: sends tasks, receives answers, replaces dead workers.
 
-All of it runs in the thread that iterates over `Engine.events`: a slow consumer delays the
-generator of tasks (backpressure), and no lock is needed.
+Everything runs in the thread that iterates over `Engine.events`, so no lock is needed. A slow
+consumer of the events delays the generator of tasks (backpressure).
 """
 
 import selectors
@@ -39,30 +39,30 @@ from virnucpro.runtime.watchdog import Watched
 __all__ = ["BARREN", "Engine"]
 
 BARREN = 3
-"""Maximum deaths of a worker in a row without a task answered, or died of."""
+"""Maximum consecutive deaths of a worker before or between tasks; then it is not restarted."""
 
 _TICK_S = 0.05
-"""Longest sleep in seconds while starts of tasks are reported or reservations may end."""
+"""Maximum sleep in seconds while task starts are reported or reserved tasks may be released."""
 
 
 class Engine:
-    """One run.
+    """One run of a dispatcher.
 
     Parameters
     ----------
     slots
-        The workers.
+        Parameters of the workers.
     stream
-        The tasks; the consumer of the events counts the delivered ones there.
+        The tasks. The consumer of the events counts the delivered tasks in this object.
     rules
-        Limits and options.
+        Time limits and options.
     most
         Maximum number of tasks in a batch.
 
     Attributes
     ----------
     durations
-        Seconds of each worker's last task.
+        Duration in seconds of each worker's last task, by worker id.
     """
 
     def __init__(
@@ -85,27 +85,27 @@ class Engine:
         self._gave_up = False
 
     def at_work(self) -> dict[int, Work]:
-        """Return the current task of each busy worker. From any thread."""
+        """Return the current task of each busy worker. Any thread may call this."""
         workers = self._workers.copy().values()
         return {one.worker_id: work for one in workers if (work := one.look()) is not None}
 
     def drain(self) -> None:
-        """Take no more tasks, answer the ones that were taken, then end. From any thread."""
+        """Take no more tasks; end when all taken tasks are answered. Any thread may call this."""
         self._draining = True
         self._children.wake()
 
     def terminate(self) -> None:
-        """Raise an error in the thread of the run. From any thread."""
+        """Stop the run with a RuntimeError in its own thread. Any thread may call this."""
         self._terminated = True
         self._children.wake()
 
     def events(self) -> Generator[Event, None, None]:
-        """Do the run and yield its events. Close the generator to stop the run.
+        """Run all tasks and yield the events. Close this generator to stop the run.
 
         Raises
         ------
         RuntimeError
-            If no worker is left, or the run was stopped.
+            If all workers failed permanently, or `terminate` stopped the run.
         Exception
             The error of the generator of tasks, after all its tasks are answered.
         """
@@ -141,7 +141,7 @@ class Engine:
                 yield from self._look(0.0 if self._dealer.has_takers else self._patience())
 
     def _first_tasks(self) -> Iterator[Event]:
-        """Wait for the first worker; then reserve a task for each of the others."""
+        """Wait for the first ready worker; then reserve one task for each worker still in setup."""
         while self._workers and not self._draining:
             if any(worker.state is State.READY for worker in self._workers.values()):
                 break
@@ -154,7 +154,7 @@ class Engine:
         return _TICK_S if self._rules.report_starts or self._dealer.waits else None
 
     def _look(self, patience: float | None) -> Iterator[Event]:
-        """Sleep until something happens or is due, then handle it."""
+        """Sleep until an event occurs, at most `patience` seconds; handle the events."""
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
         for worker_id, event in self._children.step(patience):
@@ -204,7 +204,7 @@ class Engine:
     def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
         count, seconds, frame = unpack_answers(rest)
         if count > worker.outstanding:
-            self._distrust(worker, "It answered more tasks than it had: was it copied by a fork?")
+            self._distrust(worker, "The worker sent more answers than it had tasks: did it fork?")
             return
         if self._rules.report_starts:
             yield from worker.starts(worker.answered + count)
@@ -216,7 +216,7 @@ class Engine:
         self._dealer.slowest_setup = max(
             self._dealer.slowest_setup, time.monotonic() - worker.since
         )
-        # There may be no work left: it then ends at once, which is not a death.
+        # If no work is left, the worker ends immediately; this is not a failure.
         worker.enter(State.ENDING if worker.feed.finishing else State.READY)
         yield WorkerReady(worker.worker_id)
         tasks = self._stream.release()
@@ -266,7 +266,7 @@ class Engine:
             worker.close()
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
-        """Restart a dead worker, if there is work for it."""
+        """Restart a dead worker if there are tasks left."""
         worker_id = worker.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:
@@ -298,7 +298,7 @@ class Engine:
         self._workers[slot.worker_id] = worker
 
     def _end(self) -> Iterator[Event]:
-        """Signal the end of the stream to the workers, and wait until they have ended."""
+        """Send the end of the task stream to the workers, and wait until they have ended."""
         self._all_answered = True
         for worker in self._workers.values():
             if not worker.feed.waiting:
@@ -310,7 +310,7 @@ class Engine:
             yield from self._look(self._patience())
 
     def _give_up(self) -> Iterator[Event]:
-        """Answer the remaining tasks with an error."""
+        """Answer all remaining tasks with an error, since no worker is left."""
         self._gave_up = True
         self._stream.exhausted = True
         ids, _ = self._stream.take_all()
@@ -327,7 +327,7 @@ class Engine:
             raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
             self._stream.error.add_note(
-                f"Raised by the generator of tasks; its first {self._stream.taken} tasks were all "
+                f"The generator of tasks raised this; its first {self._stream.taken} tasks were "
                 "answered."
             )
             raise self._stream.error
@@ -336,7 +336,7 @@ class Engine:
         return "\n".join(self._failures)
 
     def _stop(self) -> None:
-        """End the remaining workers by the stop ladder."""
+        """End the remaining workers with SIGTERM, then SIGKILL."""
         for worker in self._workers.values():
             self._children.unwatch(worker.feed.descriptor)
             worker.feed.close()
@@ -344,4 +344,4 @@ class Engine:
             self._children.end(worker_id)
         while self._children.ranks:
             for _ in self._children.step():
-                pass  # the events have no reader any more
+                pass  # nobody reads the events any longer

@@ -1,4 +1,4 @@
-"""In a worker: interruption of a task at its time limit or when the run stops."""
+"""Interrupts the task of a worker at its time limit or when the run stops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["Interrupter", "TaskInterrupted"]
 
 
 class TaskInterrupted(BaseException):
-    """Raised in a task to end it. Not an Exception: the task's error handlers must not catch it."""
+    """Raised in a task to end it. Not an Exception: ``except Exception`` must not catch it."""
 
 
 class Interrupter:
@@ -19,14 +19,14 @@ class Interrupter:
     Parameters
     ----------
     limit
-        Maximum seconds of a task, or None.
+        Time limit of a task in seconds; None for no limit.
 
     Attributes
     ----------
     stopping
-        Whether the run stops.
+        Whether the parent has requested a stop.
     interruptible
-        Whether a stop may interrupt now. Not while a message is sent.
+        Whether a stop request may interrupt now; False while a message is sent.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -39,9 +39,9 @@ class Interrupter:
         call_on_stop(self._on_stop)
 
     def limited(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return `process` with the time limit; it returns `TIMED_OUT` for a late task.
+        """Return a function that calls `process` with the time limit, or returns `TIMED_OUT`.
 
-        A task that catches the interruption and continues has timed out, too.
+        A task that catches the interruption and continues has also timed out.
         """
         limit = self._limit
         if limit is None:
@@ -66,7 +66,7 @@ class Interrupter:
         return call
 
     def work(self, batch: Callable[[], None]) -> None:
-        """Do a batch of tasks; return at once when the run stops."""
+        """Call `batch` to run a batch of tasks; return early when the run stops."""
         self.interruptible = True
         try:
             if not self.stopping:

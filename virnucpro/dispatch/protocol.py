@@ -1,4 +1,4 @@
-"""The events of a run, as plain data, and the sorting of its answers. Pure."""
+"""The events of a dispatcher's run as plain data, and the sorting of its answers. No I/O."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskSuccess:
-    """A task's result. Final."""
+    """The result of a task: its final answer."""
 
     task_id: int
     data: object
@@ -46,9 +46,9 @@ class TaskSuccess:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """The traceback of a task, or how its worker died. Final.
+    """The error of a task: its final answer. It is a traceback or the death of its worker.
 
-    `worker_id` is None if no worker was left for the task.
+    `worker_id` is None if all workers had failed before the task could run.
     """
 
     task_id: int
@@ -58,7 +58,7 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimeout:
-    """A task exceeded `timeout` seconds and was ended. Final."""
+    """A task exceeded `timeout` seconds and was ended: its final answer."""
 
     task_id: int
     timeout: float
@@ -67,7 +67,7 @@ class TaskTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TaskRetried:
-    """A worker died in a task, which is retried: `attempt` counts the attempts so far."""
+    """A worker died during a task. The task is retried; `attempt` is the attempts so far."""
 
     task_id: int
     attempt: int
@@ -77,7 +77,7 @@ class TaskRetried:
 
 @dataclass(frozen=True, slots=True)
 class SetupFailed:
-    """The setup of a worker failed permanently; it does no tasks."""
+    """The setup of a worker failed permanently; the worker gets no tasks."""
 
     gpu_id: int
     error: str
@@ -86,7 +86,7 @@ class SetupFailed:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """The cleanup of a worker failed, after all its tasks."""
+    """The cleanup of a worker failed. All its tasks were answered before."""
 
     gpu_id: int
     error: str
@@ -95,18 +95,18 @@ class CleanupFailed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """A worker died before its work was done.
+    """The process of a worker died before the end of its work.
 
     Attributes
     ----------
     worker_id
-        The worker.
+        Number of the worker.
     exit
-        Its exit code, or the name of the signal that killed it; None if unknown.
+        Exit code of the process, or the name of the signal that killed it; None if unknown.
     task_id
-        Its running task, or None if it was idle.
+        The task that the worker was running, or None if it was idle.
     how
-        How it ended, in words, with its last error.
+        Description of the end, with the worker's last error.
     """
 
     worker_id: int
@@ -117,7 +117,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Results of several tasks of one worker, in place of a `TaskSuccess` each."""
+    """Results of several tasks of one worker: replaces one `TaskSuccess` per task."""
 
     task_ids: range | list[int]
     data: list[object]
@@ -130,7 +130,7 @@ Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | Cleanup
 
 
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield answers in the order of their tasks, other events at once."""
+    """Yield the answers sorted by task number, and all other events without delay."""
     held: dict[int, Event] = {}
     turn = 0
     for event in events:

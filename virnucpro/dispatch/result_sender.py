@@ -1,4 +1,4 @@
-"""In a worker: the sending of results to the parent."""
+"""Sends the results of a worker to the parent process."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ from virnucpro.runtime.worker_channel import WorkerChannel
 __all__ = ["FLUSH_S", "WAITING", "ResultSender", "Tag"]
 
 FLUSH_S = 0.002
-"""Maximum seconds that a result waits for others in its batch."""
+"""Maximum seconds that a result waits for further results of its batch."""
 
 WAITING = 1
 """Index of the shared number that is 1 while the worker waits for space in the ring."""
@@ -33,7 +33,7 @@ _SPACE_TICK_S = 0.01
 
 
 class Tag:
-    """First byte of a worker's message."""
+    """First byte of a message from a worker, which defines the type of the message."""
 
     READY = b"R"
     SETUP_FAILED = b"S"
@@ -49,12 +49,12 @@ class ResultSender:
     Parameters
     ----------
     outbox
-        The pipe.
+        The pipe to the parent.
     ring, words, space
-        Ring for large results, numbers shared with the parent, and the event counter by which the
-        parent reports new space.
+        Shared-memory ring for large results, numbers shared with the parent, and descriptor by
+        which the parent signals free space in the ring.
     beat
-        Records progress; called for each step of a result.
+        Function that records progress; it is called at each step of sending a result.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class ResultSender:
         threading.Thread(target=self._flush_late, name="virnucpro-post", daemon=True).start()
 
     def disown(self) -> None:
-        """Mark this process as a fork of the worker: it must not send results."""
+        """Mark this process as a fork of the worker, which must not send results."""
         self._disowned = True
 
     def leave_if_disowned(self) -> None:
-        """End a fork of the worker after its task: the worker itself sends the result."""
+        """Exit if this process is a fork of the worker: only the worker sends the result."""
         if self._disowned:
             os._exit(0)
 
     def report(self, tag: bytes, text: str = "") -> None:
-        """Send a message about the worker itself."""
+        """Send a message about the worker's state, with an optional error text."""
         self._outbox.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
@@ -102,9 +102,9 @@ class ResultSender:
         self.flush()
 
     def flush(self) -> None:
-        """Send all finished results, in order."""
+        """Send all finished results in the order of the tasks."""
         with self._lock:
-            # The other thread may append meanwhile: only the copied values are removed.
+            # The other thread may append at the same time: remove only the copied values.
             values = self.values[:]
             if not values:
                 return
@@ -120,10 +120,10 @@ class ResultSender:
             self._outbox.send(Report(b"".join(answers)))
 
     def pack(self, result: object) -> object:
-        """Return the form in which a result waits for its batch.
+        """Return a result in the form in which it waits for sending.
 
-        It is pickled at once: later changes by the worker have no effect, and the running task is
-        charged with a crash in pickling.
+        Large results are pickled immediately: later changes by the worker have no effect, and a
+        crash during pickling is attributed to the right task.
         """
         if is_short(result) or isinstance(result, Failed):
             return result
@@ -136,7 +136,7 @@ class ResultSender:
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        """Copy pieces into the ring as soon as it has space."""
+        """Copy pieces into the ring, after a wait for free space; return None if that fails."""
         if not self._ring.fits(pieces):
             return None
         regions: Sequence[Region] | None = self._ring.put(pieces)
@@ -152,7 +152,7 @@ class ResultSender:
             if regions is not None:
                 self._words[WAITING] = 0
                 return regions
-            # Race: the parent may have checked just before the number was set; hence the tick.
+            # Race: the parent may check just before the number is set, so the wait is short.
             if select.select([self._space], [], [], _SPACE_TICK_S)[0]:
                 os.eventfd_read(self._space)
         return None

@@ -1,4 +1,4 @@
-"""Limits and options of a dispatcher's run."""
+"""Time limits and options of a dispatcher's run."""
 
 import math
 from dataclasses import dataclass
@@ -6,25 +6,26 @@ from dataclasses import dataclass
 __all__ = ["HARD_GRACE_S", "Rules"]
 
 HARD_GRACE_S = 0.5
-"""Seconds after a task's time limit in which the worker itself ends the task."""
+"""Seconds that a worker has to end a late task itself; then the parent kills the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Limits and options of one run.
+    """Time limits and options of one run.
 
     Attributes
     ----------
     max_attempts
-        Maximum attempts at a task whose workers die.
+        Maximum number of attempts for a task if workers die while they run it.
     setup_timeout, cleanup_timeout, task_timeout
-        Seconds, or None for no limit. After the last answer, `cleanup_timeout` also limits setups.
+        Limits in seconds; None for no limit. After the last answer, `cleanup_timeout` also applies
+        to unfinished setups.
     progress_timeout
-        Longest time in seconds that a worker with tasks makes no progress; None for no limit.
+        Maximum time in seconds that a worker with tasks makes no progress; None for no limit.
     one_at_a_time
-        Whether a worker gets a task only after its answer to the last one.
+        Whether a worker gets a task only after it has answered its previous task.
     fair
-        Whether a task is reserved for each worker in its setup.
+        Whether to reserve one task for each worker that is still in its setup.
     report_starts
         Whether the run yields `TaskStarted` events.
 
@@ -57,5 +58,5 @@ class Rules:
 
     @property
     def task_limit(self) -> float | None:
-        """Seconds after which the parent ends a worker with a late task."""
+        """Seconds after which the parent kills a worker whose task is late; None for no limit."""
         return None if self.task_timeout is None else self.task_timeout + HARD_GRACE_S

@@ -1,4 +1,4 @@
-"""Counts and states of a run."""
+"""Task counts and worker states of a dispatcher's run."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ from virnucpro.dispatch.protocol import (
 __all__ = ["RECENT", "DispatchStats", "Share"]
 
 RECENT = 8
-"""Number of the last errors that are kept, one line each."""
+"""Maximum number of recent errors that the statistics contain, one line each."""
 
 
 @dataclass(slots=True)
 class Share:
-    """One worker's counts.
+    """Task counts and status of one worker.
 
     Attributes
     ----------
     status
-        ``initializing``, ``idle`` (or busy), ``restarting``, ``error`` (its setup failed) or
-        ``finished``.
+        ``initializing``, ``idle`` (ready, possibly busy), ``restarting``, ``error`` (the setup
+        failed) or ``finished``.
     """
 
     status: str = "initializing"
@@ -43,27 +43,27 @@ class Share:
 
 
 class DispatchStats:
-    """The counts of all workers.
+    """Task counts and statuses of all workers of a run.
 
     Parameters
     ----------
     worker_ids
-        The workers.
+        Ids of the workers.
     """
 
     def __init__(self, worker_ids: Iterable[int] = ()) -> None:
-        # None: tasks for which no worker was left.
+        # The key None is for tasks that no worker could run.
         self._shares: dict[int | None, Share] = {one: Share() for one in worker_ids}
         self._setup_failures = 0
         self._cleanup_failures = 0
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def share(self, worker_id: int | None) -> Share:
-        """Return a worker's counts."""
+        """Return the counts of one worker."""
         return self._shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:
-        """Count an event."""
+        """Update the counts and the worker's status for an event."""
         share = self.share(event.worker_id)
         match event:
             case TaskSuccess():
@@ -91,13 +91,13 @@ class DispatchStats:
                 self._recent.append(f"worker {worker_id}, cleanup: {_last_line(error)}")
 
     def finish(self) -> None:
-        """Note the end of the run."""
+        """Set the status of all workers to ``finished`` at the end of the run."""
         for share in self._shares.values():
             if share.status != "error":
                 share.status = "finished"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all counts as plain data."""
+        """Return all counts and statuses as a dict of plain data."""
         shares = self._shares.copy()
         names = ("completed", "failed", "timeouts", "retries", "deaths")
         return {

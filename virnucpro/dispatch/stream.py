@@ -1,4 +1,4 @@
-"""The tasks: new ones of the generator, and those to be retried or reassigned."""
+"""Stream of tasks: new tasks from the generator, and tasks to retry or reassign."""
 
 import time
 from collections import deque
@@ -7,34 +7,34 @@ from collections.abc import Iterable, Iterator
 __all__ = ["PULL_S", "Stream", "Tasks"]
 
 PULL_S = 0.002
-"""Maximum seconds in the generator before the workers' messages are handled."""
+"""Maximum seconds spent in the generator before the messages of workers are handled."""
 
 Tasks = tuple[range | list[int], list[object]]
-"""Ids and data."""
+"""Tasks: their ids and their data."""
 
 
 class Stream:
-    """Numbers the tasks from 0, with at most `bound` tasks taken and not delivered.
+    """Takes tasks from a generator, numbers them from 0, and limits the tasks in memory.
 
     Parameters
     ----------
     source
         Yields the tasks.
     bound
-        Maximum number of tasks taken and not delivered.
+        Maximum number of tasks that are taken and whose answer is not delivered.
 
     Attributes
     ----------
     reserved
-        Tasks for workers in their setup.
+        Tasks that are reserved for workers in their setup.
     suspects
-        Tasks to be retried, each alone on its worker.
+        Tasks to retry. A worker that gets such a task has no other task.
     taken, delivered
-        Numbers of tasks.
+        Numbers of tasks taken from the source, and of tasks whose answer is delivered.
     exhausted
-        Whether no more tasks are taken from the source: at its end, or set by the owner.
+        Whether no more tasks are taken: the source has ended, or the owner has set this.
     error
-        The error of the source, or None.
+        The error that the source raised, or None.
     """
 
     def __init__(self, source: Iterable[object], bound: int) -> None:
@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def in_flight(self) -> int:
-        """Number of tasks taken and not delivered."""
+        """Number of tasks that are taken and whose answer is not delivered."""
         return self.taken - self.delivered
 
     @property
@@ -64,17 +64,17 @@ class Stream:
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Return up to `count` tasks; reassigned ones first."""
+        """Return up to `count` tasks; tasks to reassign come first."""
         if self._again:
             return _pop(self._again, count)
         return self._pull(count)
 
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
-        """Queue tasks for reassignment, before all others, in their order."""
+        """Put tasks at the front of the queue of tasks to reassign, in their order."""
         self._again.extendleft(reversed(list(tasks)))
 
     def take_suspect(self) -> Tasks:
-        """Return one task to be run alone."""
+        """Return one task to retry; send it to a worker without other tasks."""
         return _pop(self.suspects)
 
     def set_aside(self, count: int) -> None:
@@ -83,11 +83,11 @@ class Stream:
         self.reserved.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
-        """Return a reserved task, if there is one."""
+        """Return one reserved task; empty lists if no task is reserved."""
         return _pop(self.reserved)
 
     def take_all(self) -> Tasks:
-        """Return all tasks that were taken and not sent to a worker."""
+        """Return all tasks that were taken but not sent to a worker."""
         for waiting in (self.suspects, self.reserved):
             self._again.extend(waiting)
             waiting.clear()

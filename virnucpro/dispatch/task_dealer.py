@@ -1,4 +1,4 @@
-"""Choice of the worker for each task, also after the death of a worker."""
+"""Assignment of tasks to workers, and reassignment after the death of a worker."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from virnucpro.dispatch.worker_handle import State, WorkerHandle
 __all__ = ["RESERVED_S", "RESERVED_TIMES", "TaskDealer"]
 
 RESERVED_S = 1.0
-"""Minimum seconds for which a task is reserved for a worker in its setup while others are idle."""
+"""Minimum seconds for which a task stays reserved for a worker in its setup."""
 
 RESERVED_TIMES = 2.0
 """The reservation lasts this many times as long as the slowest finished setup."""
@@ -20,21 +20,21 @@ RESERVED_TIMES = 2.0
 class TaskDealer:
     """Assigns the tasks of a stream to workers.
 
-    One task is charged with the death of a worker; its other tasks are reassigned.
+    If a worker dies, its running task has failed one attempt; its other tasks are reassigned.
 
     Parameters
     ----------
     stream
-        The tasks.
+        Source of the tasks.
     workers
-        The living workers; the owner changes this mapping.
+        The workers that are alive, by id; the caller updates this mapping.
     rules
         Limits and options of the run.
 
     Attributes
     ----------
     slowest_setup
-        Seconds; 0 until a worker is ready.
+        Duration of the slowest finished setup in seconds; 0 before a setup is finished.
     """
 
     def __init__(self, stream: Stream, workers: Mapping[int, WorkerHandle], rules: Rules) -> None:
@@ -60,9 +60,9 @@ class TaskDealer:
         return bool(stream.reserved) and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield each worker with its next tasks, at most `most`; send them before the next step."""
+        """Yield (worker, up to `most` tasks); send the tasks before the next iteration."""
         for worker in list(self._workers.values()):
-            if self._stream.suspects:  # first: busy workers get nothing more meanwhile
+            if self._stream.suspects:  # retries first: busy workers get no new tasks
                 if worker.idle:
                     yield worker, self._stream.take_suspect()
                     worker.alone = not worker.idle
@@ -74,7 +74,7 @@ class TaskDealer:
                     yield worker, tasks
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield idle workers with the tasks reserved for workers with a slow setup."""
+        """Yield (idle worker, task) for tasks that were reserved for a worker with a slow setup."""
         surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:
@@ -82,19 +82,19 @@ class TaskDealer:
                 yield worker, self._stream.release()
 
     def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Yield the worker's death, and the retry or answer of the charged task.
+        """Yield the death of a worker, then the retry or answer of the task that was running.
 
         Parameters
         ----------
         worker
-            The dead worker, not yet closed.
+            The dead worker, before its `close`.
         code, text
-            Its exit code or signal's name, and its end in words.
+            Exit code or name of the signal, and a description of the end.
         """
         unanswered, serial = worker.unanswered(), worker.begun
         begun = 0 if serial is None else serial - worker.answered
         if begun > 1 and worker.running is None:
-            # It died between tasks, by one without a sent result: each is retried alone.
+            # A finished task without a sent result may be the cause: each is retried alone.
             self._stream.suspects.extend(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
         charged = None if serial is None else unanswered.pop(begun - 1)
@@ -108,7 +108,7 @@ class TaskDealer:
 
     @property
     def _punctual(self) -> int:
-        """Number of workers in a setup that takes no longer than expected."""
+        """Number of workers whose setup is running, but not longer than expected."""
         latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
         workers = self._workers.values()
         return sum(one.state is State.STARTING and one.since > latest for one in workers)
@@ -116,10 +116,10 @@ class TaskDealer:
     def _charge(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
-        """Answer or retry the task in which a worker died."""
+        """Yield the retry or the final answer of the task in which a worker died."""
         task_id, ending = task[0], worker.ending
         if ending is not None and ending.serial != serial:
-            # The late task was answered just before: this one is not charged.
+            # The late task was answered just before the kill: this task is not the cause.
             self._stream.put_back([task])
             return
         if ending is not None and ending.timed_out:

@@ -1,4 +1,4 @@
-"""Base class of the user's workers, and import of worker classes from files."""
+"""Base class of workers, and import of worker classes from Python files."""
 
 import importlib.util
 import sys
@@ -12,30 +12,30 @@ from typing import Any, ClassVar
 __all__ = ["BaseWorker", "WorkerUnusable", "file_of", "import_file"]
 
 _PREFIX = "virnucpro_worker_"
-"""Of the names of modules outside the import path."""
+"""Prefix of the names of modules that `import_file` imports."""
 
 
 class WorkerUnusable(Exception):  # noqa: N818 - a state of the worker, not an error of the task
-    """Raised in ``process`` if the worker's process cannot continue, such as after a lost device.
+    """Raise this in ``process`` if the process cannot continue, for example after a device error.
 
-    The process ends and is replaced. The task is charged with its death, and retried up to the
+    The process ends and is replaced. The task has failed one attempt; it is retried up to the
     dispatcher's `max_attempts`.
     """
 
 
 class BaseWorker(ABC):
-    """Processes tasks in its own process, after one setup.
+    """Base class of a worker: it processes tasks in its own process, after one setup.
 
-    Define a subclass at the top level of a module that can be imported. Its ``__init__`` takes no
-    arguments, should be fast, and runs in the worker's process.
+    Define a subclass at the top level of a module that can be imported. Its ``__init__`` must have
+    no arguments and should be fast; it runs in the worker's process.
 
     Attributes
     ----------
     progress_timeout
-        Maximum seconds in a task between two calls of `progressed`, unless the dispatcher has its
-        own limit; None, the default, for no limit. Pickling a result and unpickling a task each
-        count as one interval: choose a limit above the time of the largest value. The transfer
-        between the processes counts as progress while bytes flow.
+        Maximum seconds between two calls of `progressed` in a task; None (default) for no limit.
+        A limit of the dispatcher replaces it. The worker cannot report progress while it pickles a
+        result or unpickles a task: choose a limit above the time that the largest value needs. The
+        transfer of bytes between processes is progress.
     """
 
     progress_timeout: ClassVar[float | None] = None
@@ -49,49 +49,50 @@ class BaseWorker(ABC):
         Parameters
         ----------
         gpu_id
-            The device to use, as in the dispatcher's `gpu_ids`.
+            Number of the device to use, from the dispatcher's `gpu_ids`.
         seed
-            Differs from worker to worker.
+            Seed for random numbers; each worker gets a different seed.
         **kwargs
-            The further keyword arguments of `Dispatcher.run`.
+            Additional keyword arguments of `Dispatcher.run`.
         """
 
     @abstractmethod
     def process(self, data: Any) -> Any:  # noqa: ANN401 - tasks and results are the user's
         """Process one task and return its result, any object that can be pickled.
 
-        Copy tensors to the CPU (``.cpu()``): the parent would start CUDA to read them. The result
-        is copied before the next task starts.
+        Copy tensors to the CPU (``.cpu()``); otherwise the parent must initialize CUDA to read
+        them. The result is copied before the next task starts.
 
         Raises
         ------
         WorkerUnusable
-            Replaces the worker. Any other exception is the answer to this task only.
+            Ends this worker process; a new process replaces it. Any other exception is the answer
+            to this task and the worker continues.
         """
 
     def progressed(self) -> None:
-        """Report progress within a task, such as a finished batch. Takes less than a microsecond.
+        """Report progress within a task, for example a finished batch. Takes under a microsecond.
 
-        With a `progress_timeout`, of the class or the dispatcher, a worker without such a call for
-        that time is hung: it is killed and replaced, and the task is charged with its death. From
-        any thread. Does nothing without a dispatcher.
+        If the class or the dispatcher has a `progress_timeout`, a worker without a call for that
+        time is treated as hung: it is killed and replaced, and the task has failed one attempt. Any
+        thread may call this. Without a dispatcher it has no effect.
         """
         self._beat()
 
     def cleanup(self) -> None:  # noqa: B027 - few workers need one
-        """Release what `setup` prepared, after the last task."""
+        """Release the resources of `setup`; called once after the last task."""
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import a file as a module under a unique name.
+    """Import a Python file as a module with a unique name; return the module.
 
-    Its folder is added at the end of the search path: the file can import its neighbours, and they
-    shadow no other module.
+    The folder of the file is added to the end of ``sys.path``: the file can import other modules of
+    this folder, and these do not hide installed modules.
 
     Raises
     ------
     Exception
-        Any error of the file's code.
+        Any error that the code of the file raises.
     """
     path = file.absolute()
     name = f"{_PREFIX}{zlib.crc32(bytes(path)):08x}_{path.stem}"
@@ -99,7 +100,7 @@ def import_file(file: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The parent's side of one worker: its process and its tasks."""
+"""One worker as the parent process sees it: its process, its tasks and its answers."""
 
 import os
 import time
@@ -41,32 +41,32 @@ MOST = 512
 """Maximum number of tasks in a batch."""
 
 SLOW_S = 0.05
-"""Tasks longer than this, in seconds, are sent one by one, each after the last answer."""
+"""Tasks longer than this (seconds) are sent one by one, each after the previous answer."""
 
 _MEMORY = 0.7
 
 LATE_TASK = "it did not end its task"
-"""Fault of a worker that exceeds the time limit of its task."""
+"""Error text for a worker that exceeds the time limit of its task."""
 
 
 class Work(NamedTuple):
-    """A worker's current task, and its start in seconds of the monotonic clock."""
+    """The current task of a worker, and its start time in seconds of the monotonic clock."""
 
     task_id: int
     since: float
 
 
 class Ending(NamedTuple):
-    """Why the parent kills a worker.
+    """The reason why the parent kills a worker.
 
     Attributes
     ----------
     serial
-        Number of the task that causes it, 0 for none.
+        Number of the task that is the cause; 0 if no task is the cause.
     why
-        The reason.
+        The reason as text.
     timed_out
-        Whether that task exceeded its time limit, which is its answer.
+        Whether the task exceeded its time limit; then its answer is a timeout.
     """
 
     serial: int
@@ -80,25 +80,25 @@ class State(Enum):
     STARTING = auto()
     READY = auto()
     FAILED = auto()
-    """Its setup failed: it ends by itself."""
+    """The setup failed; the process ends without a signal."""
     ENDING = auto()
-    """The end of its tasks was sent."""
+    """The parent has sent the end of the task stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """The constant part of a worker, kept when its process is replaced.
+    """The parameters of a worker, which stay the same when its process is replaced.
 
     Attributes
     ----------
     worker_id
-        Unique, even among workers on one device.
+        Number of the worker; workers on the same device have different numbers.
     assignment
-        Class, device, seed and keywords.
+        Class, device, seed and keyword arguments of the worker.
     environment
-        Variables to set in its process, such as the device mask.
+        Environment variables of the process, such as CUDA_VISIBLE_DEVICES.
     log
-        File for its output; None leaves the output unchanged.
+        File for the output of the process; None: no redirection.
     """
 
     worker_id: int
@@ -115,12 +115,12 @@ class _Batch:
 
 
 class Pace:
-    """Throughput of one worker, and the batch size that follows from it.
+    """Chooses the batch size of one worker from its throughput.
 
     Parameters
     ----------
     most
-        Maximum number of tasks in a batch; 0 for single tasks, each after the last answer.
+        Maximum number of tasks in a batch; 0: send single tasks, each after the previous answer.
     """
 
     def __init__(self, most: int) -> None:
@@ -137,9 +137,9 @@ class Pace:
             self._seconds = _MEMORY * self._seconds + (1 - _MEMORY) * each
 
     def wanted(self, outstanding: int) -> int:
-        """Return the number of tasks to send to a worker with `outstanding` tasks.
+        """Return the number of tasks to send to a worker that has `outstanding` tasks.
 
-        One batch runs and another waits. Slow tasks never wait behind each other.
+        A worker gets a second batch while it runs the first. Slow tasks are sent one by one.
         """
         if self._alone or self._seconds is None or self._seconds > SLOW_S:
             return 0 if outstanding else 1
@@ -148,19 +148,19 @@ class Pace:
 
 
 class WorkerHandle:
-    """The parent's side of one worker, from the start of its process to its end.
+    """One worker process as the parent sees it, from the start of the process to its end.
 
     Parameters
     ----------
     slot
-        The worker's constant part.
+        The parameters of the worker.
     most
         Maximum number of tasks in a batch, as for `Pace`.
 
     Attributes
     ----------
     answered, outstanding
-        Number of its tasks with and without an answer.
+        Numbers of the worker's tasks with and without an answer.
     """
 
     def __init__(self, slot: WorkerSlot, most: int) -> None:
@@ -184,7 +184,7 @@ class WorkerHandle:
         self.feed = Feed()
 
     def start(self, children: Supervisor, n_workers: int) -> None:
-        """Start the process; for errors see `Supervisor.start`."""
+        """Start the process; raises the errors of `Supervisor.start`."""
         slot = self.slot
         setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
         arguments = (
@@ -199,26 +199,26 @@ class WorkerHandle:
         self._memory.started()
 
     def enter(self, state: State) -> None:
-        """Change the state."""
+        """Change the state and record the time of the change."""
         self.state, self.since = state, time.monotonic()
 
     @property
     def running(self) -> int | None:
-        """Number of the running task, counted from 1, or None."""
+        """Number of the running task, counted from 1; None if no task is running."""
         serial: int = self._memory.words[RUNNING]
         return serial if serial > self.answered else None
 
     @property
     def begun(self) -> int | None:
-        """Number of the last started task if it has no answer, else None.
+        """Number of the last started task if it has no answer yet, else None.
 
-        A task may break its worker after its return: its result is then never sent.
+        The task may have ended: if the worker then dies, the result is never sent.
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self.outstanding else None
 
     def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
-        """Yield the deadlines that apply now."""
+        """Yield the deadlines that apply to the worker in its current state."""
         limits: list[tuple[str, float | None, object]] = []
         if self.state is State.STARTING:
             limits = [("it did not set up", rules.setup_timeout, None)]
@@ -241,7 +241,7 @@ class WorkerHandle:
                 yield Watched(self.worker_id, fault, limit, sign)
 
     def how_it_ended(self, death: Death) -> str:
-        """Return how the process ended, its log file and its last error."""
+        """Return a text: how the process ended, its log file and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
             how = f"was ended: {self.ending.why}"
@@ -253,18 +253,18 @@ class WorkerHandle:
 
     @property
     def wanted(self) -> int:
-        """Number of tasks to send now."""
+        """Number of tasks that the parent should send to the worker now."""
         if self.state is not State.READY or self.alone:
             return 0
         return self._pace.wanted(self.outstanding)
 
     @property
     def idle(self) -> bool:
-        """Whether it is ready and has no task."""
+        """Whether the worker is ready and has no task."""
         return self.state is State.READY and not self.outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
-        """Send tasks; return the errors of those that cannot be pickled."""
+        """Send tasks; return the errors of the tasks that cannot be pickled."""
         ids, data = tasks
         plain = pack_plain(data)
         refused: list[TaskError] = []
@@ -289,7 +289,7 @@ class WorkerHandle:
     def take(
         self, frame: memoryview, count: int, seconds: float, timeout: float | None
     ) -> Iterator[Answer]:
-        """Yield the answers of a frame of `count` results, which took `seconds` in total."""
+        """Yield the answers in a frame of `count` results that took `seconds` in total."""
         self._pace.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
@@ -309,12 +309,12 @@ class WorkerHandle:
                     yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
 
     def ids_between(self, first: int, stop: int) -> list[int]:
-        """Return the ids of its tasks number ``first + 1`` to `stop`; none has an answer."""
+        """Return the ids of the unanswered tasks with the numbers ``first + 1`` to `stop`."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
 
     def starts(self, until: int | None) -> Iterator[TaskStarted]:
-        """Yield the starts of tasks up to the number `until`, once each."""
+        """Yield a start event for each task up to the number `until`, once for each task."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
             self._reported = until
@@ -322,7 +322,7 @@ class WorkerHandle:
                 yield TaskStarted(task_id, self.worker_id)
 
     def look(self) -> Work | None:
-        """Return its current task, if any. From any thread."""
+        """Return the current task of the worker or None. Any thread may call this."""
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
@@ -332,7 +332,7 @@ class WorkerHandle:
         return Work(ids[0], since) if ids else None
 
     def unanswered(self) -> list[tuple[int, object]]:
-        """Return ids and data of its tasks without an answer, in order."""
+        """Return (id, data) of the tasks without an answer, in the order of sending."""
         return [
             pair
             for batch in self._batches
@@ -340,7 +340,7 @@ class WorkerHandle:
         ]
 
     def close(self) -> None:
-        """Free the memory and descriptors that are shared with the process."""
+        """Free the shared memory and the descriptors of this worker."""
         self.feed.close()
         self._memory.close()
         os.close(self._space)
@@ -358,7 +358,7 @@ class WorkerHandle:
                     f"{traceback.format_exc()}The result cannot be unpickled in the parent: return "
                     "plain data, or objects of classes that the parent can import."
                 )
-            finally:  # the ring has more room now
+            finally:  # now the ring has more free space
                 if self._memory.words[WAITING]:
                     self._memory.words[WAITING] = 0
                     os.eventfd_write(self._space, 1)

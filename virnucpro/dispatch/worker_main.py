@@ -1,4 +1,4 @@
-"""Main function of a worker's process: setup, tasks until the feed ends, cleanup."""
+"""Main function of a worker process: setup, all tasks from the parent, cleanup."""
 
 import os
 import time
@@ -25,15 +25,15 @@ RUNNING = 0
 """Index of the shared number of the running task, from 1; negative between tasks."""
 
 STARTED = 0
-"""Index of the shared time of its start (monotonic clock, the same in all processes)."""
+"""Index of the shared time at which the running task started (seconds, monotonic clock)."""
 
 PROGRESSED = 1
-"""Index of the shared time of the last reported progress; 0 before the first."""
+"""Index of the shared time of the last reported progress (seconds); 0 before any progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Class, device and options of a worker."""
+    """Class, device, seed and options of a worker."""
 
     worker_cls: type[BaseWorker]
     gpu_id: int
@@ -62,7 +62,7 @@ def serve(
     shared: int,
     space: int,
 ) -> None:
-    """Run one worker of a dispatcher; see `virnucpro.runtime.child.run_child`."""
+    """Run one worker of a dispatcher; `virnucpro.runtime.child.run_child` calls this."""
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
     sender = ResultSender(outbox, memory.upwards, memory.words, space, beat)
@@ -86,12 +86,12 @@ def serve(
 
 
 def _beat(times: "memoryview[float]") -> None:
-    # A single store: calls of two threads cannot undo each other.
+    # A single assignment: two threads can call this at the same time.
     times[PROGRESSED] = time.monotonic()
 
 
 class _TaskLoop:
-    """Runs the tasks, one after the other."""
+    """Runs the tasks of a worker one by one."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _TaskLoop:
         self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
     def work(self, feed: int) -> None:
-        """Run all tasks of the feed; return when it ends or the run stops."""
+        """Run all tasks from the pipe `feed`; return when the pipe ends or the run stops."""
         for frame in frames(feed):
             plain, values = unpack(frame)
             process = self._plain if plain else self._sealed
@@ -125,7 +125,7 @@ class _TaskLoop:
         interrupter, append, clock = self._interrupter, sender.values.append, time.monotonic
         serial = self._serial
         for value in values:
-            # The time first: a reader of the number then finds the time of the same task.
+            # First the time, then the number: a reader of the number gets this task's time.
             times[STARTED] = now = clock()
             serial += 1
             words[RUNNING] = serial
@@ -149,7 +149,9 @@ class _TaskLoop:
                 append(Failed(traceback.format_exc()))
             if now - sender.flushed_at > FLUSH_S:
                 interrupter.interruptible = False
-                words[RUNNING] = -serial  # a death in sending is not charged to this task
+                words[
+                    RUNNING
+                ] = -serial  # if the worker dies during the sending, this task is not the cause
                 sender.flush()
                 interrupter.interruptible = True
                 if interrupter.stopping:

@@ -1,4 +1,4 @@
-"""Process many files with workers that stay on their devices."""
+"""Launcher: process many files with persistent workers, one per device."""
 
 from virnucpro.launch.allocator import ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer

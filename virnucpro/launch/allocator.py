@@ -1,4 +1,4 @@
-"""Search and distribution of input files."""
+"""Search for input files and their distribution over GPUs."""
 
 import logging
 import math
@@ -15,7 +15,7 @@ from virnucpro.launch.results import ResultQueue
 __all__ = ["Found", "ResourceAllocator", "TaskQueue", "contiguous"]
 
 TaskQueue = queue.SimpleQueue["Path | None"]
-"""Files, then None for each worker."""
+"""Queue of files, followed by one None for each worker."""
 
 Item = TypeVar("Item")
 
@@ -25,14 +25,14 @@ _log = logging.getLogger("virnucpro.launch")
 
 
 Found = dict[Path, str]
-"""Paths below a folder that match a pattern: "" for a file, the reason for an unusable path.
+"""Paths that match a pattern. The value is "" for a usable file, else the reason of the problem.
 
-Unusable are broken links, devices, pipes, and folders that cannot be listed.
+Not usable are broken links, devices, pipes, and folders that cannot be listed.
 """
 
 
 def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
-    """Cut a sequence into `n` parts of ``ceil(len(items) / n)`` items; the last ones may be empty.
+    """Divide a sequence into `n` parts of ``ceil(len(items) / n)``; last parts may be shorter.
 
     Raises
     ------
@@ -40,16 +40,16 @@ def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
         If `n` is below 1.
     """
     if n < 1:
-        raise ValueError(f"cannot divide work into {n} parts: at least 1 is needed.")
+        raise ValueError(f"cannot divide work into {n} parts: give a number of at least 1.")
     size = math.ceil(len(items) / n)
     return [items[start : start + size] for start in (size * part for part in range(n))]
 
 
 class ResourceAllocator:
-    """Find files and distribute them."""
+    """Finds input files and distributes them over workers."""
 
     def validate_input_dir(self, input_dir: Path | str) -> tuple[bool, str]:
-        """Return whether it is a folder, and an error message if not."""
+        """Return (True, "") if `input_dir` is a folder, else (False, error message)."""
         folder = Path(input_dir)
         if not folder.is_dir():
             return False, f"{folder} is not a folder: give the folder of the input files."
@@ -58,18 +58,18 @@ class ResourceAllocator:
     def discover_files(self, input_dir: Path | str, pattern: str = "*") -> list[Path]:
         """Return the files below a folder that match a pattern, sorted.
 
-        Matching paths that are unusable, such as broken links, are logged as warnings;
-        `look_through` returns them. Matching folders are ignored.
+        Matching paths that cannot be used, such as broken links, are logged as warnings; see
+        `look_through`. Matching folders are ignored.
 
         Parameters
         ----------
         pattern
-            Shell pattern relative to the folder; ``**/`` matches any folders in between.
+            Shell pattern relative to the folder; ``**/`` matches any number of subfolders.
 
         Raises
         ------
         UsageError
-            If the folder does not exist, or the pattern leaves it.
+            If the folder does not exist, or the pattern is invalid, absolute or contains "..".
         """
         found = sorted(self.look_through(input_dir, pattern).items())
         for path, reason in found:
@@ -78,10 +78,10 @@ class ResourceAllocator:
         return [path for path, reason in found if not reason]
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Return the paths that match a pattern, each with the reason if it is unusable.
+        """Return the paths that match a pattern, with the reason if a path cannot be used.
 
-        See `discover_files` for parameters and errors. Hidden files match; links to folders are
-        not followed by ``**/``.
+        See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
+        symbolic links to folders.
         """
         ok, error = self.validate_input_dir(input_dir)
         if not ok:
@@ -106,17 +106,18 @@ class ResourceAllocator:
         num_gpus: int,
         strategy: Literal["size", "round_robin", "contiguous"] = "size",
     ) -> list[list[Path]]:
-        """Distribute files over GPUs in advance. A launch itself assigns them dynamically.
+        """Distribute files over GPUs in advance. A launch assigns files dynamically instead.
 
         Parameters
         ----------
         strategy
-            ``size``: largest first, each to the GPU with the fewest bytes; ``round_robin``: in
-            turns, largest first; ``contiguous``: neighbours together, in equal numbers.
+            ``size``: largest file first, each to the GPU with the fewest bytes. ``round_robin``:
+            largest file first, to each GPU in turn. ``contiguous``: consecutive files together, in
+            equal numbers.
 
         Returns
         -------
-        A list for each GPU, which may be empty.
+        A list of files for each GPU; it may be empty.
 
         Raises
         ------
@@ -137,11 +138,11 @@ class ResourceAllocator:
         return parts
 
     def largest_first(self, files: Sequence[Path]) -> list[Path]:
-        """Sort files by size, largest first, then by name: the longest task starts first."""
+        """Return the files sorted by size (largest first), then by name."""
         return sorted(files, key=lambda file: (-_size(file), file))
 
     def create_task_queue(self, files: Sequence[Path], num_workers: int) -> TaskQueue:
-        """Return a queue of the files, largest first, then None for each worker.
+        """Return a queue of the files, largest first, followed by one None for each worker.
 
         Raises
         ------
@@ -160,12 +161,12 @@ class ResourceAllocator:
         return ResultQueue()
 
     def estimate_workload(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return the amount of work.
+        """Return the number and the sizes of files.
 
         Returns
         -------
-        file_count, total_size, average_size, largest_size (bytes), largest_file (None without
-        files).
+        A dict: file_count; total_size, average_size and largest_size in bytes; largest_file (a
+        path, or None without files).
         """
         ordered = self.largest_first(files)
         total = sum(map(_size, ordered))
@@ -179,7 +180,7 @@ class ResourceAllocator:
 
 
 def _size(file: Path) -> int:
-    """Return the size in bytes; 0 for a missing file, which its worker reports."""
+    """Return the size of a file in bytes; 0 if it is missing (the worker reports the error)."""
     try:
         return file.stat().st_size
     except OSError:

@@ -1,4 +1,4 @@
-"""Results of a running launch: counts, lines for people, exit code."""
+"""Collection of the results of a running launch: counts, progress lines, exit code."""
 
 import math
 import queue
@@ -14,17 +14,17 @@ from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOve
 __all__ = ["SILENCE_S", "LoadBalancer", "ResultPrinter"]
 
 SILENCE_S = 2.0
-"""Interval in seconds at which a missing result is reported to the caller."""
+"""Interval in seconds of the calls of `silence_callback` while no result arrives."""
 
 
 _FIRST_WAIT_S = 10.0
-"""Seconds without a result until the activity of the workers is printed."""
+"""Seconds without a result after which the activity of the workers is printed."""
 
 
 class LoadBalancer:
-    """Collect results and count them. The balance itself is dynamic: idle workers take files.
+    """Collects and counts results. Load is balanced dynamically: idle workers take the next file.
 
-    If workers return a number ``duration`` (seconds of a recording in the file), the launch has a
+    If workers return a number ``duration`` (length of a recording in seconds), the launch has a
     real-time factor.
 
     Parameters
@@ -32,7 +32,7 @@ class LoadBalancer:
     gpu_ids
         Numbers of the workers.
     stream
-        Target of printed lines; standard error by default.
+        Output stream of printed lines; default: standard error.
     devices
         Device of each worker, for printed lines.
 
@@ -41,9 +41,9 @@ class LoadBalancer:
     results
         Results so far, in order of arrival.
     troubles
-        Failures of workers and retries of files, one line each.
+        Failures of workers and retries of files, one line of text each.
     error
-        Reason of an end before all files had a result, or None.
+        The error that ended the launch before all files had a result, or None.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class LoadBalancer:
         progress_callback: Callable[[FileResult | WorkerTrouble], object] | None = None,
         silence_callback: Callable[[float], object] | None = None,
     ) -> None:
-        """Collect results until the workers have shut down.
+        """Collect results until all workers have ended.
 
         Parameters
         ----------
         progress_callback
-            Called with each result and each failure of a worker.
+            Function that is called with each result and each failure of a worker.
         silence_callback
-            Called every `SILENCE_S` with the seconds since the last result.
+            Function that is called with the seconds since the last result, every `SILENCE_S`.
         """
         self._expected = total_files
         started = last = time.perf_counter()
@@ -99,15 +99,15 @@ class LoadBalancer:
                 progress_callback(item)
 
     def get_overall_rtf(self) -> float:
-        """Return processing time divided by the input's duration; 0.0 if it has none."""
+        """Return processing time divided by input duration; 0.0 if the duration is unknown."""
         duration = self._duration()
         return self._processing() / duration if duration else 0.0
 
     def get_speedup(self) -> float:
         """Return the speedup; 0.0 before the first result.
 
-        If the input has a duration, this is the inverse of the real-time factor. Else it is
-        processing time divided by elapsed time: the speedup over a single worker.
+        If the input has a duration, this is the inverse of the real-time factor. Otherwise it is
+        processing time divided by elapsed time, that is, the speedup over a single worker.
         """
         processing, duration = self._processing(), self._duration()
         if duration:
@@ -115,7 +115,7 @@ class LoadBalancer:
         return processing / self._seconds if self._seconds else 0.0
 
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
-        """Return for each worker: processed (files), time (seconds), failures."""
+        """Return a dict for each worker: processed (files), time (seconds), failures (files)."""
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
         }
@@ -127,7 +127,7 @@ class LoadBalancer:
         return stats
 
     def get_summary_stats(self) -> dict[str, Any]:
-        """Return all counts (completed, successful, partial, failed, seconds, ...)."""
+        """Return a dict of all counts: completed, successful, partial, failed, seconds, ..."""
         successful = sum(one.complete for one in self.results)
         partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
         failed = len(self.results) - successful - partial
@@ -146,7 +146,7 @@ class LoadBalancer:
         }
 
     def get_exit_code(self) -> int:
-        """Return 0 if all files are done, 1 if none is, 2 if some are or are partial."""
+        """Return 0 if all files are done, 1 if no file is done, 2 if some are done or partial."""
         over = self.results and len(self.results) == (self._expected or len(self.results))
         if over and all(one.complete for one in self.results):
             return 0
@@ -165,7 +165,7 @@ class LoadBalancer:
         self.say(f"{line}: {item.error}" if item.error else line)
 
     def print_summary(self, total_files: int) -> None:
-        """Print the counts of files in total and for each worker."""
+        """Print the number of files by status, in total and for each worker."""
         stats = self.get_summary_stats()
         line = f"{total_files:,} files: {stats['successful']:,} done"
         for count, name in (
@@ -185,11 +185,11 @@ class LoadBalancer:
             self.say(f"real-time factor {rtf:.3f}, speedup {speedup:.2f}")
 
     def say(self, text: str) -> None:
-        """Print a line; drop it if that is impossible."""
+        """Print a line; ignore a failed write."""
         say(text, self._stream)
 
     def worker_name(self, gpu_id: int | None) -> str:
-        """Return a worker's name for people, such as ``worker 0 (cpu)``."""
+        """Return the name of a worker for messages, such as ``worker 0 (cpu)``."""
         if gpu_id is None:
             return "no worker"
         device = self._devices.get(gpu_id)
@@ -207,7 +207,7 @@ class LoadBalancer:
 
 @dataclass(slots=True)
 class ResultPrinter:
-    """Print results, unless there is a live table; if quiet, failures only."""
+    """Prints results, or only failures if `quiet`; prints nothing if a live table is shown."""
 
     balancer: LoadBalancer
     status: Callable[[], Mapping[int, Mapping[str, Any]]]
@@ -223,7 +223,7 @@ class ResultPrinter:
             self.balancer.print_progress(item)
 
     def print_activity(self, seconds: float) -> None:
-        """Print the activity of the workers, after waits that double."""
+        """Print what the workers do, after 10 s without a result and then at doubled intervals."""
         if seconds < self.next_wait or self.quiet or self.table:
             return
         self.next_wait = 2 * seconds

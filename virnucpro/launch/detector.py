@@ -13,18 +13,18 @@ __all__ = ["GPUDetector"]
 
 
 class GPUDetector:
-    """Detect GPUs through the driver: CUDA itself would take memory on every GPU.
+    """Detects GPUs through the driver, since CUDA itself would allocate memory on every GPU.
 
-    GPUs are numbered as CUDA numbers them in this process. An inherited CUDA_VISIBLE_DEVICES is
-    respected. The instances of a partitioned (MIG) GPU count instead of the GPU.
+    GPUs have the same numbers as in CUDA in this process. An inherited CUDA_VISIBLE_DEVICES is
+    used. For a partitioned (MIG) GPU, its instances are listed instead of the GPU.
 
     Parameters
     ----------
     environ
-        The environment; the process's own by default.
+        The environment variables; default: those of this process.
     gpus, describe
-        Replacements of the driver; `virnucpro.runtime.devices.list_gpus` and
-        `virnucpro.runtime.gpu_facts.gpu_facts` by default.
+        Functions that query the driver; default: `virnucpro.runtime.devices.list_gpus` and
+        `virnucpro.runtime.gpu_facts.gpu_facts`.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GPUDetector:
         self._describe = describe
 
     def get_available_gpus(self) -> list[int]:
-        """Return the numbers of the GPUs that this process can use; empty without a driver.
+        """Return the numbers of the GPUs that this process can use; empty if there is no driver.
 
         Raises
         ------
@@ -48,16 +48,16 @@ class GPUDetector:
         return list(range(len(self._visible())))
 
     def is_cuda_available(self) -> bool:
-        """Return whether there is a GPU to use; raise DeviceError if the driver fails."""
+        """Return whether this process can use a GPU; raise DeviceError if the driver fails."""
         return bool(self._visible())
 
     def parse_gpu_list(self, spec: str) -> list[int]:
-        """Parse ``auto`` (all GPUs, maybe none) or ``0,1,2``.
+        """Return the GPU numbers for ``auto`` (all available GPUs) or a list such as ``0,1,2``.
 
         Raises
         ------
         UsageError
-            If it is neither, or names a GPU twice.
+            If `spec` has another format, or contains a GPU twice.
         """
         if spec.strip() == "auto":
             return self.get_available_gpus()
@@ -70,7 +70,7 @@ class GPUDetector:
         return gpu_ids
 
     def validate_gpus(self, gpu_ids: Sequence[int]) -> tuple[bool, str]:
-        """Return whether all of these GPUs can be used, and an error message if not."""
+        """Return (True, "") if all these GPUs can be used, else (False, error message)."""
         if not gpu_ids:
             return False, "the list of GPUs is empty: name one, or use CPUs (cpu:N)."
         if len(set(gpu_ids)) < len(gpu_ids):
@@ -85,17 +85,17 @@ class GPUDetector:
         return True, ""
 
     def get_gpu_info(self, gpu_id: int) -> dict[str, Any]:
-        """Return the driver's data of a GPU.
+        """Return the properties of a GPU, as reported by the driver.
 
         Returns
         -------
-        id, name, uuid, total_memory and free_memory (bytes), mig (whether it is an instance of a
-        partitioned GPU).
+        A dict: id, name, uuid, total_memory and free_memory (bytes), mig (whether the device is an
+        instance of a partitioned GPU).
 
         Raises
         ------
         DeviceError
-            If there is no such GPU, or the driver fails.
+            If the GPU does not exist, or the driver fails.
         """
         ok, error = self.validate_gpus([gpu_id])
         if not ok:

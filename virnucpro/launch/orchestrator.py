@@ -1,4 +1,4 @@
-"""A launch, from the input folder to the table of its files."""
+"""A launch: processes all files of an input folder and writes a table of the results."""
 
 import importlib.util
 import os
@@ -34,18 +34,18 @@ class LaunchOptions:
     Attributes
     ----------
     threads
-        CPU threads of all workers together; None for all CPUs of the process.
+        Total number of CPU threads of all workers; None for all CPUs of the process.
     max_attempts
-        Maximum attempts of a file whose workers die.
+        Maximum number of attempts for a file if workers die while they process it.
     file_timeout
-        Maximum seconds of a file, or None.
+        Time limit of a file in seconds; None for no limit.
     start_timeout
-        Maximum seconds of a worker's set-up, or None.
+        Time limit of a worker's setup in seconds; None for no limit.
     progress_timeout
-        Maximum seconds of a worker without progress within a file; then it is replaced and the
-        file retried. None for the limit of the worker's class.
+        Maximum seconds without progress within a file; then the worker is replaced and the file is
+        retried. None for the limit of the worker class.
     quiet
-        Print warnings only.
+        Whether to print only warnings and failures.
     """
 
     threads: int | None = None
@@ -57,19 +57,19 @@ class LaunchOptions:
 
 
 class LauncherOrchestrator:
-    """Process the files of a folder with workers that stay on their devices.
+    """Processes the files of a folder with persistent workers, one per device.
 
-    A task is a file's path, as a string. A worker's ``setup`` gets those keywords that it accepts
-    of `input_dir`, `output_dir` (both `Path`), `device` (``cuda`` or ``cpu``: the only one that it
-    sees) and `threads`. Scalars in the dict that ``process`` returns become columns of the table;
-    ``complete=False`` marks a partial result, ``skipped=True`` a file that was done before.
+    A task is the path of a file, as a string. The worker's ``setup`` gets the following keyword
+    arguments if it accepts them: `input_dir` and `output_dir` (`Path`), `device` (``cuda`` or
+    ``cpu``) and `threads`. ``process`` returns a dict: its scalars become columns of the table,
+    ``complete=False`` marks a partial result, ``skipped=True`` a file done by an earlier launch.
 
     Attributes
     ----------
     gpu_detector, resource_allocator
-        Sources of devices and files.
+        Objects that find the devices and the input files.
     process_spawner, load_balancer
-        Those of the last launch; None before the first one.
+        The objects that the last launch used; None before the first launch.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,12 @@ class LauncherOrchestrator:
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> int:
-        """Do the same as `launch`; print errors to standard error.
+        """Call `launch`, print errors to standard error, and return the exit code.
 
         Returns
         -------
-        The exit code: 0 all files done, 1 none, 2 some failed or are partial, 130 interrupted.
+        0: all files are done. 1: no file is done. 2: some files failed or are partial. 130:
+        interrupted by Ctrl-C.
         """
         setup_kwargs |= keywords or {}
         try:
@@ -125,27 +126,27 @@ class LauncherOrchestrator:
         Parameters
         ----------
         gpus
-            ``auto`` (all GPUs; without a GPU as many CPU workers as CPUs and memory allow),
-            ``0,1``, ``cpu:2``, or a list of numbers or of devices.
+            ``auto`` (all GPUs; without a GPU, as many CPU workers as CPUs and memory allow),
+            ``0,1`` (GPU numbers), ``cpu:2`` (2 CPU workers), or a list of numbers or `Device`.
         pattern
             Shell pattern of files below `input_dir`; files below `output_dir` are ignored.
         worker
             A class, or a name as for `load_worker`.
         **setup_kwargs
-            Keywords of the worker's ``setup``.
+            Keyword arguments for the worker's ``setup``.
         keywords
-            Further ones, which may have any name.
+            More keyword arguments for ``setup``, also with names that this method itself uses.
 
         Raises
         ------
         UsageError, InputError, DeviceError
-            If there are no files or no workers.
+            If no file matches, an option is invalid, or no device is available.
         RunLockedError
             If another launch uses the output folder.
         WorkerError
-            If no worker could be set up.
+            If no file was processed, for example because the setup of every worker failed.
         OSError
-            If the output folder cannot be written at the start.
+            If the output folder is not writable at the start.
         """
         source, target = Path(input_dir).absolute(), Path(output_dir).absolute()
         options, worker_cls = options or LaunchOptions(), load_worker(worker)
@@ -171,7 +172,7 @@ class LauncherOrchestrator:
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
-        """Return whether a launch could start, and an error message if not."""
+        """Return (True, "") if a launch can start, else (False, error message)."""
         ok, error = self.resource_allocator.validate_input_dir(input_dir)
         if not ok:
             return False, error
@@ -182,12 +183,12 @@ class LauncherOrchestrator:
         return True, ""
 
     def get_workload_info(self, input_dir: Path | str, pattern: str = "*") -> dict[str, Any]:
-        """Return the amount of work; see `ResourceAllocator.estimate_workload`."""
+        """Return number and sizes of the files; see `ResourceAllocator.estimate_workload`."""
         allocator = self.resource_allocator
         return allocator.estimate_workload(allocator.discover_files(input_dir, pattern))
 
     def get_gpu_info(self) -> dict[str, Any]:
-        """Return the available GPUs: count, ids, cuda_available, details (of each)."""
+        """Return a dict about the available GPUs: count, ids, cuda_available, details (per GPU)."""
         gpu_ids = self.gpu_detector.get_available_gpus()
         return {
             "count": len(gpu_ids),
@@ -197,7 +198,7 @@ class LauncherOrchestrator:
         }
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
-        """Find the input files; ignore the results of an earlier launch."""
+        """Return the input files; files in the output folder are ignored."""
         output = target.resolve()
         found = self.resource_allocator.look_through(source, pattern)
         if source.resolve().is_relative_to(output):
@@ -278,7 +279,7 @@ class LauncherOrchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Files, workers and keywords of a launch."""
+    """Files, workers and keyword arguments of a launch."""
 
     source: Path
     target: Path
@@ -292,7 +293,7 @@ class _Plan:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Constant entries of ``launch.json``."""
+        """Entries of ``launch.json`` that do not change during the launch."""
         module = file_of(self.worker) or self.worker.__module__
         return {
             "input_dir": str(self.source),
@@ -309,7 +310,7 @@ def _has_live_table() -> bool:
 
 
 def _devices(gpus: object) -> list[Device]:
-    """Return the devices of the workers; a single CPU for ``auto`` without a GPU."""
+    """Return the devices of the workers; for ``auto`` without a GPU, one CPU."""
     if isinstance(gpus, str):
         return parse_devices(gpus, os.environ, option="--gpus")
     listed = list(gpus) if isinstance(gpus, Sequence) else []
@@ -325,7 +326,7 @@ def _devices(gpus: object) -> list[Device]:
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:
-    """Return the workers' numbers: those of their GPUs if these are visible, else from 0."""
+    """Return the numbers of the workers: their GPU numbers if all are visible, else from 0."""
     visible = list(visible_gpus(os.environ)) if devices[0].kind == "cuda" else []
     masks = [device.mask for device in devices]
     if all(mask in visible for mask in masks):
@@ -334,7 +335,7 @@ def _numbers(devices: Sequence[Device]) -> list[int]:
 
 
 def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
-    """Raise WorkerError if no worker could do anything."""
+    """Raise WorkerError if the launch failed before a worker processed any file."""
     if balancer.error is None or any(one.gpu_id is not None for one in report.results):
         return
     reasons = "; ".join(balancer.troubles) or str(balancer.error)

@@ -1,4 +1,4 @@
-"""Records in memory, processed by workers on several devices."""
+"""Processing of records in memory by workers on several devices."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ Record = TypeVar("Record")
 def distribute_to_gpus(
     records: Sequence[Record], n_gpus: int
 ) -> list[tuple[Sequence[Record], int, int]]:
-    """Cut records into contiguous parts of ``ceil(len(records) / n_gpus)``, one for each GPU.
+    """Divide records into contiguous parts of ``ceil(len(records) / n_gpus)``, one per GPU.
 
     Returns
     -------
-    ``(records, gpu_id, position)`` for each GPU that has records; the position is the row of its
-    progress bar.
+    A list of ``(records, gpu_id, position)``, one for each GPU that has records. The position is
+    the row of the GPU's progress bar.
 
     Raises
     ------
@@ -46,30 +46,30 @@ def process_records(
     keywords: Mapping[str, Any] | None = None,
     **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
 ) -> list[dict[str, Any]]:
-    """Process records in batches; idle workers take the next batch. No record is dropped.
+    """Process records in batches; an idle worker gets the next batch. No record is lost.
 
     Parameters
     ----------
     records
-        Dicts, or other objects that the worker accepts; all are held in memory.
+        Dicts, or other objects that the worker accepts. All records are held in memory.
     worker
         A class, or a name as for `load_worker`. Its ``process`` takes a list of up to
         `batch_size` records and returns a list of as many dicts.
     n_gpus
         Number of workers.
     devices
-        Their devices; by default the first GPUs, without a GPU CPUs.
+        Devices of the workers; default: the first GPUs, or CPUs if there is no GPU.
     max_attempts, batch_timeout
-        Maximum attempts of a batch whose workers die; maximum seconds of a batch.
+        Maximum attempts for a batch if workers die; time limit of a batch in seconds.
     **setup_kwargs
-        Keywords of the worker's ``setup``.
+        Keyword arguments for the worker's ``setup``.
     keywords
-        Further ones, which may have any name.
+        More keyword arguments for ``setup``, also with names that this function itself uses.
 
     Returns
     -------
-    The results in the order of the records. For a batch without a result, the records themselves
-    with the reason under ``_error``; a record that is not a mapping is under ``_record``.
+    The results in the order of the records. If a batch failed, its records are returned instead,
+    with the reason under ``_error``. A record that is not a mapping is stored under ``_record``.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def process_records(
     def fail(batch: int, reason: str) -> None:
         results[batch] = _failed(batches[batch], reason)
 
-    reason = "no worker answered"
+    reason = "no worker returned a result"
     try:
         dispatcher.run(
             batches,
@@ -135,7 +135,7 @@ def _failed(batch: Sequence[Any], reason: str) -> list[dict[str, Any]]:
 
 
 def _devices(n_gpus: int, devices: str | Sequence[int | str | Device] | None) -> Sequence[Device]:
-    """Return a device for each worker."""
+    """Return the devices of `n_gpus` workers."""
     if devices is None:
         return devices_of_ranks(n_gpus, list(visible_gpus(os.environ)) or ["cpu"] * n_gpus, {})
     if isinstance(devices, str):

@@ -1,4 +1,4 @@
-"""Results of files and events of workers in a launch, as plain data."""
+"""Results of files and events of workers in a launch, as plain data classes."""
 
 import math
 import numbers
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MAX_DEPTH = 32
-"""Maximum nesting of a worker's result."""
+"""Maximum number of nested levels (dicts, lists) in a worker's result."""
 
 _QUALIFIED_CLASS = re.compile(r"(?:[\w.]+\.)?(\w+): ")
 
@@ -33,9 +33,9 @@ class FileStatus(StrEnum):
 
     DONE = "done"
     SKIPPED = "skipped"
-    """An earlier launch did it."""
+    """An earlier launch has already processed the file."""
     PARTIAL = "partial"
-    """Its worker returned an incomplete result."""
+    """The worker returned an incomplete result."""
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     LEFT = "left"
@@ -60,9 +60,9 @@ class FileResult:
     seconds
         Duration of the last attempt; None if unknown.
     attempts
-        Number of attempts that ended in an answer or in the death of their worker.
+        Number of attempts that ended with a result, an error or the death of the worker.
     result
-        Values that the worker returned.
+        Values that the worker returned for the file.
     error
         Reason of a failure, in one line.
     details
@@ -80,13 +80,13 @@ class FileResult:
 
     @property
     def complete(self) -> bool:
-        """Whether the file is done, by this launch or an earlier one."""
+        """Whether the file is completely processed, by this launch or an earlier launch."""
         return self.status in {FileStatus.DONE, FileStatus.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrouble:
-    """Failure of a worker outside of a file, or a retry of a file."""
+    """Failure of a worker while it processed no file, or the retry of a file."""
 
     gpu_id: int | None
     error: str
@@ -94,7 +94,7 @@ class WorkerTrouble:
 
 @dataclass(frozen=True, slots=True)
 class RunOver:
-    """Last item of a queue of results; `error` is the reason of an early end."""
+    """Last item of the result queue; `error` is the reason if the launch ended early."""
 
     error: BaseException | None = None
 
@@ -103,9 +103,9 @@ ResultQueue = queue.SimpleQueue[FileResult | WorkerTrouble | RunOver]
 
 
 def reason_of(traceback: str) -> str:
-    """Return a traceback's last error in one line: class, message and notes.
+    """Return the last error of a traceback in one line: class, message and notes.
 
-    A first line about the exit of a worker is kept.
+    If the first line describes the death of a worker, the result starts with this line.
     """
     lines = [line for line in traceback.strip().splitlines() if line.strip()]
     frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
@@ -119,8 +119,8 @@ def reason_of(traceback: str) -> str:
 def plain_result(data: object) -> dict[str, Any]:
     """Return a worker's result as a dict of JSON types.
 
-    Numbers of other types become Python's own, numbers that are not finite their names, other
-    objects their text. A result that is not a mapping gets the key ``result``.
+    Numbers of other libraries become Python numbers. NaN and infinity become text, as do all other
+    objects. A result that is not a mapping is stored under the key ``result``.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def plain_result(data: object) -> dict[str, Any]:
         If a key is neither text nor a number, two keys have the same text, or the nesting exceeds
         `MAX_DEPTH`.
     Exception
-        From an object's own ``__str__`` or iteration.
+        If the ``__str__`` method or the iteration of an object raises it.
     """
     mapping = data if isinstance(data, Mapping) else {"result": data}
     plain: dict[str, Any] = _plain(mapping, MAX_DEPTH + 1)
@@ -136,7 +136,7 @@ def plain_result(data: object) -> dict[str, Any]:
 
 
 def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
-    """Return a value as JSON types; containers may be nested `depth` times."""
+    """Return a value as JSON types; `depth` is the maximum number of nested levels."""
     if depth == 0 and isinstance(value, Mapping | list | tuple | AbstractSet):
         raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object that contains itself")
     match value:

@@ -1,4 +1,4 @@
-"""The workers of a launch: one process per device, fed by a dispatcher in a thread."""
+"""Workers of a launch: one process per device; a dispatcher in a thread sends the files."""
 
 import threading
 import traceback
@@ -29,26 +29,26 @@ _TERMINATE_INTERVAL_S = 0.05
 
 
 class ProcessSpawner:
-    """Start workers, give them files, end them; the caller's thread is not blocked.
+    """Starts workers, sends files to them and ends them, without blocking the caller's thread.
 
-    Workers end with the program. A worker that dies is replaced, and its file is retried.
+    Workers end with the program. If a worker dies, it is replaced and its file is retried.
 
     Parameters
     ----------
     max_attempts
-        Maximum attempts of a file whose workers die.
+        Maximum number of attempts for a file if workers die while they process it.
     file_timeout
-        Maximum seconds of a file, or None.
+        Time limit of a file in seconds; None for no limit.
     setup_timeout, cleanup_timeout
-        Maximum seconds of a worker's ``setup`` and ``cleanup``, or None.
+        Time limits in seconds of a worker's ``setup`` and ``cleanup``; None for no limit.
     progress_timeout
-        Maximum seconds of a worker without progress within a file; None for the limit of its class.
+        Maximum seconds without progress within a file; None for the limit of the worker class.
     environment
         Environment variables of the workers.
     log_folder
-        Folder for the workers' output; None discards it.
+        Folder for the output of the workers; None discards the output.
     show_ui
-        Whether to show a table on the terminal; needs the extra ``ui``.
+        Whether to show a table on the terminal; this requires the package extra ``ui``.
     """
 
     def __init__(
@@ -93,35 +93,35 @@ class ProcessSpawner:
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
     ) -> None:
-        """Start a worker for each GPU and return at once.
+        """Start one worker for each GPU; return without waiting.
 
         Parameters
         ----------
         gpu_ids
             Numbers of the workers, passed to their ``setup``.
         task_queue
-            Files, then None. A worker takes a file when it has finished the last one.
+            Files, then None. A worker gets a file when it has finished its previous file.
         result_queue
             Receives a `FileResult` for each file, a `WorkerTrouble` for each failure of a worker,
             and a `RunOver` at the end.
         devices
-            The device of each worker; by default the GPUs of these numbers.
+            The device of each worker; default: the GPUs with the numbers `gpu_ids`.
         total_files
-            Number of files, shown on the terminal.
+            Number of files, for the progress display.
         **setup_kwargs
-            Keywords of the worker's ``setup``.
+            Keyword arguments for the worker's ``setup``.
         keywords
-            Further ones, which may have any name.
+            More keyword arguments for ``setup``, also with names that this method itself uses.
 
         Raises
         ------
         UsageError
-            If workers of this spawner are running.
+            If this spawner already has running workers.
         TypeError, ValueError, DeviceError
-            As from `Dispatcher`.
+            The same errors as `Dispatcher` raises.
         """
         if self._thread is not None and self._thread.is_alive():
-            raise UsageError("workers are running: wait for them, or use another spawner.")
+            raise UsageError("workers are running: wait for their end, or use another spawner.")
         self._files, self._retries = [], {}
         self._gpus = dict(zip(worker_ids(gpu_ids), gpu_ids, strict=True))
         self._results = result_queue
@@ -138,19 +138,19 @@ class ProcessSpawner:
         self._thread.start()
 
     def wait_for_completion(self, timeout: float | None = None) -> bool:
-        """Wait up to `timeout` seconds for the end of all workers; return whether they ended."""
+        """Wait for the end of all workers, at most `timeout` seconds; return whether they ended."""
         if self._thread is None:
             return True
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def terminate_all(self) -> None:
-        """End all workers, by SIGKILL if necessary, and wait for them."""
+        """End all workers, with SIGKILL if necessary, and wait for their end."""
         while self._dispatcher is not None and not self.wait_for_completion(_TERMINATE_INTERVAL_S):
-            self._dispatcher.terminate()  # repeated: has no effect before the thread's run starts
+            self._dispatcher.terminate()  # repeated: no effect before the run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Return for each worker: status, current_task (a file), completed, failed, ..."""
+        """Return a dict per worker: status, current_task (a file), completed, failed, ..."""
         if self._dispatcher is None:
             return {}
         workers: dict[int, dict[str, Any]] = self._dispatcher.get_stats()["workers"]
@@ -170,7 +170,7 @@ class ProcessSpawner:
         gpu_ids: Sequence[int],
         devices: Sequence[int | str | Device],
     ) -> tuple[Dispatcher, Callable[..., object]]:
-        """Return the dispatcher and the function that runs it, with or without a table."""
+        """Return a dispatcher and its `run` function; with a live table if `show_ui` is set."""
         options = self._options | {"devices": devices}
         if not self._show_ui:
             quiet = self._options["log_folder"] is None
@@ -235,12 +235,12 @@ class ProcessSpawner:
         self._trouble(self._gpus.get(worker), f"{name} is retried: {reason_of(error)}")
 
     def _on_fault(self, fault: WorkerDied | CleanupFailed) -> None:
-        # A death within a task is reported with the task's retry or failure.
+        # If the worker died within a file, the retry or failure of the file reports it.
         if isinstance(fault, CleanupFailed):
             self._trouble(fault.gpu_id, f"cleanup failed: {reason_of(fault.error)}")
         elif fault.task_id is None:
             gpu_id = self._gpus.get(fault.worker_id)
-            self._trouble(gpu_id, f"died outside a file: {reason_of(fault.how)}")
+            self._trouble(gpu_id, f"died while it had no file: {reason_of(fault.how)}")
 
     def _put(self, task: int, worker: int | None, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
         self._results.put(
@@ -255,7 +255,7 @@ class ProcessSpawner:
         )
 
     def _seconds(self, worker: int) -> float | None:
-        """Return the duration of the worker's last task; None if it died in it."""
+        """Return the duration of the worker's last task in seconds; None if the worker died."""
         stats = self.get_process_status().get(worker, {})
         seconds: float | None = stats.get("last_duration")
         return None if stats.get("status") == "restarting" else seconds

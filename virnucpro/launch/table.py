@@ -1,4 +1,4 @@
-"""The table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs and its state."""
+"""Result table of a launch: ``launch.tsv`` to read, ``launch.json`` for programs and status."""
 
 import json
 import time
@@ -38,13 +38,13 @@ LOCK_NAME = "launch.lock"
 OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME}
 
 _INTERVAL_S = 1.0
-"""Minimum seconds between two versions of the table."""
+"""Minimum seconds between two updates of the table on disk."""
 
 _SHARE = 20
-"""Minimum seconds between two versions, per second that the last writing took."""
+"""Minimum seconds between two updates, per second that the last update took."""
 
 _MAX_WIDTH = 60
-"""Maximum characters of a cell on a terminal."""
+"""Maximum number of characters of a table cell on a terminal."""
 
 _SCALARS = (str, int, float, bool)
 _OWN_COLUMNS = ("file", "status", "seconds", "gpu", "attempts", "error")
@@ -52,17 +52,17 @@ _OWN_COLUMNS = ("file", "status", "seconds", "gpu", "attempts", "error")
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """Outcome of a launch.
+    """Results of a finished launch.
 
     Attributes
     ----------
     results
-        Results of all files, by name.
+        Results of all files, sorted by name.
     rows
-        The table, its header first.
+        Rows of the table; the first row is the header.
     exit_code
-        0: all files done. 1: none done. 2: some files failed or are partial, or the table could
-        not be written.
+        0: all files are done. 1: no file is done. 2: some files failed or are partial, or the
+        table could not be written.
     """
 
     results: Sequence[FileResult]
@@ -72,7 +72,7 @@ class LaunchReport:
 
 @dataclass(slots=True)
 class LaunchTable:
-    """Keep the table on disk up to date.
+    """Writes the table of a running launch to disk and updates it.
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class LaunchTable:
     files
         All files, in the order of the rows.
     facts
-        Constant entries of ``launch.json``.
+        Entries of ``launch.json`` that do not change.
     balancer
-        Source of the results.
+        Object that collects the results.
     """
 
     source: Path
@@ -94,17 +94,17 @@ class LaunchTable:
     _not_before: float = 0.0
 
     def begin(self) -> None:
-        """Replace the table of an earlier launch.
+        """Write the first version of the table; an earlier table is replaced.
 
         Raises
         ------
         OSError
-            If it cannot be written: the results could not be written either.
+            If the table cannot be written; the launch must not start then.
         """
         self._write(self._results("not done yet"), None, lasting=True)
 
     def update(self) -> None:
-        """Write the current state unless this was done a moment ago; ignore a full disk."""
+        """Write the current state if the last update is old enough; ignore write errors."""
         started = time.monotonic()
         if started < self._not_before:
             return
@@ -140,7 +140,7 @@ class LaunchTable:
     def _write(
         self, results: Sequence[FileResult], exit_code: int | None, *, lasting: bool
     ) -> Sequence[Sequence[str]]:
-        """Write both files, each atomically; a power cut may lose files that are not `lasting`."""
+        """Write both files atomically; if not `lasting`, a power failure may lose them."""
         rows = table_rows(results, self.source)
         content = {
             **self.facts,
@@ -157,9 +157,9 @@ class LaunchTable:
 
 
 def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
-    """Return the rows of the table, the header first.
+    """Return the rows of the table; the first row is the header.
 
-    Each scalar in the workers' results has a column. Files are named relative to `input_dir`.
+    Each scalar in the workers' results has a column. File names are relative to `input_dir`.
     Missing values are ``NA``.
     """
     scalars = (
@@ -171,7 +171,7 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
 
 
 def _column_names(fields: Sequence[str]) -> list[str]:
-    """Name a column for each field, with the prefix ``result.`` if the name is taken."""
+    """Return a column name for each field; a name in use gets the prefix ``result.``."""
     names: list[str] = []
     for field in fields:
         name = _cell(field)
@@ -195,7 +195,7 @@ def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as one line without tabs."""
+    """Return a value as text in one line without tabs; None as ``NA``."""
     if value is None:
         return "NA"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -203,7 +203,7 @@ def _cell(value: object) -> str:
 
 
 def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows for a terminal: without empty columns, long cells shortened."""
+    """Return the rows for a terminal, without empty columns and with long cells shortened."""
     columns = [
         ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
         for name, *cells in zip(*rows, strict=True)
@@ -221,7 +221,7 @@ def _encoded(text: str) -> bytes:
     """Encode text as UTF-8; file names that are not UTF-8 keep their bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # surrogates that stand for no byte
+    except UnicodeEncodeError:  # surrogates that do not encode a byte
         return text.encode("utf-8", "backslashreplace")
 
 
@@ -234,12 +234,13 @@ def _plain(one: FileResult) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """State of a launch.
+    """Current state of a launch.
 
     Attributes
     ----------
     state
-        ``running``; ``complete``: all files done; ``incomplete``; ``stopped`` before its end.
+        ``running``; ``complete``: all files are done; ``incomplete``: ended, but files are not
+        done; ``stopped``: interrupted before the end.
     files
         Number of files by status.
     failures
@@ -251,7 +252,7 @@ class LaunchProgress:
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+        """Return the state as a dict of plain data."""
         return {
             "command": "launch",
             "state": self.state,
@@ -261,28 +262,28 @@ class LaunchProgress:
         }
 
     def as_text(self) -> str:
-        """Return the state as lines for people."""
+        """Return the state as lines of text."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
         return "\n".join(map(printable, (*lines, *self.failures)))
 
 
 def is_launch(folder: Path) -> bool:
-    """Return whether the folder holds the table of a launch."""
+    """Return whether the folder contains the table of a launch."""
     return (folder / JSON_NAME).is_file()
 
 
 def read_launch(folder: Path) -> LaunchProgress:
-    """Read the state of a launch.
+    """Return the state of a launch, read from its table and lock.
 
     Raises
     ------
     UsageError
-        If its table is damaged.
+        If ``launch.json`` is damaged.
     OSError
-        If its table cannot be read.
+        If ``launch.json`` cannot be read.
     """
-    # In this order: a launch that ends in between writes its exit code before it drops the lock.
+    # First the lock, then the table: a launch writes its exit code before it releases the lock.
     running = is_held(folder / LOCK_NAME)
     text = (folder / JSON_NAME).read_text("utf-8")
     try:

@@ -1,4 +1,4 @@
-"""Worker classes of a launch: import by name, hooks for keywords and memory."""
+"""Worker classes of a launch: import by name, and hooks for keyword arguments and memory."""
 
 import importlib
 import inspect
@@ -14,28 +14,28 @@ from virnucpro.runtime.devices import Kind
 __all__ = ["DEFAULT_WORKER", "FileWorker", "accepted", "load_worker"]
 
 DEFAULT_WORKER = "virnucpro.predict"
-"""Default worker of a launch: does the same as ``virnucpro predict``."""
+"""Default worker of a launch; it does the same as ``virnucpro predict``."""
 
 _MODULES = {DEFAULT_WORKER: "virnucpro.predict_worker"}
 _DEFAULT_CLASS = "Worker"
 
 _MEMORY_BYTES = 1 << 29
-"""Assumed memory of a worker that does not report it: torch and a small model."""
+"""Default memory of a worker in bytes: enough for torch and a small model."""
 
 
 class FileWorker(BaseWorker):
-    """Worker with hooks that a launch calls once in its own process, before workers start."""
+    """Worker with hooks, which a launch calls once in the parent before the workers start."""
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
-        """Return the keywords of `setup` for all workers: work that is done once goes here."""
+        """Return the keyword arguments of `setup`; do work that is common to all workers here."""
         return dict(keywords)
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:  # noqa: ARG003 - for subclasses
-        """Return the memory of one CPU worker in bytes, for the keywords that `prepare` returned.
+        """Return the memory in bytes that one CPU worker needs; `keywords` is from `prepare`.
 
-        A launch on ``auto`` starts no more workers than fit into half of the memory.
+        With ``gpus="auto"``, all CPU workers together use at most half of the usable memory.
         """
         return _MEMORY_BYTES
 
@@ -52,7 +52,7 @@ def load_worker(worker: str | type[BaseWorker]) -> type[BaseWorker]:
     Raises
     ------
     UsageError
-        If it is not a `BaseWorker`, or cannot be imported.
+        If `worker` is not a `BaseWorker`, or cannot be imported.
     """
     if not isinstance(worker, str):
         return _checked(worker, f"{worker!r} is not a worker class")
@@ -83,7 +83,7 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords that a worker's `setup` accepts."""
+    """Return those of the offered keyword arguments that the worker's `setup` accepts."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return dict(offered)

@@ -1,9 +1,9 @@
-"""Main function of a child process: setup, the worker's function, the report of its end.
+"""Main function of a child process: setup, the worker function, the report of its end.
 
-The order matters. The environment (with the device mask), the signals and the log come first. Then
-the worker's function is unpickled, which imports its module: a CUDA query at import time sees only
-this rank's device. Only the parent's ``__main__`` is imported earlier, by `multiprocessing`: keep
-imports out of the main script.
+The order matters. First, the environment (with CUDA_VISIBLE_DEVICES), the signals and the log are
+set. Then the worker function is unpickled, which imports its module: a CUDA query at import time
+sees only this rank's device. Only the parent's ``__main__`` is imported earlier, by
+`multiprocessing`: keep imports out of the main script.
 """
 
 import atexit
@@ -32,14 +32,14 @@ __all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run
 WorkerFunction = Callable[..., object]
 
 STACKS_SIGNAL = signal.SIGUSR1
-"""Makes a worker write the stacks of all its threads to its log."""
+"""Signal at which a worker writes the stack traces of all its threads to its log."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 _MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
-"""M_MMAP_THRESHOLD (its largest value), M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h, in bytes."""
+"""Options of malloc.h in bytes: M_MMAP_THRESHOLD (largest value), M_TRIM_THRESHOLD, M_TOP_PAD."""
 
 _PERMANENT = frozenset(
     {
@@ -53,23 +53,23 @@ _PERMANENT = frozenset(
         errno.EROFS,
     }
 )
-"""Errors that persist in a new process until the machine is repaired."""
+"""Error numbers for which a restart of the worker does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Parameters of a child process, available before its function is loaded: plain data.
+    """Parameters of a child process, plain data. They are used before the function is imported.
 
     Attributes
     ----------
     rank, world_size
-        The function's first two arguments.
+        The first two arguments of the worker function.
     parent
         Process id of the parent.
     environment
-        Variables to set, such as the device mask and numbers of threads.
+        Environment variables to set, such as CUDA_VISIBLE_DEVICES and numbers of threads.
     log
-        File for standard output and standard error; None leaves them unchanged.
+        File that receives standard output and standard error; None: no redirection.
     """
 
     rank: int
@@ -80,7 +80,7 @@ class Setup:
 
 
 def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
-    """Set up the process, call ``function(rank, world_size, outbox, *arguments)``, report its end.
+    """Set up the process, call ``function(rank, world_size, outbox, *arguments)``, report the end.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
     Raises
     ------
     SystemExit
-        If the function did not return: with the exit code of its SystemExit, else 1.
+        If the function raised: with the exit code of its SystemExit; 1 for other exceptions.
     """
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
@@ -106,9 +106,9 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
 
 
 def _leave(codes: Sequence[int]) -> None:
-    """End the process without finalizing the interpreter, which takes 0.5 s with torch.
+    """End the process without finalizing the interpreter, which would take 0.5 s with torch.
 
-    Threads are joined and all other exit handlers have run before.
+    Threads have ended and all other exit handlers have run before this call.
     """
     if codes:
         for stream in (sys.stdout, sys.stderr):
@@ -124,7 +124,7 @@ def _run(outbox: WorkerChannel, sealed: int, setup: Setup) -> int:
             _redirect(setup.log)
         protect_standard_streams(strict=False)
         faulthandler.enable()
-        # Sent to a hung worker before its end: its log then shows where it hung.
+        # The parent sends it to a hung worker before the kill: the log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         outbox.send(Started())
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", unseal(sealed))
@@ -150,14 +150,14 @@ def _report_failure(outbox: WorkerChannel, error: BaseException) -> int:
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Return whether the error would occur in a new process, too."""
+    """Return whether the error would also occur in a new process."""
     if isinstance(error, OSError):
         return error.errno in _PERMANENT
     return isinstance(error, VirnucproError | ImportError)
 
 
 def _message(error: BaseException) -> str:
-    """Return an error's text with its notes."""
+    """Return the text of an exception with its notes."""
     try:
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     except Exception:  # noqa: BLE001 - an exception's own __str__ may raise anything
@@ -165,10 +165,10 @@ def _message(error: BaseException) -> str:
 
 
 def _follow_parent(parent: int) -> None:
-    """End this process with its parent, whatever ends the parent.
+    """Make the kernel kill this process when its parent ends for any reason.
 
-    The kernel sends SIGKILL at the end of the thread that started this process. A parent that ended
-    before the request sends none; this process has another parent then.
+    The kernel sends SIGKILL when the thread that started this process ends. If the parent ended
+    before this call, this process has another parent and exits here.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -176,7 +176,7 @@ def _follow_parent(parent: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory for the next batch; by default the C library returns it to the system."""
+    """Make the C library keep freed memory for the next batch instead of returning it."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # only glibc has these options
         for option, n_bytes in _MALLOC_OPTIONS.items():
@@ -184,14 +184,14 @@ def keep_freed_memory() -> None:
 
 
 def _choose_signals() -> None:
-    """Ignore Ctrl-C, which the parent handles; end on SIGTERM."""
+    """Ignore SIGINT (the parent handles Ctrl-C); end at SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 def _redirect(log: Path) -> None:
-    """Append standard output and error to `log`; by descriptors, so that C code is included."""
+    """Redirect standard output and error, also of C code, to the end of the file `log`."""
     descriptor = os.open(log, _APPEND, 0o666)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None if the parent started without it

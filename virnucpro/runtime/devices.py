@@ -1,4 +1,4 @@
-"""Devices of workers, and the environment variables for these and for threads. Without CUDA."""
+"""Devices of workers, and the environment variables for devices and threads. CUDA is not used."""
 
 import os
 import re
@@ -26,21 +26,21 @@ __all__ = [
 ]
 
 Kind: TypeAlias = Literal["cpu", "cuda"]
-"""Kind of a device, as in torch."""
+"""Kind of a device: its type name in torch."""
 
 MASK_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 DRIVERS_ORDER = "PCI_BUS_ID"
-"""Device order of the driver, nvidia-smi and schedulers. CUDA's default is fastest first."""
+"""Device order of the driver, nvidia-smi and schedulers. CUDA's own default: fastest GPU first."""
 
 _THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-"""Read by OpenMP, MKL and the tokenisers' thread pool when they start."""
+"""Variables that OpenMP, MKL and the tokenizers' thread pool read when they start."""
 
 _WAIT_POLICY = "OMP_WAIT_POLICY"
-"""PASSIVE: waiting threads sleep. By default they spin; on a busy machine, two threads of a rank
-then take five times as long."""
+"""PASSIVE: waiting threads sleep. By default, waiting threads use the CPU in a loop; on a busy
+machine, a worker with two threads then takes five times as long."""
 
 _MASK_ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 
@@ -52,7 +52,7 @@ class Device:
     Attributes
     ----------
     kind
-        Its complete name in torch: a worker sees only one device.
+        ``cpu`` or ``cuda``. Torch needs no device number: a worker sees only one device.
     mask
         The device's entry for CUDA_VISIBLE_DEVICES (``"5"``, ``"GPU-..."``, ``"MIG-..."``); None
         for a CPU.
@@ -66,9 +66,9 @@ class Device:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that show a process only this device.
+        """Environment variables that make only this device visible to a process.
 
-        Device numbers are the driver's, unless this process's environment sets another order.
+        Devices are numbered as by the driver, unless the environment sets another order.
         """
         if self.mask is None:
             return {MASK_VARIABLE: ""}
@@ -83,9 +83,9 @@ class Gpu:
     Attributes
     ----------
     uuid
-        ``GPU-...``.
+        The UUID of the GPU, ``GPU-...``.
     partitions
-        ``MIG-...`` names of its instances; empty if it is not partitioned.
+        Names of its MIG instances, ``MIG-...``; empty if the GPU is not partitioned.
     """
 
     uuid: str
@@ -117,22 +117,22 @@ def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def devices_of_ranks(
     world_size: int, devices: Sequence[int | str | Device] | None, environ: Mapping[str, str]
 ) -> list[Device]:
-    """Return the device of each rank, without a query of the driver.
+    """Return the device of each rank, without access to the driver.
 
     Parameters
     ----------
     world_size
         Number of ranks.
     devices
-        Rank r gets the r-th entry: a `Device`, a number (index into the inherited mask, or device
-        number if there is no mask), a UUID or MIG name, or ``"cpu"``. None: rank r gets the r-th
-        entry of the inherited mask, a CPU if the mask is empty, or device number r if there is no
-        mask.
+        Rank r gets the r-th entry: a `Device`, a number (index into CUDA_VISIBLE_DEVICES, or
+        device number if the variable is not set), a UUID or MIG name, or ``"cpu"``. None: rank r
+        gets the r-th entry of CUDA_VISIBLE_DEVICES, a CPU if the variable is empty, or device
+        number r if it is not set.
 
     Raises
     ------
     DeviceError
-        If there are fewer devices than ranks, or a number exceeds the mask.
+        If there are fewer devices than ranks, or CUDA_VISIBLE_DEVICES has no such entry.
     UsageError
         If an entry is invalid.
     """
@@ -161,8 +161,8 @@ def parse_devices(
     Parameters
     ----------
     spec
-        ``auto`` (every visible GPU, else one CPU), ``cpu``, ``cpu:N`` (N ranks on the CPU),
-        ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2`` (indices into the visible ones),
+        ``auto`` (every visible GPU; without a GPU, one CPU worker), ``cpu``, ``cpu:N`` (N CPU
+        workers), ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2`` (indices of visible GPUs),
         ``GPU-...`` and ``MIG-...`` names.
     environ
         The process's environment, with CUDA_VISIBLE_DEVICES.
@@ -206,7 +206,7 @@ def thread_variables(threads: int | None, environ: Mapping[str, str]) -> dict[st
     threads
         Maximum number of threads; None for the libraries' default.
     environ
-        The parent's environment; its wait policy, if set, is kept.
+        The parent's environment. An OMP_WAIT_POLICY that is set there is not changed.
     """
     variables = {} if threads is None else dict.fromkeys(_THREAD_NUMBERS, str(threads))
     if _WAIT_POLICY not in environ:
@@ -226,9 +226,9 @@ def visible_gpus(
 
     Returns
     -------
-    Their mask entries and UUIDs, in CUDA's order. A mask entry of a partitioned GPU means its first
-    instance. If CUDA_DEVICE_ORDER is not the driver's order and there is no mask, the entries are
-    UUIDs, which do not depend on the order.
+    A dict of entries for CUDA_VISIBLE_DEVICES and their UUIDs, in CUDA's order. For a partitioned
+    GPU, the entry is its first MIG instance. If CUDA_DEVICE_ORDER is not the driver's order and
+    CUDA_VISIBLE_DEVICES is not set, the entries are UUIDs, which do not depend on the order.
 
     Raises
     ------
@@ -259,7 +259,7 @@ def visible_gpus(
 
 
 def list_gpus() -> list[Gpu]:
-    """Return the machine's NVIDIA GPUs in the driver's order; none without a driver.
+    """Return the machine's NVIDIA GPUs in the driver's order; an empty list without a driver.
 
     Raises
     ------
@@ -279,13 +279,13 @@ def list_gpus() -> list[Gpu]:
         return []
     except pynvml.NVMLError as error:
         raise DeviceError(
-            f"the NVIDIA driver cannot list its GPUs: {error}. Check nvidia-smi, have the driver "
-            "repaired, or use CPUs (cpu, or cpu:N for N workers)."
+            f"the NVIDIA driver cannot list its GPUs: {error}. Check nvidia-smi, repair the "
+            "driver, or use CPUs (cpu, or cpu:N for N workers)."
         ) from error
 
 
 def _partitions(handle: object) -> tuple[str, ...]:
-    """Return the names of a GPU's MIG instances; none if it is not partitioned."""
+    """Return the names of a GPU's MIG instances; empty if the GPU is not partitioned."""
     import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
 
     try:
@@ -337,7 +337,7 @@ def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> li
 
 
 def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
-    """Return the mask entry of a number or a name in the option."""
+    """Return the CUDA_VISIBLE_DEVICES entry for a device number or name from the option."""
     entries = list(visible)
     if wanted.isdigit():
         if int(wanted) < len(entries):

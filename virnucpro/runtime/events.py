@@ -1,4 +1,4 @@
-"""Log of events, one line each, for people or for programs."""
+"""Event log: one line per event, as text for people or JSON for programs."""
 
 import json
 import os
@@ -15,21 +15,21 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 @dataclass(slots=True)
 class EventLog:
-    """Appends lines to a file, each in one write, so that several processes may share it.
+    """Appends lines to a file. Each line is one write, so that processes may share the file.
 
-    A line that cannot be written is dropped: logging never stops work.
+    If a line cannot be written, it is lost and the work continues.
 
     Attributes
     ----------
     path
         The file, in an existing folder.
     format
-        ``text``: ``2026-01-31T12:00:00.000+00:00 rank 0: unit 12 committed``; ``json``: an object a
-        line with ``time`` (UTC, ISO 8601), ``event``, ``text`` and the facts as they are.
+        ``text``: ``2026-01-31T12:00:00.000+00:00 rank 0: unit 12 committed``; ``json``: one object
+        per line with ``time`` (UTC, ISO 8601), ``event``, ``text`` and the `facts`.
     facts
-        Facts of every line.
+        Names and values that are added to every JSON line.
     error
-        Why the last line could not be written; None if it was.
+        The error of the last write; None if the last line was written.
     """
 
     path: Path
@@ -43,11 +43,11 @@ class EventLog:
         Parameters
         ----------
         event
-            One word, for programs.
+            Name of the event, one word, for JSON.
         text
-            One line for people.
+            Description of the event, one line.
         facts
-            Values for programs; others than JSON types are written as text.
+            Further values for JSON; values that are not JSON types are written as text.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.format == "json":

@@ -1,4 +1,4 @@
-"""Private pipe from the parent to one child, for complete frames of bytes."""
+"""Pipe from the parent to one child process that carries messages (frames) of bytes."""
 
 import os
 import struct
@@ -14,16 +14,16 @@ _READ_SIZE = 1 << 16
 
 
 class Feed:
-    """The parent's end. Never blocks: the rest of a full pipe waits in memory.
+    """The parent's end of the pipe. It never blocks: data that do not fit wait in memory.
 
     Attributes
     ----------
     descriptor
-        Becomes writable when `flush` can continue; -1 once closed.
+        File descriptor that becomes writable when `flush` can continue; -1 after `close`.
     finishing
-        Whether the end of the frames was requested.
+        Whether `finish` was called: no more frames follow.
     writes
-        Number of writes, a sign of progress.
+        Number of writes so far; the watchdog treats a change as progress.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The descriptor for `frames`, as an argument of the child."""
+        """The read end of the pipe, as an argument of the child, which passes it to `frames`."""
         return HandedOver(self._reading)
 
     @property
@@ -44,12 +44,12 @@ class Feed:
         return bool(self._waiting)
 
     def started(self) -> None:
-        """Close the parent's copy of the child's end, so that the child's death breaks the pipe."""
+        """Close the parent's copy of the read end; the pipe then breaks when the child dies."""
         os.close(self._reading)
         self._reading = -1
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send one frame, given in parts."""
+        """Send the concatenated parts as one frame."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)
         if length < _READ_SIZE:
@@ -59,7 +59,7 @@ class Feed:
         self.flush()
 
     def flush(self) -> None:
-        """Write until the pipe is full; drop everything if the child is dead."""
+        """Write until the pipe is full; discard all data if the child is dead."""
         try:
             while self._waiting:
                 part = self._waiting[0]
@@ -71,17 +71,17 @@ class Feed:
                     self._waiting.popleft()
         except BlockingIOError:
             return
-        except BrokenPipeError:  # its death is reported by the process's descriptor
+        except BrokenPipeError:  # the process descriptor reports the child's death
             self._waiting.clear()
 
     def finish(self) -> None:
-        """Close now, or, if bytes are `waiting`, leave it to the caller of `flush`."""
+        """Close the pipe if all data are sent; else the caller must `flush`, then `close`."""
         self.finishing = True
         if not self._waiting:
             self.close()
 
     def close(self) -> None:
-        """Close immediately and discard unsent frames."""
+        """Close the pipe and discard unsent frames."""
         if self._reading >= 0:
             self.started()
         if self.descriptor >= 0:

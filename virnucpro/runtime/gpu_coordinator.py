@@ -1,4 +1,4 @@
-"""SPMD over devices: one independent process per rank."""
+"""SPMD (same program, many devices): one independent process per rank."""
 
 import os
 import sys
@@ -21,10 +21,10 @@ __all__ = ["GPUProcessCoordinator"]
 
 
 class GPUProcessCoordinator:
-    """Runs one function on every device, in one process each, and records how each ends.
+    """Runs one function on every device, in one process per device, and records how each ends.
 
-    A worker that raises, exits, is killed or hangs does not affect the others; its status has the
-    reason at once. Use it as a context manager: all workers end with the block.
+    If a worker raises, exits, is killed or hangs, the other workers continue; the worker's status
+    shows the reason. Use the coordinator as a context manager: all workers end with the block.
 
     Parameters
     ----------
@@ -33,22 +33,22 @@ class GPUProcessCoordinator:
     output_dir
         Folder of the run; the workers' output is in its ``logs/rank-0000.log`` and so on.
     devices
-        Rank r gets the r-th one; see `virnucpro.runtime.devices.devices_of_ranks`.
+        Rank r gets the r-th device; see `virnucpro.runtime.devices.devices_of_ranks`.
     threads
-        Threads of a worker's numeric libraries; None for the libraries' default.
+        Number of threads of each worker's numeric libraries; None for the libraries' default.
     logs
-        Whether the workers' standard output and error go to their logs instead of the parent's.
+        Whether to write the workers' standard output and error to their log files.
     deadlines
-        Maximum times without progress; a worker that exceeds one is ended and has failed.
+        Maximum times without progress. A worker that exceeds a deadline is terminated and failed.
 
     Attributes
     ----------
     ctx
-        The multiprocessing context: spawn.
+        The multiprocessing context (spawn).
     devices
         The device of each rank.
     results_queue
-        The workers' reports, which remain available after the workers' end.
+        Queue of the workers' results, still available after the workers have ended.
 
     Raises
     ------
@@ -101,19 +101,19 @@ class GPUProcessCoordinator:
         """Start ``worker_fn(rank, world_size, results_queue, *worker_args)`` on every rank.
 
         The worker's `results_queue` has ``put(payload)`` for results of any size, and
-        ``progress(done, total)``, which updates `statuses`. The function's module is imported in
-        the worker, after the device mask is set.
+        ``progress(done, total)``, which updates `statuses`. The worker imports the function's
+        module after CUDA_VISIBLE_DEVICES is set.
 
         Raises
         ------
         UsageError
-            If workers were spawned before, or the function or its arguments cannot be pickled. No
-            worker is running then.
+            If workers were spawned before, or the function or its arguments cannot be pickled. In
+            the second case no worker is running.
         OSError
-            If a log cannot be created, or the system refuses a process.
+            If a log cannot be created, or the system cannot start a process.
         """
         if self._supervisor is not None:
-            raise UsageError("the workers were spawned already: use a new coordinator for others.")
+            raise UsageError("this coordinator already has workers: create a new coordinator.")
         if self._logs:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
         supervisor = RankSupervisor(
@@ -134,10 +134,10 @@ class GPUProcessCoordinator:
     def respawn_worker(
         self, rank: int, worker_args: tuple[Any, ...] = (), delay: float = 0.0
     ) -> None:
-        """Restart the worker of an ended rank, `delay` seconds from now.
+        """Restart an ended worker in `delay` seconds.
 
-        It runs the function of `spawn_workers`, with new arguments. Before its start, its state is
-        ``waiting``.
+        The worker calls the function of `spawn_workers` with new arguments. Until the restart, its
+        state is ``waiting``.
 
         Raises
         ------
@@ -145,35 +145,37 @@ class GPUProcessCoordinator:
             If that rank's worker has not ended, or was never spawned.
         """
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
-            raise UsageError(f"worker {rank} was never spawned: it cannot be restarted.")
+            raise UsageError(f"cannot restart worker {rank}: it was never started.")
         order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
         self._supervisor.restart(order, delay)
 
     def stop_worker(self, rank: int, why: str) -> None:
-        """End one rank's worker by SIGTERM, then SIGKILL, because it is no longer needed.
+        """End the worker of one rank with SIGTERM, then SIGKILL; `why` is the recorded reason.
 
-        Returns at once; its state becomes ``stopped``. Does nothing if it has ended.
+        This does not wait for the end. The worker's state becomes ``stopped``. An ended worker is
+        ignored.
         """
         if self._supervisor is not None:
             self._supervisor.stop_one(rank, why)
 
     def wait_for_change(self, timeout: float | None = None) -> None:
-        """Wait until a worker has changed its state since the last call, or for `timeout` seconds.
+        """Wait for a change of a worker's state since the last call, at most `timeout` seconds.
 
         Raises
         ------
         WorkerError
-            If the supervision itself failed; the workers were killed.
+            If the supervisor thread failed; all workers were killed.
         """
         if self._supervisor is not None:
             self._changes = self._supervisor.wait_for_change(self._changes, timeout)
 
     def wait_for_completion(self, timeout: float | None = None) -> dict[int, bool]:
-        """Wait until every worker has ended, or for `timeout` seconds in all.
+        """Wait until all workers have ended, at most `timeout` seconds in total.
 
         Returns
         -------
-        Whether each rank succeeded; False for a running one. See `statuses` for reasons.
+        For each rank, whether its worker succeeded; False if it is still running. The reasons of
+        failures are in `statuses`.
         """
         if self._supervisor is None:
             return {}
@@ -181,17 +183,17 @@ class GPUProcessCoordinator:
         return {rank: status.succeeded for rank, status in self.statuses.items()}
 
     def collect_results(self) -> list[Any]:
-        """Take all reports that have arrived, in order of arrival.
+        """Remove and return all results that have arrived, in order of arrival.
 
         Raises
         ------
         WorkerError
-            If a report cannot be unpickled; a further call returns the others.
+            If a result cannot be unpickled; a second call returns the other results.
         """
         return self.results_queue.take_all()
 
     def terminate_all(self) -> None:
-        """End all workers by SIGTERM, then SIGKILL; return when their ends are recorded.
+        """End all workers with SIGTERM, then SIGKILL; return when their ends are recorded.
 
         Raises
         ------

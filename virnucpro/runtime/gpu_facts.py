@@ -9,16 +9,16 @@ __all__ = ["GpuFacts", "gpu_facts"]
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """Properties of a device.
+    """Properties of a GPU or MIG instance.
 
     Attributes
     ----------
     uuid
-        ``GPU-...`` or ``MIG-...``.
+        UUID of the device, ``GPU-...`` or ``MIG-...``.
     total_memory, free_memory
-        Bytes; for a MIG instance, its own.
+        Memory of the device (GPU or MIG instance) in bytes.
     mig
-        Whether it is a MIG instance.
+        Whether the device is a MIG instance.
     """
 
     name: str
@@ -29,12 +29,12 @@ class GpuFacts:
 
 
 def gpu_facts(uuid: str) -> GpuFacts:
-    """Return the properties of a device by its UUID, as from `list_gpus`.
+    """Return the properties of the device with this UUID (see `list_gpus`).
 
     Raises
     ------
     DeviceError
-        If the driver is missing or fails for that device.
+        If the driver is missing, or reports an error for this device.
     """
     import pynvml  # noqa: PLC0415 - not needed for workers on a CPU
 
@@ -48,7 +48,7 @@ def gpu_facts(uuid: str) -> GpuFacts:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         raise DeviceError(
-            f"the NVIDIA driver does not answer for {uuid}: {error}. Check nvidia-smi, or choose "
+            f"the NVIDIA driver reports an error for {uuid}: {error}. Check nvidia-smi, or choose "
             "other devices."
         ) from error
     return GpuFacts(

@@ -1,4 +1,4 @@
-"""One function call in a separate process, for input that may crash its reader."""
+"""A function call in a separate process, for input files that may crash their reader."""
 
 import resource
 import tempfile
@@ -27,18 +27,18 @@ def run_isolated(
     Parameters
     ----------
     function
-        A function of a module; it, its arguments and its result can be pickled.
+        A function of a module. The function, its arguments and its result must be picklable.
     n_bytes
-        Maximum memory in bytes, in addition to its imports.
+        Maximum memory of the call in bytes, without the memory of its imports.
     seconds
-        Longest duration, imports included.
+        Maximum duration in seconds, including the imports.
 
     Raises
     ------
     VirnucproError
-        Any such error of the function.
+        If the function raises such an error.
     WorkerError
-        If the process raises another error, dies or exceeds a limit; with the reason.
+        If the function raises another error, or the process dies or exceeds a limit.
     """
     with (
         tempfile.TemporaryDirectory(prefix="virnucpro-isolated-") as folder,

@@ -1,8 +1,8 @@
-"""Messages of a worker to its parent, and their form as bytes.
+"""Messages of a worker to its parent process, and their encoding as bytes.
 
 A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The body is JSON,
-or the bytes of a report. The parent unpickles nothing to read a frame: a report's body stays bytes
-until the report is taken.
+or the pickled bytes of a report. The parent reads a frame without unpickling: it unpickles a
+report only when a caller takes the report from the results queue.
 """
 
 import json
@@ -29,12 +29,12 @@ _HEADER = struct.Struct(">cQ")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker's process is set up; next, its function is loaded."""
+    """The worker's process is set up. It loads the worker function next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` rows are done. Also a heartbeat."""
+    """Progress: `done` of `total` rows are computed. Also serves as a heartbeat."""
 
     done: int
     total: int
@@ -42,9 +42,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The worker starts a piece of work; its function chooses the numbers of `place`.
+    """The worker starts the piece of work `place`; the worker function defines these numbers.
 
-    A worker died in the piece of its last mark.
+    If the worker dies, it died in the piece of work of its last mark.
     """
 
     place: tuple[int, ...]
@@ -52,16 +52,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A result, pickled."""
+    """A result of the worker function, pickled."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The exception of a worker's function, or of its loading.
+    """An exception raised by the worker function or by its import.
 
-    A `permanent` one would occur again after a restart.
+    If `permanent`, the exception would occur again after a restart.
     """
 
     kind: str
@@ -90,7 +90,7 @@ _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 
 
 def encode(message: Message) -> tuple[bytes, bytes]:
-    """Return header and body of a message's frame, separate so that a large body is not copied."""
+    """Return the header and the body of a message's frame; two parts avoid a copy of the body."""
     if isinstance(message, Report):
         body = message.payload
     else:
@@ -100,23 +100,23 @@ def encode(message: Message) -> tuple[bytes, bytes]:
 
 
 class Decoder:
-    """Decodes messages from pieces of the byte stream."""
+    """Decodes messages from a byte stream that arrives in pieces."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def unfinished(self) -> int:
-        """Number of bytes of an incomplete message."""
+        """Number of received bytes of an incomplete message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Add `data`; yield every message that is complete now.
+        """Append `data` to the buffer; yield every complete message.
 
         Raises
         ------
         WorkerError
-            If the bytes are not a frame: other code than the worker's queue wrote into its pipe.
+            If the bytes are not a valid frame: other code of the worker wrote into its pipe.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
@@ -144,6 +144,6 @@ def _decode(tag: bytes, body: bytes) -> Message:
 
 def _foreign(what: str) -> WorkerError:
     return WorkerError(
-        f"a worker's pipe contains foreign bytes ({what}): its function must send only through "
-        "results_queue and must not close file descriptors that it did not open."
+        f"a worker's pipe contains invalid data ({what}). The worker function must send only "
+        "through results_queue, and must not close file descriptors that it did not open."
     )

@@ -1,13 +1,14 @@
-"""Decision about a failed worker: restart it, or let it fail permanently. Pure.
+"""Decision about a failed worker: restart it, or let it fail permanently. No I/O.
 
-Three causes look alike at first: an item that kills every process, a defective device, and a device
-that fails at times. A restarted worker therefore gets the spans in which processes died.
+A worker can die for three reasons: an item that kills every process, a defective device, or a
+device that fails sometimes. To find the reason, a restarted worker gets the spans in which
+processes died.
 
-- Such spans are done last, so that a defective device fails elsewhere first.
-- A span in which processes died twice is done in halves: each further death halves the suspects.
-- A single item that killed a worker after it had finished others is retried first (a trial). If
-  that kills the worker again, the item is the cause. A defective device never finishes other items;
-  a device that fails at times passes the trial.
+- These spans are processed last, so that a defective device fails in other spans first.
+- A span in which processes died twice is split into halves; each further death halves it again.
+- If a worker finished other items and then died in a single item, this item is retried first (a
+  trial). If the worker dies again, the item is the cause. A defective device never finishes other
+  items; a device that fails sometimes passes the trial.
 """
 
 import math
@@ -24,7 +25,7 @@ __all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decid
 class TaskSpan(NamedTuple):
     """A piece of work: the items `first` to ``stop - 1`` of one stage of one task.
 
-    An empty one cannot be halved and is never a suspect.
+    An empty span (`first` equals `stop`) is never a suspect.
     """
 
     task: int
@@ -33,23 +34,24 @@ class TaskSpan(NamedTuple):
     stop: int
 
     def holds(self, other: "TaskSpan") -> bool:
-        """Return whether `other` is within this span."""
+        """Return whether this span contains `other`."""
         same = self[:2] == other[:2]
         return same and self.first <= other.first and other.stop <= self.stop
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """Limits of restarts.
+    """Limits for the restarts of workers.
 
     Attributes
     ----------
     max_restarts
-        Maximum number of consecutive restarts of a worker without progress, neither in the work nor
-        in the search for the cause of its deaths. 0: no restarts. The number of restarts within
-        one search is limited, too.
+        Maximum number of consecutive restarts of a worker without progress: no further rows, and
+        no smaller span that contains the cause of its deaths. 0: no restarts. The restarts in the
+        search for one item are limited, too.
     first_delay, longest_delay
-        Seconds before the first of them; the delay doubles each time, up to the longest.
+        Delay in seconds before the first of these restarts, and the maximum delay. The delay
+        doubles after each restart.
     """
 
     max_restarts: int = 3
@@ -61,17 +63,17 @@ class Action(StrEnum):
     """Reaction to a failed worker."""
 
     RESTART = "restart"
-    """Restart it unchanged: the failure may be temporary."""
+    """Restart the worker unchanged: the failure may be temporary."""
     NARROW = "narrow"
-    """Restart it, and halve the span in which it died."""
+    """Restart the worker, and split the span in which it died into halves."""
     QUARANTINE = "quarantine"
-    """Restart it without the item that kills it."""
+    """Restart the worker without the item that kills it."""
     GIVE_UP = "give up"
-    """It failed permanently: its work is reassigned."""
+    """Do not restart the worker; other workers get its remaining work."""
 
 
 class Decision(NamedTuple):
-    """The reaction, to be taken in `delay` seconds."""
+    """The reaction to a failure, and the delay before it in seconds."""
 
     action: Action
     delay: float
@@ -79,19 +81,19 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Conclusions about the work from the deaths of workers.
+    """Spans of work in which workers died, by the suspicion against them.
 
     Attributes
     ----------
     seen
-        Spans in which a process died once: to be done after all others.
+        Spans in which a process died once. They are processed after all other spans.
     suspects
-        Disjoint spans in which processes died again: to be done last, in halves.
+        Disjoint spans in which processes died twice or more. They are processed last, in halves.
     trials
-        Suspects of one item each that killed a process after it had finished others: to be done
-        first and alone, by the given worker.
+        Suspects of one item each, in which a process died after it had finished other items. The
+        worker with the given rank processes them first, one at a time.
     isolated
-        Spans of one item each that kill processes, with the last failure: to be left out.
+        Spans of one item each that kill processes, with the last failure. They are skipped.
     """
 
     seen: tuple[TaskSpan, ...] = ()
@@ -100,7 +102,7 @@ class Findings:
     isolated: tuple[tuple[TaskSpan, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
-        """Return the findings of one task."""
+        """Return the findings about one task."""
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
@@ -118,8 +120,8 @@ def findings(faults: Sequence[Fault]) -> Findings:
     Parameters
     ----------
     faults
-        In order of time. Failures without a place are ignored, and failures by lack of memory,
-        which other processes may use.
+        The failures in order of time. Two kinds are ignored: failures without a place, and
+        failures due to lack of memory, since other processes may use the memory.
     """
     found = Findings()
     works: set[int] = set()
@@ -148,7 +150,7 @@ def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings
 
 
 def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
-    """Add one death; `several`: more than one otherwise working worker died in this span."""
+    """Add one death; `several`: two or more workers that finished other items died in this span."""
     size = place.stop - place.first
     if size == 0 or any(one == place for one, _ in found.isolated):
         return found
@@ -167,7 +169,7 @@ def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool)
 def _without(
     found: Findings, place: TaskSpan, isolated: tuple[tuple[TaskSpan, Fault], ...]
 ) -> Findings:
-    """Replace the spans that contain this one."""
+    """Return the findings without the spans that contain `place`, and with this `isolated`."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),
@@ -184,9 +186,9 @@ def decide(
     Parameters
     ----------
     own
-        Its failures, including the last one.
+        All failures of this worker, including the last failure.
     before, after
-        The findings of the job without and with that last failure.
+        The findings of the job without and with the last failure.
     """
     if own[-1].permanent or policy.max_restarts == 0:
         return Decision(Action.GIVE_UP, 0.0)
@@ -206,7 +208,7 @@ def decide(
 
 
 def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Fault]:
-    """Return the failures since the last progress: rows done, or an item isolated."""
+    """Return the failures since the last progress, that is, more rows done or an item isolated."""
     isolated = [fault for _, fault in found.isolated]
     recent: list[Fault] = []
     done = 0
@@ -218,9 +220,9 @@ def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Faul
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Return whether the last of these failures narrowed the search for its cause.
+    """Return whether the last of these failures limits its cause to a smaller span.
 
-    That is a failure in a smaller span within an earlier one, after other items were finished.
+    This is so if the worker finished other items, then died in a part of an earlier failure's span.
     """
     *earlier, last = faults
     if not (last.place and last.passed):
@@ -231,6 +233,6 @@ def _narrows(faults: Sequence[Fault]) -> bool:
 
 
 def _search(faults: Sequence[Fault]) -> int:
-    """Return the maximum number of deaths in the search for one item, with a margin."""
+    """Return the maximum number of deaths in the search for one faulty item, with a margin."""
     sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
     return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

@@ -1,4 +1,4 @@
-"""The only file that touches `multiprocessing`: one child process with its private pipe."""
+"""One child process with its own pipe. No other file uses `multiprocessing` directly."""
 
 import os
 import pickle
@@ -29,21 +29,21 @@ __all__ = [
 ]
 
 SPAWN: SpawnContext = get_context("spawn")
-"""Fork would copy the locks, threads and CUDA state of the parent."""
+"""Start method of child processes. Fork would copy the parent's locks and CUDA state."""
 
 _READ_SIZE = 1 << 20
-"""Bytes read from a pipe at a time: no child delays the others for long."""
+"""Maximum bytes per read of a pipe, so that one child does not delay the other children."""
 
 _REAPED_ELSEWHERE_S = 0.5
-"""Longest time in seconds that another thread, collecting an exit code, may take to note it."""
+"""Maximum wait in seconds for an exit code that another thread is collecting."""
 
 
 class Sealed:
-    """In the parent: an object that arrives in a child as an int, for `unseal`.
+    """A pickled object that a child process unpickles later, after its setup.
 
-    Unpickling imports the content's modules, so a child sets up its process first. The pickle is in
-    a memory file, so the parent does not wait until a child has read it. The content may include
-    objects that `multiprocessing` shares only by inheritance (events, queues, locks).
+    The child receives a descriptor (an int) and passes it to `unseal`. Unpickling imports modules,
+    so the child sets its environment first. The pickle is in a memory file: the parent does not
+    wait for the child to read it. The object may contain multiprocessing events, queues and locks.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Sealed:
             self._descriptor = None
 
     def _written(self) -> int:
-        """Return the descriptor of the memory file; write it at the first call."""
+        """Return the descriptor of the memory file; the first call writes the file."""
         if self._descriptor is None:
             self._descriptor = os.memfd_create("virnucpro-sealed")
             try:
@@ -73,7 +73,7 @@ class Sealed:
                     reduction.dump(self._content, stream)
             except Exception as error:
                 raise UsageError(
-                    f"cannot be sent to a worker process: {reprlib.repr(self._content)}: {error}. "
+                    f"{reprlib.repr(self._content)} cannot be sent to a worker process: {error}. "
                     "Define the worker function and its arguments' classes at the top level of a "
                     "module that can be imported."
                 ) from error
@@ -81,19 +81,19 @@ class Sealed:
 
 
 def unseal(descriptor: int) -> object:
-    """In the child: unpickle the content of a `Sealed`, which imports its modules. Only once."""
+    """In the child: unpickle the object of a `Sealed`, which imports modules. Call it only once."""
     with os.fdopen(descriptor, "rb") as stream:
         stream.seek(0)
         return pickle.load(stream)  # noqa: S301 - written by this child's own parent
 
 
 class HandedOver:
-    """A descriptor of the parent, part of a `Sealed`, that arrives in a child as an int.
+    """A file descriptor of the parent that a child receives as an int, inside a `Sealed`.
 
     Parameters
     ----------
     descriptor
-        Stays open in the parent, which may close it after the start of the child.
+        The descriptor. The parent may close it after the start of the child.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -120,17 +120,17 @@ class Child:
     name
         Name of the process.
     target
-        Called in the child as ``target(connection, *arguments)``; a function of a module with few
-        imports.
+        Function that the child calls as ``target(connection, *arguments)``. Its module should
+        have few imports.
     arguments
-        Plain data, or `Sealed` objects, which arrive as an int.
+        Plain data, or `Sealed` objects, which the child receives as an int.
 
     Raises
     ------
     UsageError
         If a `Sealed` object cannot be pickled; no process was started.
     OSError
-        If the system refuses a process or a descriptor.
+        If the system cannot create a process or a descriptor.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Child:
             ours.close()
             raise
         finally:
-            # An open copy of the child's end would prevent the end of file at the child's death.
+            # With an open copy of the child's end, a read would not end at the child's death.
             theirs.close()
             for argument in arguments:
                 if isinstance(argument, Sealed):
@@ -161,7 +161,7 @@ class Child:
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that becomes readable at the child's death."""
+        """A descriptor that becomes readable when the child ends."""
         return self.process.sentinel if self._pidfd is None else self._pidfd
 
     @property
@@ -171,18 +171,18 @@ class Child:
 
     @property
     def unfinished(self) -> int:
-        """Number of bytes of an incomplete message."""
+        """Number of received bytes of an incomplete message."""
         return self._decoder.unfinished
 
     def messages(self, *, dead: bool = False) -> Iterator[Message]:
-        """Yield the messages of one read of the pipe, or all that a dead child left there.
+        """Yield the messages of one read of the pipe; if the child is dead, all messages left.
 
-        Never blocks, even if a fork of the child holds the other end open.
+        This never blocks, even if a fork of the child holds the other end open.
 
         Raises
         ------
         WorkerError
-            If the pipe contains anything else.
+            If the pipe contains invalid data.
         """
         while data := self._read():
             for message in self._decoder.feed(data):
@@ -197,7 +197,7 @@ class Child:
 
         Returns
         -------
-        None if other code collected it.
+        The exit code; None if other code of this program collected it.
         """
         deadline = time.monotonic() + _REAPED_ELSEWHERE_S
         # Race: after a waitpid in another thread, multiprocessing sets the code a moment later.
@@ -212,11 +212,11 @@ class Child:
             os.kill(self.process.pid, signum)
 
     def close_pipe(self) -> None:
-        """Close the pipe; the child's next message raises BrokenPipeError there."""
+        """Close the pipe. In the child, sending a message then raises BrokenPipeError."""
         self._pipe.close()
 
     def close(self) -> None:
-        """Close the descriptors. A living child is not ended."""
+        """Close the descriptors. This does not end a running child."""
         self.close_pipe()
         if self._pidfd is not None:
             os.close(self._pidfd)
@@ -239,28 +239,29 @@ class Child:
 
 
 def _pidfd(process: SpawnProcess) -> int | None:
-    """Open a descriptor of the process itself.
+    """Return a process descriptor (pidfd), or None if it is not available.
 
-    multiprocessing's sentinel is a pipe, which a fork of the child holds open after its death.
+    The sentinel of multiprocessing is a pipe; a fork of the child keeps it open after the child's
+    death.
     """
     if process.pid is None:
         return None
     try:
         return os.pidfd_open(process.pid)
-    except OSError:  # Linux before 5.3, a sandbox, or collected by another thread: use the pipe
+    except OSError:  # Linux before 5.3, a sandbox, or already collected by another thread
         return None
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delay stop signals to this thread while a child is started and recorded.
+    """Block stop signals in this thread while it starts and registers a child.
 
-    The child inherits the blocked signals: Ctrl-C reaches the whole foreground group, and must not
-    kill a child before its signal handlers are set (`virnucpro.runtime.child`).
+    The child inherits the blocked signals. Ctrl-C is sent to the whole process group and must not
+    kill a child before it has set its signal handlers (`virnucpro.runtime.child`).
     """
-    # A later start of the tracker, with the first child, would unblock the signals.
+    # If the tracker started later, with the first child, it would unblock the signals.
     resource_tracker.ensure_running()
-    # Python runs its signal handlers in the main thread alone.
+    # Python runs signal handlers only in the main thread.
     main = threading.current_thread() is threading.main_thread()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if main else {signal.SIGINT})
     try:

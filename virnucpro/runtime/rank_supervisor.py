@@ -1,4 +1,4 @@
-"""Ranks that each run one function: a thread starts them, restarts them and records their ends."""
+"""A thread that starts and restarts the workers of a job and records how each one ends."""
 
 import threading
 import time
@@ -25,14 +25,14 @@ from virnucpro.runtime.watchdog import NEVER, Deadlines, Watched
 __all__ = ["Order", "RankSupervisor"]
 
 _EXTRA_S = 1.0
-"""Seconds beyond the stop ladder in which a stop is expected to end."""
+"""Extra seconds for a stop, in addition to the waits after SIGTERM and SIGKILL."""
 
-_FAILED = "stopped: the supervision of the workers failed"
+_FAILED = "stopped: the supervisor thread failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One child's work: ``function(rank, world_size, channel, *arguments)`` after its setup."""
+    """A child process to start. It calls ``function(rank, world_size, channel, *arguments)``."""
 
     setup: Setup
     function: WorkerFunction
@@ -40,18 +40,18 @@ class Order:
 
 
 class RankSupervisor:
-    """The ranks of one coordinator, in a thread that lives as long as one of them does.
+    """Supervises the workers of one coordinator in a thread, which ends with the last worker.
 
-    The thread takes reports of any size into memory at once: no rank waits for a reader.
+    The thread reads all reports into memory immediately, so no worker waits for a reader.
 
     Parameters
     ----------
     orders
-        One a rank; their ranks differ.
+        One order for each rank.
     results
-        Takes the reports.
+        Queue that receives the workers' reports.
     deadlines
-        A rank that exceeds one is ended, and has failed.
+        A worker that exceeds a deadline is terminated and marked as failed.
     """
 
     def __init__(
@@ -81,48 +81,48 @@ class RankSupervisor:
 
     @property
     def processes(self) -> dict[int, SpawnProcess]:
-        """The processes, by rank."""
+        """The current or last process of each rank."""
         return dict(self._processes)
 
     def start(self) -> None:
-        """Start every rank; return when all are started.
+        """Start the process of every rank; return when all processes are started.
 
-        No child is left if this raises.
+        If this raises, no process is left running.
 
         Raises
         ------
         UsageError
             If a function or its arguments cannot be pickled.
         OSError
-            If the system refuses a process.
+            If the system cannot start a process.
         RuntimeError
-            If it refuses a thread.
+            If the system cannot start a thread.
         """
         try:
             self._start_thread()
             with self._changed:
                 self._changed.wait_for(lambda: self._started or self._over)
-        except BaseException:  # an interrupt, or a refused thread
+        except BaseException:  # an interrupt, or the thread cannot start
             self.stop()
             raise
         if self._error is not None:
             raise self._error
 
     def restart(self, order: Order, delay: float = 0.0) -> None:
-        """Restart an ended rank `delay` seconds from now.
+        """Restart the ended worker of a rank in `delay` seconds.
 
-        If the system refuses the process, that is a failed attempt.
+        If the system cannot start the process, the attempt counts as failed.
 
         Raises
         ------
         UsageError
-            If the rank has not ended, or all are being stopped.
+            If the worker has not ended, or all workers are being stopped.
         """
         rank = order.setup.rank
         with self._changed:
             status = self._statuses.get(rank)
             if self._stopping or status is None or not status.ended:
-                raise UsageError(f"worker {rank} has not ended, or all are being stopped.")
+                raise UsageError(f"worker {rank} has not ended, or the job is being stopped.")
             self._note(waiting(status))
             self._scheduled.append((time.monotonic() + delay, order))
             if self._over:
@@ -131,19 +131,19 @@ class RankSupervisor:
                 self._children.wake()
 
     def stop_one(self, rank: int, why: str) -> None:
-        """End one rank, or its wait for a restart; return at once. Ignore an ended rank."""
+        """End one worker or cancel its restart, without waiting. An ended worker is ignored."""
         with self._changed:
             if not self._over:
                 self._unneeded[rank] = f"stopped: {why}"
                 self._children.wake()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every rank has ended, or for `timeout` seconds; return whether they have.
+        """Wait until all workers have ended, at most `timeout` seconds; return whether they ended.
 
         Raises
         ------
         WorkerError
-            If the supervision itself failed; the ranks were killed.
+            If the supervisor thread failed; all workers were killed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._over, timeout)
@@ -154,21 +154,21 @@ class RankSupervisor:
         return over
 
     def wait_for_change(self, seen: int, timeout: float | None = None) -> int:
-        """Wait until a rank changes its state, or for `timeout` seconds.
+        """Wait until a worker changes its state, at most `timeout` seconds.
 
         Parameters
         ----------
         seen
-            Result of the last call, 0 for the first one.
+            Return value of the previous call; 0 for the first call.
 
         Returns
         -------
-        Number of changes so far.
+        Number of state changes so far.
 
         Raises
         ------
         WorkerError
-            If the supervision itself failed; the ranks were killed.
+            If the supervisor thread failed; all workers were killed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._changes != seen, timeout)
@@ -176,12 +176,12 @@ class RankSupervisor:
             return self._changes
 
     def stop(self, why: str = "stopped with the run") -> None:
-        """End all ranks by SIGTERM, then SIGKILL; return when their deaths are recorded.
+        """End all workers with SIGTERM, then SIGKILL; return when their ends are recorded.
 
         Parameters
         ----------
         why
-            Their reason in `statuses`.
+            The reason that `statuses` shows for these workers.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class RankSupervisor:
         grace = supervisor.TERMINATE_GRACE_S + supervisor.KILL_GRACE_S + _EXTRA_S
         with self._changed:
             for status in list(self._statuses.values()):
-                # A signal to the whole process group has killed this rank first.
+                # The signal went to the whole process group and killed this worker first.
                 if status.state is WorkerState.FAILED and why.endswith(f" {status.exit}"):
                     self._note(replace(status, state=WorkerState.STOPPED, reason=why))
             if not self._over:
@@ -210,10 +210,10 @@ class RankSupervisor:
 
     def _refuse_broken(self) -> None:
         if self._error is not None:
-            raise WorkerError("the supervision of the workers failed; report this") from self._error
+            raise WorkerError("the supervisor thread failed; report this bug") from self._error
 
     def _start_thread(self) -> None:
-        """Start the thread, or start it again after all ranks had ended."""
+        """Start the thread; also used again for a restart after all workers ended."""
         self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
         self._children = Supervisor(
             self._watched,
@@ -223,7 +223,7 @@ class RankSupervisor:
         self._over = False
         try:
             self._thread.start()
-        except BaseException:  # an interrupt, or a refused thread
+        except BaseException:  # an interrupt, or the thread cannot start
             if self._thread.ident is None:
                 self._cancel_scheduled(dict.fromkeys(self._statuses, _FAILED))
                 self._children.close()
@@ -231,7 +231,7 @@ class RankSupervisor:
             raise
 
     def _join_thread(self) -> None:
-        """Join the ended thread: until then it keeps the processes' descriptors."""
+        """Join the ended thread; this frees the descriptors of the processes."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -265,7 +265,7 @@ class RankSupervisor:
             children.close()
 
     def _all_done(self) -> bool:
-        """Check and end in one step: an order in between would be lost."""
+        """Return whether no worker is left; if so, mark the end under the same lock."""
         with self._changed:
             done = not self._children.ranks and not self._scheduled
             if done:
@@ -330,7 +330,7 @@ class RankSupervisor:
             if status.returned:
                 limit, fault = self._deadlines.stop, "its process did not end after its function"
             elif not status.begun:
-                limit, fault = self._deadlines.start, "it did not begin to work"
+                limit, fault = self._deadlines.start, "it did not start its work"
             if limit is not None:
                 sign = status.attempt, status.done, status.total, status.begun
                 yield Watched(rank, fault, limit, sign)
@@ -357,12 +357,12 @@ class RankSupervisor:
         self._cancel_scheduled(unneeded)
         for rank in self._children.ranks:
             if rank in unneeded and rank not in self._stopped:
-                # A rank that has reported a failure failed, even if the stop hurries its end.
+                # A worker that has reported an exception counts as failed, not as stopped.
                 self._stopped[rank] = "" if self._statuses[rank].kind else unneeded[rank]
                 self._children.end(rank)
 
     def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
-        """Cancel restarts; the values are the reasons."""
+        """Cancel the restarts of these ranks; the values of the mapping are the reasons."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank

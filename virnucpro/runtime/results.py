@@ -1,4 +1,4 @@
-"""Reports of all workers, in order of arrival."""
+"""Queue of the reports of all workers, in order of arrival."""
 
 import pickle
 import queue
@@ -12,9 +12,9 @@ __all__ = ["ResultsQueue"]
 
 
 class ResultsQueue:
-    """Reports of the workers, kept in memory until they are taken.
+    """Queue of the workers' reports, in memory.
 
-    A report is unpickled by the thread that takes it, so an unreadable one affects no other.
+    Each report is unpickled when a caller takes it, so an invalid report does not affect others.
     """
 
     def __init__(self) -> None:
@@ -23,21 +23,21 @@ class ResultsQueue:
         self._changed = threading.Condition()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ANN401, FBT001, FBT002 - the signature of queue.Queue
-        """Take the next report.
+        """Remove and return the next report.
 
         Parameters
         ----------
         block
-            Whether to wait for one while a worker can still send it.
+            Whether to wait for a report while a worker is alive that can send one.
         timeout
-            Longest wait in seconds.
+            Maximum wait in seconds; None for no limit.
 
         Raises
         ------
         queue.Empty
-            If there is none in time, or no worker is left.
+            If no report arrives within `timeout`, or no report and no worker is left.
         WorkerError
-            If the report cannot be unpickled; it is dropped.
+            If the report cannot be unpickled. The report is removed.
         """
         with self._changed:
             if block:
@@ -48,24 +48,24 @@ class ResultsQueue:
         return _unpickle(rank, payload)
 
     def get_nowait(self) -> Any:  # noqa: ANN401 - workers send what they like
-        """Take the next report, or raise `queue.Empty`."""
+        """Remove and return the next report; raise `queue.Empty` if there is no report."""
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Return whether there is no report."""
+        """Return whether the queue is empty."""
         return not self._reports
 
     def qsize(self) -> int:
-        """Return the number of reports."""
+        """Return the number of reports in the queue."""
         return len(self._reports)
 
     def take_all(self) -> list[Any]:
-        """Take all reports that have arrived.
+        """Remove and return all reports that have arrived.
 
         Raises
         ------
         WorkerError
-            If one cannot be unpickled. It is dropped; a further call returns the others.
+            If a report cannot be unpickled. It is removed; a second call returns the other reports.
         """
         with self._changed:
             taken, self._reports = self._reports, deque()
@@ -81,13 +81,13 @@ class ResultsQueue:
         return reports
 
     def add(self, rank: int, payload: bytes) -> None:
-        """Append a pickled report of the worker `rank`."""
+        """Append a pickled report from the worker `rank`."""
         with self._changed:
             self._reports.append((rank, payload))
             self._changed.notify_all()
 
     def add_senders(self, count: int) -> None:
-        """Change the number of workers that can send reports by `count`."""
+        """Add `count` (may be negative) to the number of workers that can still send reports."""
         with self._changed:
             self._senders += count
             self._changed.notify_all()
@@ -98,6 +98,6 @@ def _unpickle(rank: int, payload: bytes) -> Any:  # noqa: ANN401 - workers send 
         return pickle.loads(payload)  # noqa: S301 - written by a worker of this very process
     except Exception as error:
         raise WorkerError(
-            f"a report of worker {rank} ({len(payload):,} bytes) cannot be unpickled: "
+            f"a result of worker {rank} ({len(payload):,} bytes) cannot be unpickled: "
             f"{type(error).__name__}: {error}. Send plain data: dicts, lists, strings, numbers."
         ) from error

@@ -1,6 +1,6 @@
-"""Memory shared by a parent and one child: a few numbers and a ring of bytes in each direction.
+"""Memory shared by a parent and one child: a few numbers and a ring buffer in each direction.
 
-It has no name in a file system, so nothing is left after a kill.
+The memory has no name in a file system, so no file is left if the processes are killed.
 """
 
 import mmap
@@ -21,7 +21,7 @@ _Copy = TypeVar("_Copy", bytes, bytearray)
 
 
 class Region(NamedTuple):
-    """A piece of a ring: its offset and length in bytes, and the stream position of its end."""
+    """A piece of data in a ring: offset and length in bytes, and the stream position of its end."""
 
     start: int
     length: int
@@ -29,14 +29,14 @@ class Region(NamedTuple):
 
 
 class Ring:
-    """Bytes from one writer to one reader, which releases them in order.
+    """A ring buffer from one writer to one reader, which releases the data in order.
 
     Parameters
     ----------
     area
-        The bytes.
+        The memory of the ring.
     consumed
-        One shared number: the stream position up to which the reader has released.
+        One shared number: the stream position up to which the reader has released the data.
     """
 
     def __init__(self, area: memoryview, consumed: memoryview) -> None:
@@ -46,11 +46,11 @@ class Ring:
 
     def fits(self, pieces: Sequence[memoryview]) -> bool:
         """Return whether the pieces fit into an empty ring."""
-        # Half: a piece that does not fit before the ring's end is stored at its beginning.
+        # Half: a piece that does not fit at the end is stored at the beginning; the rest is unused.
         return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 
     def put(self, pieces: Sequence[memoryview]) -> list[Region] | None:
-        """Copy pieces into the ring; return None, without a change, if they do not all fit now."""
+        """Copy all pieces into the ring; return their regions, or None if space is missing."""
         before = self._written
         regions: list[Region] = []
         for piece in pieces:
@@ -74,7 +74,7 @@ class Ring:
         return Region(start, length, end)
 
     def view(self, region: Region) -> memoryview:
-        """Return a piece without a copy; invalid after its release."""
+        """Return a view of a piece, without a copy; it is invalid after `release`."""
         return self._area[region.start : region.start + region.length]
 
     def copy(self, region: Region, kind: type[_Copy]) -> _Copy:
@@ -83,29 +83,29 @@ class Ring:
             return kind(view)
 
     def release(self, region: Region) -> None:
-        """Release a piece and all earlier ones to the writer."""
+        """Let the writer reuse the space of this piece and of all earlier pieces."""
         self._consumed[0] = region.end
 
     def close(self) -> None:
-        """Release the views of the memory."""
+        """Release this object's views of the memory."""
         self._area.release()
         self._consumed.release()
 
 
 class SharedMemory:
-    """The shared numbers and rings of one pair of processes.
+    """The shared numbers and rings of a parent and one child.
 
     Parameters
     ----------
     descriptor
-        In a child: the parent's descriptor. In the parent: None, for new memory.
+        In a child: the descriptor of the parent's memory. In the parent: None, to allocate memory.
 
     Attributes
     ----------
     words, times
         Shared numbers: four int64, four float64 (seconds).
     upwards, downwards
-        Rings from the child to the parent, and from the parent to the child.
+        The ring from the child to the parent, and the ring from the parent to the child.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:

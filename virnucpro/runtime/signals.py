@@ -1,4 +1,4 @@
-"""Signal handlers of a program, for the duration of a context, and of a worker."""
+"""Signal handlers of the main program (as a context manager) and of workers."""
 
 import os
 import signal
@@ -20,14 +20,14 @@ __all__ = [
 ]
 
 ECHO_S = 0.3
-"""Seconds within which a repetition of a signal is the same request."""
+"""Seconds after a signal in which a second, identical signal is ignored."""
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a program."""
 
 
 class StopRequested(BaseException):
-    """A signal asked the program to stop. Not an Exception: error handlers must not catch it."""
+    """A signal requested a stop. Not an Exception: ``except Exception`` must not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -35,14 +35,14 @@ class StopRequested(BaseException):
 
 
 class _Request:
-    """`signum`: the first signal, or None; `at`: its time."""
+    """`signum`: the first stop signal, or None; `at`: its time in seconds (monotonic clock)."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
         self.at = 0.0
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
-        """Raise StopRequested for the first signal; end the process at another one."""
+        """Raise StopRequested at the first signal; end the process at the second signal."""
         now = time.monotonic()
         if self.signum is None and _in_import(frame):
             signal.signal(signum, signal.SIG_DFL)
@@ -69,15 +69,15 @@ _requests: list[_Request] = []
 def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
-    During an import, which may drop or convert exceptions, the signal ends the process at once. So
-    does a second signal; the workers end with the process. A repetition within `ECHO_S`
-    does not count: schedulers signal a script and its program, and the script forwards its signal.
-    The former handlers are restored on exit. Call it in the main thread.
+    A second signal ends the process immediately, and the workers end with it. A signal during an
+    import does the same, since imports may suppress exceptions. An identical signal within `ECHO_S`
+    is ignored: a scheduler signals the job script and the program, and the script may forward its
+    signal. The former handlers are restored on exit. Call this in the main thread.
 
     Raises
     ------
     StopRequested
-        Also in place of any error after the signal: it may be a consequence.
+        After a stop signal. It replaces any later error, which may be a result of the stop.
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.
@@ -97,27 +97,27 @@ def stop_on_signals() -> Iterator[None]:
 
 
 def raise_if_asked_to_stop() -> None:
-    """Raise StopRequested again if it was raised and lost.
+    """Raise StopRequested if a stop signal was received.
 
-    C code that calls Python code may drop an exception. Call this regularly in long work, but not
-    in cleanup.
+    C code that calls Python code may suppress the first StopRequested. Call this regularly in long
+    work, but not in cleanup.
     """
     if _requests and (signum := _requests[-1].signum) is not None:
         raise StopRequested(signum)
 
 
 def call_on_alarm(function: Callable[[], None]) -> None:
-    """In a worker: call a function in the main thread, between two bytecodes, at each alarm."""
+    """In a worker: call `function` in the main thread at each alarm of `set_alarm`."""
     signal.signal(signal.SIGALRM, lambda _signum, _frame: function())
 
 
 def set_alarm(seconds: float) -> None:
-    """Set one alarm, `seconds` from now; 0 cancels it."""
+    """Schedule one alarm in `seconds`; 0 cancels a scheduled alarm."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def call_on_stop(function: Callable[[], None]) -> None:
-    """In a worker: call a function in the main thread when the parent sends SIGTERM."""
+    """In a worker: call `function` in the main thread when the parent stops it by SIGTERM."""
     signal.signal(signal.SIGTERM, lambda _signum, _frame: function())
 
 

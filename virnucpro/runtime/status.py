@@ -1,4 +1,4 @@
-"""The status of a worker, and its changes by messages and by the end of its process. Pure."""
+"""The status of a worker, and how messages and the end of its process change it. No I/O."""
 
 import signal
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ class WorkerState(StrEnum):
     """State of a worker."""
 
     STARTING = "starting"
-    """The process was started and has sent no message yet."""
+    """The process was started, and has not sent a message yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     """The function returned (or called ``sys.exit(0)``) and the process ended with code 0."""
     FAILED = "failed"
     STOPPED = "stopped"
-    """The parent stopped it before its end."""
+    """The parent stopped the worker before it was finished."""
     WAITING = "waiting"
-    """A restart is scheduled; `WorkerStatus.faults` has the reason."""
+    """The worker failed and will be restarted; `WorkerStatus.faults` has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Death:
     code
         Exit code as `multiprocessing` defines it; None if unknown.
     unfinished
-        Bytes of an incomplete last message.
+        Number of bytes of an incomplete last message; 0 if it was complete.
     stuck
-        Whether the process survived SIGKILL and is no longer waited for.
+        Whether the process survived SIGKILL; the parent does not wait for it any longer.
     """
 
     code: int | None
@@ -69,15 +69,15 @@ class Fault:
     Attributes
     ----------
     rank, attempt
-        The worker and its attempt, counted from 1.
+        Number of the worker, and number of its attempt, counted from 1.
     exit, kind, reason, traceback, permanent
         As in `WorkerStatus`.
     place
-        The piece of work in which it failed; () before the first.
+        The piece of work in which the worker failed; () before its first piece.
     passed
-        Number of finished pieces of the same stage in this attempt.
+        Number of pieces of the same stage that the worker finished in this attempt.
     done
-        Rows done at its end, including earlier attempts.
+        Number of rows computed at the end of this attempt, including earlier attempts.
     """
 
     rank: int
@@ -99,36 +99,36 @@ class WorkerStatus:
     Attributes
     ----------
     rank
-        The worker's number.
+        Number of the worker.
     state
-        Its state.
+        State of the worker.
     pid
-        Its process id.
+        Process id of the worker.
     exit
-        How the process ended: an exit code, a signal's name such as ``"SIGKILL"``, or None (alive,
-        or other code collected the exit status).
+        How the process ended: an exit code, or a signal's name such as ``"SIGKILL"``. None if the
+        process is alive, or other code collected the exit status.
     kind
-        Class of the exception that ended it (``"ValueError"``), or "".
+        Class of the exception that ended the worker (``"ValueError"``), or "".
     reason
         The error in one line; "" for a worker that is alive or succeeded.
     traceback
         The exception's traceback, or "".
     done, total
-        Rows done and rows in total, as last reported.
+        Number of computed rows and total number of rows, as last reported by the worker.
     returned
-        Whether the function returned.
+        Whether the worker function returned.
     attempt
         Number of starts of the worker.
     permanent
         Whether the exception would occur again after a restart.
     place, begun
-        The last piece of work that it started, and the number of started pieces in this attempt by
-        stage, which is the second number of a place.
+        The last piece of work that the worker started, and the number of pieces started in this
+        attempt, by stage. The stage is the second number of a place.
     faults
-        Failures of its earlier attempts, in order.
+        Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
-        Seconds of `time.monotonic`: the start, the last message of any kind, the first mark (or
-        None), the death (or None).
+        Times in seconds of `time.monotonic`: start of the process, last message, first piece of
+        work (or None), end of the process (or None).
     """
 
     rank: int
@@ -163,7 +163,7 @@ class WorkerStatus:
 
     @property
     def fault(self) -> Fault:
-        """How this attempt failed."""
+        """The failure of the current attempt."""
         shared = {name: getattr(self, name) for name in Fault.__match_args__ if name != "passed"}
         return Fault(**shared, passed=max(0, self.begun.get(_stage(self.place), 0) - 1))
 
@@ -179,7 +179,7 @@ def exit_name(code: int | None) -> int | str | None:
 
 
 def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerStatus:
-    """Return the status after `message` of the worker at the time `now`."""
+    """Return the status after a message from the worker, received at the time `now`."""
     status = replace(status, last_heartbeat=now)
     match message:
         case Started():
@@ -213,12 +213,12 @@ def waiting(status: WorkerStatus) -> WorkerStatus:
 
 
 def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = "") -> WorkerStatus:
-    """Return the status after the end of the process, with all its messages read.
+    """Return the status after the end of the process, when all its messages are read.
 
     Parameters
     ----------
     stopped
-        Why the parent asked it to stop; "" if it did not.
+        Reason why the parent stopped the worker; "" if the parent did not stop it.
     """
     ended = replace(status, exit=exit_name(death.code), ended_at=now)
     if status.returned and death.code in {0, None} and not death.stuck:
@@ -233,7 +233,7 @@ def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = ""
 
 
 def exit_text(code: int | None) -> str:
-    """Return an exit code in words, such as ``killed by SIGSEGV`` or ``exited with code 3``."""
+    """Describe an exit code in words, such as ``killed by SIGSEGV`` or ``exited with code 3``."""
     if code is None:
         return "ended with an unknown exit status (other code in this program collected it)"
     if code >= 0:
@@ -245,10 +245,10 @@ def exit_text(code: int | None) -> str:
 def _reason(status: WorkerStatus, code: int | None) -> str:
     ending = exit_text(code)
     if status.returned:
-        return f"{ending} after its function had returned"
+        return f"{ending} after the worker function returned"
     if status.state is WorkerState.STARTING and code is not None and code > 0:
         return (
-            f"{ending} before its function could be called: see standard error (a script that "
+            f"{ending} before the worker function was called: see standard error (a script that "
             'starts workers needs `if __name__ == "__main__":`)'
         )
-    return f"{ending} before its function returned"
+    return f"{ending} before the worker function returned"

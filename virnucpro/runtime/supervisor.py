@@ -1,6 +1,6 @@
-"""The children of one process: start, messages, deadlines, stop ladder and deaths.
+"""The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `Engine` decide with it what to start, stop and restart.
+`RankSupervisor` and the dispatcher's `Engine` use it; they decide what to start, stop and restart.
 """
 
 import atexit
@@ -33,14 +33,14 @@ TERMINATE_GRACE_S = 3.0
 """Seconds from SIGTERM to SIGKILL."""
 
 KILL_GRACE_S = 10.0
-"""Seconds from SIGKILL until the process counts as stuck in the kernel."""
+"""Seconds after SIGKILL after which a living process is treated as stuck in the kernel."""
 
 _CHECKS = 4
-"""Maximum number of deadline checks within one tick of the watchdog."""
+"""Maximum number of deadline checks per tick of the watchdog."""
 
 
 class Measure(IntEnum):
-    """The steps of the stop ladder."""
+    """The steps to stop a child: first SIGTERM, then SIGKILL."""
 
     TERMINATE = 1
     KILL = 2
@@ -48,7 +48,7 @@ class Measure(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A child exceeded a deadline and is being ended."""
+    """Event: a child exceeded a deadline and is being terminated."""
 
     watched: Watched
 
@@ -58,16 +58,16 @@ Event = Message | Late | Death
 
 @dataclass(slots=True)
 class _Member:
-    """A child.
+    """State of one child process.
 
     Attributes
     ----------
     pipe
-        Descriptor of its pipe; -1 once closed, since another pipe may then get the same number.
+        Descriptor of its pipe; -1 after it is closed, since a new pipe may get the same number.
     measure, due
-        Last step of the stop ladder that was taken, and the time of the next one.
+        The last stop step that was used (None: not stopped), and the time of the next step.
     started
-        Whether the child can write its stacks.
+        Whether the child is set up, so that it can write its stack traces on request.
     """
 
     child: Child
@@ -78,18 +78,18 @@ class _Member:
 
 
 class Supervisor:
-    """A set of children, for one thread that calls `step` in a loop.
+    """A set of child processes, supervised by one thread that calls `step` in a loop.
 
-    The thread must live as long as a child does: the kernel kills the children of an ended thread.
+    The thread must not end before its children: the kernel kills the children of an ended thread.
 
     Parameters
     ----------
     deadlines
         Returns the deadlines that apply now.
     limits
-        All limits that it may return, in seconds.
+        All limits that `deadlines` may return, in seconds.
     on_hang
-        First step of the stop ladder for a late child.
+        First step to stop a child that exceeds a deadline.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Supervisor:
 
     @property
     def ranks(self) -> list[int]:
-        """Keys of the children that have not ended."""
+        """Ranks of the children that have not ended."""
         return list(self._members)
 
     def start(
@@ -126,21 +126,21 @@ class Supervisor:
         function: WorkerFunction,
         arguments: tuple[object, ...],
     ) -> Child:
-        """Start ``function(rank, world_size, channel, *arguments)`` under the key ``setup.rank``.
+        """Start a child that calls ``function(rank, world_size, channel, *arguments)``; return it.
 
         Raises
         ------
         UsageError
             If the function or its arguments cannot be pickled.
         OSError
-            If the system refuses a process.
+            If the system cannot start a process.
         RuntimeError
             If this process is exiting.
         """
         rank = setup.rank
         with self._lock, interrupts_held():
             if self._closing:
-                raise RuntimeError("the program is exiting: no worker can be started.")
+                raise RuntimeError("the program is exiting; it cannot start a worker.")
             child = Child(name, run_child, (Sealed((function, arguments)), setup))
             assert child.pipe is not None
             member = self._members[rank] = _Member(child, child.pipe.fileno())
@@ -149,36 +149,36 @@ class Supervisor:
         return child
 
     def watch(self, descriptor: int, events: int, callback: Callable[[], object]) -> None:
-        """Call a function in `step` whenever another descriptor is ready."""
+        """Call `callback` in `step` whenever this descriptor is ready for `events`."""
         if descriptor not in self._selector.get_map():
             self._selector.register(descriptor, events, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """Undo `watch`, if it was called."""
+        """Stop watching a descriptor; ignored if it is not watched."""
         with suppress(KeyError, ValueError):  # ValueError: -1, a closed descriptor
             self._selector.unregister(descriptor)
 
     def wake(self) -> None:
-        """End the current or next sleep of `step`. From any thread or signal handler."""
+        """End the current or next sleep of `step`. Any thread or signal handler may call this."""
         with self._lock:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
-        """Begin the stop ladder of a child at `measure`, unless it has got that far."""
+        """Stop a child, starting at the step `measure`; no effect if that step was used already."""
         member = self._members[rank]
         if member.measure is None or member.measure < measure:
             self._take(member, measure)
 
     def distrust(self, rank: int) -> None:
-        """Kill a child with unreadable messages, and read no more of them."""
+        """Kill a child that sent invalid messages, and ignore its further messages."""
         member = self._members[rank]
         self._leave_pipe(member)
         member.child.close_pipe()
         self.end(rank, Measure.KILL)
 
     def step(self, timeout: float | None = None) -> Iterator[tuple[int, Event]]:
-        """Sleep until something happens, or for `timeout` seconds; yield it with its rank."""
+        """Sleep until an event occurs, at most `timeout` seconds; yield (rank, event) pairs."""
         self._away += time.monotonic() - self._woke
         ready = self._selector.select(self._patience(timeout))
         self._woke = woke = time.monotonic()
@@ -192,12 +192,12 @@ class Supervisor:
                 yield from self._read(key.data, self._members[key.data].child.messages())
         for rank in dead:
             yield from self._bury(rank)
-        # After the messages: they may be progress. At the time of the poll: later ones are unread.
+        # After the messages, which may be progress. Uses the wake time: later ones are unread.
         yield from self._end_late(woke)
         yield from self._climb()
 
     def close(self) -> None:
-        """Kill the remaining children and free all descriptors. Repeated calls do nothing."""
+        """Kill the remaining children and close all descriptors. A second call has no effect."""
         if self._wake < 0:
             return
         for member in self._members.values():
@@ -263,7 +263,7 @@ class Supervisor:
             if end:
                 self.end(watched.rank, self._on_hang)
                 yield watched.rank, Late(watched)
-            elif member.started:  # before that, the signal would kill the child
+            elif member.started:  # before its setup, the signal would kill the child
                 member.child.signal(STACKS_SIGNAL)
 
     def _climb(self) -> Iterator[tuple[int, Event]]:

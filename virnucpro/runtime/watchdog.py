@@ -1,4 +1,4 @@
-"""Deadlines of workers that make no progress. Pure: the caller gives the time."""
+"""Deadlines of workers that make no progress. No I/O: the caller passes the current time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,28 +7,29 @@ from typing import NamedTuple
 __all__ = ["NEVER", "STACKS_GRACE_S", "Deadlines", "Watchdog", "Watched"]
 
 STACKS_GRACE_S = 0.5
-"""Seconds that a late worker has to write its stacks before it is ended."""
+"""Seconds between the request for the stack traces of a late worker and its termination."""
 
 _LONGEST_TICK_S = 1.0
 _TICKS = 10
 """Minimum number of checks within one deadline."""
 
 _AWAY = 0.5
-"""Largest share of a deadline that one absence of the parent uses up. If the parent was stopped
-in a callback, its workers may have been stopped too: they keep the rest of the deadline."""
+"""Maximum part of a deadline that can pass while the parent is busy, for example in a callback.
+If the whole job was suspended then, the workers keep the other half of their deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Longest times of a rank without progress, in seconds; None for no limit.
+    """Maximum times of a worker without progress, in seconds; None for no limit.
 
     Attributes
     ----------
     start
-        From the start of the process to its first mark: imports, loading of weights. Earlier
-        progress messages restart it.
+        From the start of the process to its first piece of work: imports, loading of weights.
+        A progress message in this time restarts the limit.
     progress
-        From one progress message to the next: longer than the longest piece of work.
+        From one progress message to the next. Choose a limit above the duration of the longest
+        piece of work.
     stop
         From the return of the worker's function to the end of its process.
     """
@@ -48,11 +49,11 @@ class Watched(NamedTuple):
     Attributes
     ----------
     rank
-        The worker.
+        Number of the worker.
     fault
         The error message for a late worker, such as ``it did not set up``.
     limit
-        Seconds.
+        The deadline in seconds.
     sign
         Any value that changes when the worker makes progress.
     """
@@ -64,13 +65,13 @@ class Watched(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The error message with the limit."""
+        """The error message, including the limit in seconds."""
         return f"{self.fault} within {self.limit:g} s"
 
 
 @dataclass(slots=True)
 class _Silence:
-    """`since`: time of the last progress or, once `asked`, of the request for stacks."""
+    """`since`: time of the last progress or, if `asked`, of the request for stack traces."""
 
     sign: object
     since: float
@@ -78,17 +79,17 @@ class _Silence:
 
 
 class Watchdog:
-    """Time since the last progress of each worker.
+    """Measures the time since the last progress of each worker.
 
     Parameters
     ----------
     limits
-        All limits that may occur, in seconds.
+        All deadlines that may occur, in seconds.
 
     Attributes
     ----------
     tick
-        Longest sleep in seconds between two checks; None for any.
+        Maximum sleep in seconds between two checks; None if there are no deadlines.
     """
 
     def __init__(self, limits: Iterable[float | None]) -> None:
@@ -100,24 +101,24 @@ class Watchdog:
     def check(
         self, deadlines: Iterable[Watched], now: float, away: float = 0.0
     ) -> list[tuple[Watched, bool]]:
-        """Return the workers that are late; call it whenever the parent has slept.
+        """Return the workers that exceeded a deadline. Call this after each sleep of the parent.
 
-        Time in which the workers could run counts: the parent's intended sleep, and its own work
-        before it, such as a callback. Sleep beyond the intended time does not count: the machine
-        was suspended.
+        A deadline includes the parent's planned sleep and its own work, such as a callback. If
+        the parent slept longer than planned, the machine was suspended: this time is not included.
 
         Parameters
         ----------
         deadlines
-            Those that apply now. A deadline that was absent from a check starts again from zero.
+            The deadlines that apply now. A deadline that was absent from a check restarts from
+            zero.
         now
             Time at which the parent woke, in seconds of a monotonic clock.
         away
-            Seconds since the last check in which the parent did not sleep.
+            Seconds since the last check in which the parent worked and did not sleep.
 
         Returns
         -------
-        Each with False, to be asked for its stacks, and later with True, to be ended.
+        Each late worker, first with False (request its stack traces), later with True (end it).
         """
         if self.tick is None:
             return []

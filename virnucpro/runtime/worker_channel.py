@@ -1,4 +1,4 @@
-"""The worker's end of its private pipe."""
+"""Sending of results and progress from a worker to its parent, through a pipe."""
 
 import os
 import pickle
@@ -15,15 +15,15 @@ PROGRESS_INTERVAL_S = 0.1
 
 
 class WorkerChannel:
-    """The ``results_queue`` argument of a worker's function.
+    """The ``results_queue`` argument of a worker function.
 
-    No other process writes into this pipe or shares its lock, so this worker cannot block another.
-    Safe for all threads of the worker.
+    Each worker has its own pipe and lock, so it cannot block other workers. All methods are
+    thread-safe.
 
     Parameters
     ----------
     descriptor
-        File descriptor of the pipe's writing end, in blocking mode.
+        File descriptor of the pipe's write end, in blocking mode.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -40,15 +40,15 @@ class WorkerChannel:
         Raises
         ------
         Exception
-            Any error of pickling `payload`; nothing is sent then.
+            If `payload` cannot be pickled; nothing is sent.
         """
-        # Plain pickle: multiprocessing's own sends tensors as handles, invalid after this process.
+        # Plain pickle: multiprocessing sends tensors as handles, invalid after this process ends.
         self.send(Report(pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)))
 
     def progress(self, done: int, total: int) -> None:
-        """Report that `done` of `total` rows are done. Frequent calls are cheap.
+        """Report that `done` of `total` rows are computed. Frequent calls are cheap.
 
-        At most one message per `PROGRESS_INTERVAL_S` is sent, and always the last one.
+        At most one message per `PROGRESS_INTERVAL_S` is sent. The last progress is always sent.
         """
         message = Progress(done, total)
         now = time.monotonic()
@@ -60,20 +60,21 @@ class WorkerChannel:
         self.send(message)
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Report the start of a piece of work, which is charged if this worker dies.
+        """Report the start of the piece of work `place`.
 
-        Every mark is sent at once, in about 5 microseconds.
+        If this worker dies, the parent treats this piece as the possible cause. A call sends
+        immediately and takes about 5 microseconds.
         """
         self.send(Mark(place))
 
     def flush_progress(self) -> None:
-        """Send the last progress if it was delayed."""
+        """Send the last progress message if it was not sent yet."""
         message, self._held_back = self._held_back, None
         if message is not None:
             self.send(message)
 
     def send(self, message: Message) -> None:
-        """Send one message; return when it is in the pipe.
+        """Send one message; return when all its bytes are in the pipe.
 
         Raises
         ------
@@ -85,8 +86,8 @@ class WorkerChannel:
         with self._lock:
             if self._torn:
                 raise WorkerError(
-                    "an earlier message of this worker is incomplete, so no more can be sent: do "
-                    "not raise from signal handlers while results are put."
+                    "a signal handler interrupted an earlier message of this worker, so no more "
+                    "can be sent. Do not raise exceptions from signal handlers in worker functions."
                 )
             self._torn = True
             for part in encode(message):

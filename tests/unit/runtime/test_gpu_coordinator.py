@@ -261,14 +261,14 @@ def test_one_of_two_fails(spawn, tmp_path):
         ("kill_self", (signal.SIGTERM,), ("SIGTERM", ""), "killed by SIGTERM"),
         ("kill_self", (signal.SIGABRT,), ("SIGABRT", ""), "killed by SIGABRT"),
         ("segfault", (), ("SIGSEGV", ""), "killed by SIGSEGV"),
-        ("hard_exit", (3,), (3, ""), "exited with code 3 before its function returned"),
-        ("hard_exit", (0,), (0, ""), "exited with code 0 before its function returned"),
+        ("hard_exit", (3,), (3, ""), "exited with code 3 before the worker function returned"),
+        ("hard_exit", (0,), (0, ""), "exited with code 0 before the worker function returned"),
         ("exit_with", (3,), (3, "SystemExit"), "SystemExit: 3"),
         ("exit_with", ("no more",), (1, "SystemExit"), "SystemExit: no more"),
         ("raise_this", (KeyboardInterrupt,), (1, "KeyboardInterrupt"), "KeyboardInterrupt"),
         ("raise_this", (MemoryError,), (1, "MemoryError"), "MemoryError"),
         ("raise_unfriendly", (), (1, "UnfriendlyError"), "UnfriendlyError: "),
-        ("crash_while_exiting", (), ("SIGABRT", ""), "after its function had returned"),
+        ("crash_while_exiting", (), ("SIGABRT", ""), "after the worker function returned"),
     ],
 )
 def test_each_failure_has_its_state_and_reason(spawn, function, args, exit_kind, reason):
@@ -315,7 +315,7 @@ def test_a_main_script_that_fails_in_workers_is_reported(workers, monkeypatch, t
     with GPUProcessCoordinator(1, tmp_path) as coordinator:
         coordinator.spawn_workers(workers.echo)
         assert coordinator.wait_for_completion(LIMIT) == {0: False}
-        assert "before its function could be called" in coordinator.statuses[0].reason
+        assert "before the worker function was called" in coordinator.statuses[0].reason
         assert "__main__" in coordinator.statuses[0].reason
 
 
@@ -492,7 +492,7 @@ def test_a_message_interrupted_by_a_signal_handler_is_never_misread(spawn):
 def test_a_worker_that_writes_into_its_pipe_is_ended(spawn):
     coordinator = spawn(1, "foreign_bytes")
     assert coordinator.wait_for_completion(LIMIT) == {0: False}
-    assert "foreign bytes" in coordinator.statuses[0].reason
+    assert "invalid data" in coordinator.statuses[0].reason
 
 
 def test_a_report_that_cannot_be_pickled_is_an_error_in_the_worker(spawn):
@@ -505,7 +505,7 @@ def test_a_report_that_cannot_be_pickled_is_an_error_in_the_worker(spawn):
 def test_a_report_that_cannot_be_unpickled_is_reported_and_affects_no_other(spawn):
     coordinator = spawn(1, "put_unreadable")
     assert coordinator.wait_for_completion(LIMIT) == {0: True}
-    with pytest.raises(WorkerError, match=r"report of worker 0 .* ImportError: not here"):
+    with pytest.raises(WorkerError, match=r"result of worker 0 .* ImportError: not here"):
         coordinator.collect_results()
     assert coordinator.collect_results() == ["before", "after"]
 

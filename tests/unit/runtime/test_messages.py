@@ -65,7 +65,7 @@ def test_lone_surrogates_of_odd_file_names_survive():
     ],
 )
 def test_foreign_bytes_are_refused(stream):
-    with pytest.raises(WorkerError, match="foreign bytes"):
+    with pytest.raises(WorkerError, match="invalid data"):
         list(Decoder().feed(stream))
 
 

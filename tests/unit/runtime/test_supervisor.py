@@ -96,7 +96,7 @@ def test_a_process_that_survives_sigkill_is_reported(spawn, monkeypatch):
 def test_a_failure_of_the_supervision_ends_all_waits(spawn, monkeypatch):
     coordinator = spawn("hang")
     monkeypatch.setattr(RankSupervisor, "_take", lambda *_: 1 / 0)
-    with pytest.raises(WorkerError, match="supervision of the workers failed") as caught:
+    with pytest.raises(WorkerError, match="supervisor thread failed") as caught:
         coordinator.wait_for_completion(20)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert not any(worker.is_alive() for worker in coordinator.workers.values())
@@ -185,7 +185,7 @@ def test_a_hung_worker_is_ended_and_its_stacks_are_in_the_log(
         assert coordinator.wait_for_completion(20) == {0: False}
     status = coordinator.statuses[0]
     assert (status.kind, status.exit) == ("Hang", exit_)
-    assert "did not begin to work within 2 s" in status.reason
+    assert "did not start its work within 2 s" in status.reason
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A dispatcher with a progress display; needs the extra ``ui``."""
+"""A dispatcher with a progress display; requires the package extra ``ui``."""
 
 from virnucpro.dispatch.ui.rich_dispatcher import RichDispatcher
 

@@ -14,7 +14,7 @@ from rich.text import Text
 __all__ = ["Figures", "clock", "draw", "duration"]
 
 _BAR_WIDTH = 12
-"""Characters."""
+"""Width of a progress bar in characters."""
 
 _STYLES = {
     "initializing": "cyan",
@@ -28,12 +28,12 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Progress of a run.
+    """Progress numbers of a dispatcher's run.
 
     Attributes
     ----------
     completed, failed, timeouts
-        Tasks answered so far.
+        Numbers of tasks answered so far, by outcome.
     expected
         Number of tasks of the run, or None if unknown.
     elapsed
@@ -48,7 +48,7 @@ class Figures:
 
     @classmethod
     def of(cls, stats: Mapping[str, Any], expected: int | None, elapsed: float) -> "Figures":
-        """Return the numbers of a dispatcher's stats."""
+        """Return the progress numbers for the result of `Dispatcher.get_stats`."""
         return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
 
     @property
@@ -58,7 +58,7 @@ class Figures:
 
     @property
     def whole(self) -> int:
-        """Number of all tasks, as far as known."""
+        """Number of all tasks of the run if known, else of the answered tasks."""
         return self.total if self.expected is None else max(self.expected, self.total)
 
     @property
@@ -75,7 +75,7 @@ class Figures:
 
     @property
     def progress(self) -> str:
-        """Progress as text."""
+        """Number and percentage of the answered tasks, as text."""
         if self.expected is None:
             return f"{self.total:,} tasks"
         share = 100.0 * self.total / self.expected if self.expected else 100.0
@@ -83,7 +83,7 @@ class Figures:
 
     @property
     def line(self) -> str:
-        """All numbers in one line."""
+        """All progress numbers as one line of text."""
         parts = [f"{self.progress}, {self.failed:,} failed, {self.timeouts:,} timed out"]
         parts.append(f"{clock(self.elapsed)} elapsed, {self.rate:,.1f} tasks/s")
         if self.left is not None:
@@ -92,14 +92,14 @@ class Figures:
 
 
 def clock(seconds: float) -> str:
-    """Format seconds as hours, minutes and seconds."""
+    """Format a duration in seconds as ``hours:minutes:seconds``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 def duration(seconds: float | None) -> str:
-    """Format a short time in a suitable unit."""
+    """Format a duration in seconds as microseconds, milliseconds or seconds; None as "-"."""
     if seconds is None:
         return "-"
     if seconds < 0.001:
@@ -110,7 +110,7 @@ def duration(seconds: float | None) -> str:
 def draw(
     stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
 ) -> Group:
-    """Return the dashboard of a dispatcher's stats; `describe` returns the name of a task."""
+    """Return the dashboard for `Dispatcher.get_stats`; `describe` returns a task's name."""
     parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], figures, describe)]
     if stats["recent"]:
         # Text, not markup: errors may contain brackets.
@@ -162,7 +162,7 @@ def _workers(
 
 
 def _bar(answered: int, whole: int) -> ProgressBar:
-    """Return a bar of a worker's share of all tasks: with n equal workers, each ends at 1/n."""
+    """Return a bar that shows the fraction of all tasks that one worker has answered."""
     return ProgressBar(
         total=max(1, whole),
         completed=answered,

@@ -1,4 +1,4 @@
-"""A dispatcher with a live table on a terminal, or lines of progress elsewhere."""
+"""A dispatcher that shows progress: a live table on a terminal, else lines of text."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ from virnucpro.dispatch.worker import BaseWorker
 __all__ = ["LINES_S", "RichDispatcher"]
 
 LINES_S = 10.0
-"""Seconds between two lines if there is no terminal."""
+"""Seconds between two progress lines if the output is not a terminal."""
 
 
 class RichDispatcher:
@@ -39,19 +39,19 @@ class RichDispatcher:
         The output; standard error by default. If it is not a terminal, a line is written every
         `LINES_S` seconds and at the end.
     describe
-        Returns the name of a task in the table; by default its number.
+        Function that returns the name of a task for the table; default: the task's number.
     **options
         Further options of `Dispatcher`.
 
     Attributes
     ----------
     dispatcher
-        The `Dispatcher` of the runs.
+        The `Dispatcher` that runs the tasks.
 
     Raises
     ------
     ValueError
-        If `refresh_rate` is not above 0, and as `Dispatcher`.
+        If `refresh_rate` is not above 0, or an argument of `Dispatcher` is invalid.
     """
 
     def __init__(
@@ -88,22 +88,22 @@ class RichDispatcher:
         total_tasks: int | None = None,
         **keywords: Any,  # noqa: ANN401 - Dispatcher.run's own
     ) -> dict[str, Any]:
-        """Do all tasks as `Dispatcher.run`, with the same arguments and errors.
+        """Run all tasks like `Dispatcher.run`, with the same arguments and errors.
 
         Parameters
         ----------
         generator, *arguments, **keywords
             As for `Dispatcher.run`.
         on_success
-            May be None here.
+            As for `Dispatcher.run`, but None is possible.
         total_tasks
             Number of tasks, if known, for the percentage and the remaining time.
 
         Returns
         -------
-        total, completed, failed, timeouts, setup_failures, start_time and end_time (seconds of
-        `time.perf_counter`), expected_total, and gpu_status: for each worker id status,
-        current_task, task_start_time, last_duration, completed, failed, timeouts.
+        A dict: total, completed, failed, timeouts, setup_failures, start_time and end_time (seconds
+        of `time.perf_counter`), expected_total, gpu_status. For each worker id, gpu_status has
+        status, current_task, task_start_time, last_duration, completed, failed, timeouts.
         """
         self._expected, self._ended = total_tasks, None
         if self._show_ui:  # the table shows faults
@@ -117,15 +117,15 @@ class RichDispatcher:
         return self._result()
 
     def shutdown(self) -> None:
-        """End the run early, as `Dispatcher.shutdown`."""
+        """Take no more tasks and end the run; see `Dispatcher.shutdown`."""
         self.dispatcher.shutdown()
 
     def terminate(self) -> None:
-        """Stop the run, as `Dispatcher.terminate`."""
+        """Stop the run immediately; see `Dispatcher.terminate`."""
         self.dispatcher.terminate()
 
     def get_stats(self) -> dict[str, Any]:
-        """Return the state of the run, as `Dispatcher.get_stats`."""
+        """Return the state of the run; see `Dispatcher.get_stats`."""
         return self.dispatcher.get_stats()
 
     def _display(self) -> AbstractContextManager[object]:
@@ -187,7 +187,7 @@ class RichDispatcher:
 
 
 class _SafeStream:
-    """A text stream that ignores failed writes: printing never stops work."""
+    """A text stream that ignores failed writes, so that they do not stop the run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
