@@ -1,4 +1,4 @@
-"""Pipe from the parent to one child process that carries messages (frames) of bytes."""
+"""Pipe from the parent to one child process. A frame is one message: its length, then its bytes."""
 
 import os
 import struct
@@ -14,16 +14,16 @@ _READ_SIZE = 1 << 16
 
 
 class Feed:
-    """The parent's end of the pipe. It never blocks: data that do not fit wait in memory.
+    """The parent's end of the pipe. No method blocks: unsent data are stored in memory.
 
     Attributes
     ----------
     descriptor
         File descriptor that becomes writable when `flush` can continue; -1 after `close`.
     finishing
-        Whether `finish` was called: no more frames follow.
+        Whether the caller has called `finish`, after which it sends no more frames.
     writes
-        Number of writes so far; the watchdog treats a change as progress.
+        Number of successful writes to the pipe; the watchdog treats a change as progress.
     """
 
     def __init__(self) -> None:
@@ -35,21 +35,24 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The read end of the pipe, as an argument of the child, which passes it to `frames`."""
+        """The read end of the pipe. Pass it to the child, which calls `frames` with it."""
         return HandedOver(self._reading)
 
     @property
     def waiting(self) -> bool:
-        """Whether the pipe is full and `flush` must write the rest."""
+        """Whether unsent data are in memory, which `flush` must write."""
         return bool(self._waiting)
 
     def started(self) -> None:
-        """Close the parent's copy of the read end; the pipe then breaks when the child dies."""
+        """Close the parent's copy of the read end. Call this after the child has started.
+
+        Without this copy, a write to the pipe fails when the child is dead.
+        """
         os.close(self._reading)
         self._reading = -1
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send the concatenated parts as one frame."""
+        """Send one frame that consists of these parts, in order."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)
         if length < _READ_SIZE:
@@ -59,7 +62,7 @@ class Feed:
         self.flush()
 
     def flush(self) -> None:
-        """Write until the pipe is full; discard all data if the child is dead."""
+        """Write the unsent data until the pipe is full; discard the data if the child is dead."""
         try:
             while self._waiting:
                 part = self._waiting[0]
@@ -75,7 +78,7 @@ class Feed:
             self._waiting.clear()
 
     def finish(self) -> None:
-        """Close the pipe if all data are sent; else the caller must `flush`, then `close`."""
+        """Close the pipe if all data are sent. Otherwise, call `flush`, then `close`."""
         self.finishing = True
         if not self._waiting:
             self.close()
@@ -91,7 +94,7 @@ class Feed:
 
 
 def frames(descriptor: int) -> Iterator[bytes]:
-    """Yield the parent's frames until it closes its end or dies."""
+    """In the child: yield each frame from the parent until the parent closes the pipe or dies."""
     with os.fdopen(descriptor, "rb", buffering=_READ_SIZE) as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             length = _LENGTH.unpack(head)[0]

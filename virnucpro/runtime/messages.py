@@ -1,8 +1,8 @@
 """Messages of a worker to its parent process, and their encoding as bytes.
 
-A frame is one tag byte, the body's length as 8 bytes big endian, and the body. The body is JSON,
-or the pickled bytes of a report. The parent reads a frame without unpickling: it unpickles a
-report only when a caller takes the report from the results queue.
+An encoded message (frame) has three parts: one byte for the type of the message (tag), the number
+of content bytes (8 bytes, big endian), and the content (body). The body is JSON or, for a report,
+a pickle. The parent unpickles a report only when a caller gets it from the results queue.
 """
 
 import json
@@ -29,12 +29,12 @@ _HEADER = struct.Struct(">cQ")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker's process is set up. It loads the worker function next."""
+    """Message: the process of the worker is set up, and loads the worker function next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress: `done` of `total` rows are computed. Also serves as a heartbeat."""
+    """Message: `done` of `total` rows are computed. It also shows that the worker is alive."""
 
     done: int
     total: int
@@ -42,9 +42,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The worker starts the piece of work `place`; the worker function defines these numbers.
+    """Message: the worker starts the piece of work `place`, given as numbers.
 
-    If the worker dies, it died in the piece of work of its last mark.
+    The worker function defines the meaning of these numbers. If the worker dies, the parent
+    assumes that it died in the last reported piece of work.
     """
 
     place: tuple[int, ...]
@@ -52,16 +53,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A result of the worker function, pickled."""
+    """Message: a result of the worker function, as pickled bytes."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception raised by the worker function or by its import.
+    """Message: the worker function, or the import of its module, raised an exception.
 
-    If `permanent`, the exception would occur again after a restart.
+    `permanent` is true if the exception would occur again after a restart.
     """
 
     kind: str
@@ -72,7 +73,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The worker's function returned."""
+    """Message: the worker function returned."""
 
 
 Message = Started | Progress | Mark | Report | Failure | Finished
@@ -90,7 +91,7 @@ _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 
 
 def encode(message: Message) -> tuple[bytes, bytes]:
-    """Return the header and the body of a message's frame; two parts avoid a copy of the body."""
+    """Return the bytes of a message in two parts, header and body, without a copy of the body."""
     if isinstance(message, Report):
         body = message.payload
     else:
@@ -111,12 +112,12 @@ class Decoder:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Append `data` to the buffer; yield every complete message.
+        """Decode the received bytes `data`; yield each message that is complete.
 
         Raises
         ------
         WorkerError
-            If the bytes are not a valid frame: other code of the worker wrote into its pipe.
+            If the bytes are not a valid message: other code of the worker wrote into its pipe.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
@@ -139,7 +140,7 @@ def _decode(tag: bytes, body: bytes) -> Message:
         values = (tuple(one) if isinstance(one, list) else one for one in json.loads(body))
         return _TYPES[tag](*values)
     except (TypeError, ValueError) as error:
-        raise _foreign(f"a body of {len(body)} bytes after tag {tag!r}: {error}") from error
+        raise _foreign(f"message type {tag!r}, {len(body)} bytes of content: {error}") from error
 
 
 def _foreign(what: str) -> WorkerError:

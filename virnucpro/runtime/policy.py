@@ -1,14 +1,14 @@
 """Decision about a failed worker: restart it, or let it fail permanently. No I/O.
 
 A worker can die for three reasons: an item that kills every process, a defective device, or a
-device that fails sometimes. To find the reason, a restarted worker gets the spans in which
-processes died.
+device that fails sometimes. A span is a range of items that a worker processes together. A
+restarted worker gets the spans in which processes died, to find the reason.
 
-- These spans are processed last, so that a defective device fails in other spans first.
-- A span in which processes died twice is split into halves; each further death halves it again.
-- If a worker finished other items and then died in a single item, this item is retried first (a
-  trial). If the worker dies again, the item is the cause. A defective device never finishes other
-  items; a device that fails sometimes passes the trial.
+- The spans with deaths are processed last: a defective device fails in other spans first.
+- A span with two deaths (a suspect) is split into halves. Each further death halves it again.
+- If a worker finished other items and then died in a single item, the restarted worker retries
+  this item first (a trial). If it dies again, the item is the cause. A defective device never
+  finishes other items. A device that fails sometimes survives the trial.
 """
 
 import math
@@ -25,7 +25,7 @@ __all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decid
 class TaskSpan(NamedTuple):
     """A piece of work: the items `first` to ``stop - 1`` of one stage of one task.
 
-    An empty span (`first` equals `stop`) is never a suspect.
+    In an empty span (`first` equals `stop`), deaths are ignored: no item can be the cause.
     """
 
     task: int
@@ -34,7 +34,7 @@ class TaskSpan(NamedTuple):
     stop: int
 
     def holds(self, other: "TaskSpan") -> bool:
-        """Return whether this span contains `other`."""
+        """Return whether all items of the span `other` are in this span."""
         same = self[:2] == other[:2]
         return same and self.first <= other.first and other.stop <= self.stop
 
@@ -46,12 +46,12 @@ class RestartPolicy:
     Attributes
     ----------
     max_restarts
-        Maximum number of consecutive restarts of a worker without progress: no further rows, and
-        no smaller span that contains the cause of its deaths. 0: no restarts. The restarts in the
-        search for one item are limited, too.
+        Maximum number of restarts of a worker since its last progress; 0: no restarts. Progress
+        is more computed rows, or an isolated item. A restart is not counted if the next death
+        occurs in a smaller part of an earlier span; a second limit applies to such restarts.
     first_delay, longest_delay
-        Delay in seconds before the first of these restarts, and the maximum delay. The delay
-        doubles after each restart.
+        Delay in seconds before the first restart without progress, and the maximum delay. The
+        delay doubles after each restart.
     """
 
     max_restarts: int = 3
@@ -60,7 +60,7 @@ class RestartPolicy:
 
 
 class Action(StrEnum):
-    """Reaction to a failed worker."""
+    """Action of the parent after the failure of a worker."""
 
     RESTART = "restart"
     """Restart the worker unchanged: the failure may be temporary."""
@@ -73,7 +73,7 @@ class Action(StrEnum):
 
 
 class Decision(NamedTuple):
-    """The reaction to a failure, and the delay before it in seconds."""
+    """The action after the failure of a worker, and the seconds to wait before the action."""
 
     action: Action
     delay: float
@@ -81,7 +81,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Spans of work in which workers died, by the suspicion against them.
+    """Spans of items in which workers died, grouped by the evidence that the span is the cause.
 
     Attributes
     ----------
@@ -90,10 +90,11 @@ class Findings:
     suspects
         Disjoint spans in which processes died twice or more. They are processed last, in halves.
     trials
-        Suspects of one item each, in which a process died after it had finished other items. The
-        worker with the given rank processes them first, one at a time.
+        Pairs of a suspect of one item and a rank: the worker of this rank died in the item after
+        it had finished other items. The worker processes its trials first, one at a time.
     isolated
-        Spans of one item each that kill processes, with the last failure. They are skipped.
+        Pairs of a span of one item that kills processes, and its last failure. These items are
+        skipped.
     """
 
     seen: tuple[TaskSpan, ...] = ()
@@ -102,7 +103,7 @@ class Findings:
     isolated: tuple[tuple[TaskSpan, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
-        """Return the findings about one task."""
+        """Return the part of these findings that concerns the task with this number."""
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
@@ -120,8 +121,9 @@ def findings(faults: Sequence[Fault]) -> Findings:
     Parameters
     ----------
     faults
-        The failures in order of time. Two kinds are ignored: failures without a place, and
-        failures due to lack of memory, since other processes may use the memory.
+        The failures in order of time. Three kinds are ignored: permanent failures, failures
+        outside of a piece of work, and failures due to lack of memory, since other processes may
+        use the memory.
     """
     found = Findings()
     works: set[int] = set()
@@ -140,7 +142,7 @@ def findings(faults: Sequence[Fault]) -> Findings:
 
 
 def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings:
-    """Remove the trials that this worker passed."""
+    """Return the findings without the trials that the worker `rank` survived: all but `place`."""
     passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
         found,
@@ -150,7 +152,10 @@ def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings
 
 
 def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
-    """Add one death; `several`: two or more workers that finished other items died in this span."""
+    """Return the findings with one more death, in the span `place`.
+
+    `several` is true if two or more workers that also finished other items died in this span.
+    """
     size = place.stop - place.first
     if size == 0 or any(one == place for one, _ in found.isolated):
         return found
@@ -169,7 +174,7 @@ def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool)
 def _without(
     found: Findings, place: TaskSpan, isolated: tuple[tuple[TaskSpan, Fault], ...]
 ) -> Findings:
-    """Return the findings without the spans that contain `place`, and with this `isolated`."""
+    """Return the findings without the spans that contain `place`, and with the given `isolated`."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),
@@ -181,14 +186,14 @@ def _without(
 def decide(
     own: Sequence[Fault], before: Findings, after: Findings, policy: RestartPolicy
 ) -> Decision:
-    """Return the reaction to the failure of a worker.
+    """Return the action after the last failure of a worker, and the delay before this action.
 
     Parameters
     ----------
     own
-        All failures of this worker, including the last failure.
+        All failures of this worker, in order of time.
     before, after
-        The findings of the job without and with the last failure.
+        The findings from all workers, without and with the last failure.
     """
     if own[-1].permanent or policy.max_restarts == 0:
         return Decision(Action.GIVE_UP, 0.0)
@@ -208,7 +213,7 @@ def decide(
 
 
 def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Fault]:
-    """Return the failures since the last progress, that is, more rows done or an item isolated."""
+    """Return the failures since the worker's last progress (computed rows or an isolated item)."""
     isolated = [fault for _, fault in found.isolated]
     recent: list[Fault] = []
     done = 0
@@ -220,9 +225,9 @@ def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Faul
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Return whether the last of these failures limits its cause to a smaller span.
+    """Return whether the last failure limits the possible cause to a smaller span.
 
-    This is so if the worker finished other items, then died in a part of an earlier failure's span.
+    True if the worker finished other items and then died in a part of an earlier failure's span.
     """
     *earlier, last = faults
     if not (last.place and last.passed):
@@ -233,6 +238,6 @@ def _narrows(faults: Sequence[Fault]) -> bool:
 
 
 def _search(faults: Sequence[Fault]) -> int:
-    """Return the maximum number of deaths in the search for one faulty item, with a margin."""
+    """Return how many deaths the search for one faulty item needs at most, plus a margin."""
     sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
     return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

@@ -39,16 +39,17 @@ _REAPED_ELSEWHERE_S = 0.5
 
 
 class Sealed:
-    """A pickled object that a child process unpickles later, after its setup.
+    """An object for a child process, which unpickles the object only after its setup.
 
-    The child receives a descriptor (an int) and passes it to `unseal`. Unpickling imports modules,
-    so the child sets its environment first. The pickle is in a memory file: the parent does not
-    wait for the child to read it. The object may contain multiprocessing events, queues and locks.
+    Unpickling imports modules, so the child must set its environment first. The pickle is in a
+    memory file, so the parent does not wait for the child to read it. The child receives the
+    file's descriptor (an int) and passes it to `unseal`. The object may contain multiprocessing
+    events, queues and locks.
 
     Parameters
     ----------
     content
-        An object that can be pickled.
+        The object for the child. It must be picklable.
     """
 
     def __init__(self, content: object) -> None:
@@ -65,7 +66,7 @@ class Sealed:
             self._descriptor = None
 
     def _written(self) -> int:
-        """Return the descriptor of the memory file; the first call writes the file."""
+        """Return the descriptor of the memory file. The first call writes the pickle."""
         if self._descriptor is None:
             self._descriptor = os.memfd_create("virnucpro-sealed")
             try:
@@ -81,19 +82,19 @@ class Sealed:
 
 
 def unseal(descriptor: int) -> object:
-    """In the child: unpickle the object of a `Sealed`, which imports modules. Call it only once."""
+    """In the child: unpickle and return the object of a `Sealed`. Call this only once."""
     with os.fdopen(descriptor, "rb") as stream:
         stream.seek(0)
         return pickle.load(stream)  # noqa: S301 - written by this child's own parent
 
 
 class HandedOver:
-    """A file descriptor of the parent that a child receives as an int, inside a `Sealed`.
+    """A file descriptor of the parent, as a part of a `Sealed` object; the child receives an int.
 
     Parameters
     ----------
     descriptor
-        The descriptor. The parent may close it after the start of the child.
+        The file descriptor. The parent may close it after the start of the child.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -175,9 +176,9 @@ class Child:
         return self._decoder.unfinished
 
     def messages(self, *, dead: bool = False) -> Iterator[Message]:
-        """Yield the messages of one read of the pipe; if the child is dead, all messages left.
+        """Yield the messages of one read of the pipe; if `dead`, all messages that are in the pipe.
 
-        This never blocks, even if a fork of the child holds the other end open.
+        This never blocks, even if a fork of the child has the other end of the pipe open.
 
         Raises
         ------
@@ -193,11 +194,11 @@ class Child:
                 return
 
     def exit_code(self) -> int | None:
-        """Return the exit code of a dead child, as `multiprocessing` defines it.
+        """Return the exit code of a dead child; -N if the signal N killed it.
 
         Returns
         -------
-        The exit code; None if other code of this program collected it.
+        The exit code; None if other code of this program called ``waitpid`` for the child.
         """
         deadline = time.monotonic() + _REAPED_ELSEWHERE_S
         # Race: after a waitpid in another thread, multiprocessing sets the code a moment later.
@@ -216,7 +217,7 @@ class Child:
         self._pipe.close()
 
     def close(self) -> None:
-        """Close the descriptors. This does not end a running child."""
+        """Close the pipe and the process descriptor. This does not end a running child."""
         self.close_pipe()
         if self._pidfd is not None:
             os.close(self._pidfd)
@@ -239,10 +240,10 @@ class Child:
 
 
 def _pidfd(process: SpawnProcess) -> int | None:
-    """Return a process descriptor (pidfd), or None if it is not available.
+    """Return a process descriptor (pidfd); None if the system cannot open such a descriptor.
 
-    The sentinel of multiprocessing is a pipe; a fork of the child keeps it open after the child's
-    death.
+    The sentinel of multiprocessing is a pipe. If the child was forked, its fork keeps this pipe
+    open after the death of the child; a process descriptor does not have this problem.
     """
     if process.pid is None:
         return None

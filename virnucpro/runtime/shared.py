@@ -21,7 +21,10 @@ _Copy = TypeVar("_Copy", bytes, bytearray)
 
 
 class Region(NamedTuple):
-    """A piece of data in a ring: offset and length in bytes, and the stream position of its end."""
+    """Location of a piece of data in a ring: its offset and its length in bytes.
+
+    `end` is the position after the piece, in bytes since the first byte written to the ring.
+    """
 
     start: int
     length: int
@@ -29,14 +32,14 @@ class Region(NamedTuple):
 
 
 class Ring:
-    """A ring buffer from one writer to one reader, which releases the data in order.
+    """A ring buffer from one writer to one reader. The reader releases the data in order.
 
     Parameters
     ----------
     area
         The memory of the ring.
     consumed
-        One shared number: the stream position up to which the reader has released the data.
+        Shared number, set by the reader: the `end` of the last released region.
     """
 
     def __init__(self, area: memoryview, consumed: memoryview) -> None:
@@ -45,12 +48,12 @@ class Ring:
         self._written = 0
 
     def fits(self, pieces: Sequence[memoryview]) -> bool:
-        """Return whether the pieces fit into an empty ring."""
+        """Return whether the pieces of data are small enough for this ring when it is empty."""
         # Half: a piece that does not fit at the end is stored at the beginning; the rest is unused.
         return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 
     def put(self, pieces: Sequence[memoryview]) -> list[Region] | None:
-        """Copy all pieces into the ring; return their regions, or None if space is missing."""
+        """Copy all pieces into the ring; return their regions, or None if the ring is too full."""
         before = self._written
         regions: list[Region] = []
         for piece in pieces:
@@ -74,20 +77,20 @@ class Ring:
         return Region(start, length, end)
 
     def view(self, region: Region) -> memoryview:
-        """Return a view of a piece, without a copy; it is invalid after `release`."""
+        """Return the data of a region without a copy (a memoryview), valid until `release`."""
         return self._area[region.start : region.start + region.length]
 
     def copy(self, region: Region, kind: type[_Copy]) -> _Copy:
-        """Return a copy of a piece, as bytes or bytearray."""
+        """Return a copy of the data of a region, as an object of the type `kind`."""
         with self.view(region) as view:
             return kind(view)
 
     def release(self, region: Region) -> None:
-        """Let the writer reuse the space of this piece and of all earlier pieces."""
+        """Allow the writer to overwrite this region and all earlier regions."""
         self._consumed[0] = region.end
 
     def close(self) -> None:
-        """Release this object's views of the memory."""
+        """Release the memoryviews of this ring, so that its memory can be unmapped."""
         self._area.release()
         self._consumed.release()
 
@@ -98,12 +101,13 @@ class SharedMemory:
     Parameters
     ----------
     descriptor
-        In a child: the descriptor of the parent's memory. In the parent: None, to allocate memory.
+        In the parent: None, to allocate the memory. In the child: the file descriptor of this
+        memory.
 
     Attributes
     ----------
     words, times
-        Shared numbers: four int64, four float64 (seconds).
+        Shared numbers: `words` has four int64, `times` four float64 (seconds).
     upwards, downwards
         The ring from the child to the parent, and the ring from the parent to the child.
     """
@@ -126,17 +130,17 @@ class SharedMemory:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The descriptor of the memory, as an argument of the child."""
+        """The file descriptor of the memory. Pass it to the child."""
         return HandedOver(self._descriptor)
 
     def started(self) -> None:
-        """Close the descriptor; the memory exists until both processes close it."""
+        """Close the file descriptor after the start of the child. The memory stays mapped."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def close(self) -> None:
-        """Close this process's view of the memory."""
+        """Unmap the shared memory from this process."""
         self.started()
         self.words.release()
         self.times.release()

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class WorkerState(StrEnum):
-    """State of a worker."""
+    """State of a worker during the run."""
 
     STARTING = "starting"
     """The process was started, and has not sent a message yet."""
@@ -45,16 +45,16 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The end of a process.
+    """How a process ended.
 
     Attributes
     ----------
     code
-        Exit code as `multiprocessing` defines it; None if unknown.
+        Exit code, or the negative signal number if a signal killed the process; None if unknown.
     unfinished
-        Number of bytes of an incomplete last message; 0 if it was complete.
+        Number of received bytes of an incomplete last message; 0 if all messages are complete.
     stuck
-        Whether the process survived SIGKILL; the parent does not wait for it any longer.
+        Whether the process survived SIGKILL; the parent has stopped waiting for its end.
     """
 
     code: int | None
@@ -64,18 +64,19 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How one attempt of a worker failed.
+    """How one attempt of a worker failed. An attempt is one start of its process.
 
     Attributes
     ----------
     rank, attempt
-        Number of the worker, and number of its attempt, counted from 1.
+        Number of the worker; number of the attempt, from 1.
     exit, kind, reason, traceback, permanent
         As in `WorkerStatus`.
     place
-        The piece of work in which the worker failed; () before its first piece.
+        The piece of work in which the worker failed, as in `Mark`; empty if it failed before its
+        first piece.
     passed
-        Number of pieces of the same stage that the worker finished in this attempt.
+        Number of pieces of work of the same stage that the worker finished in this attempt.
     done
         Number of rows computed at the end of this attempt, including earlier attempts.
     """
@@ -106,7 +107,7 @@ class WorkerStatus:
         Process id of the worker.
     exit
         How the process ended: an exit code, or a signal's name such as ``"SIGKILL"``. None if the
-        process is alive, or other code collected the exit status.
+        process is alive, or the exit code is unknown.
     kind
         Class of the exception that ended the worker (``"ValueError"``), or "".
     reason
@@ -122,13 +123,13 @@ class WorkerStatus:
     permanent
         Whether the exception would occur again after a restart.
     place, begun
-        The last piece of work that the worker started, and the number of pieces started in this
-        attempt, by stage. The stage is the second number of a place.
+        The last piece of work that the worker started (as in `Mark`), and the number of pieces
+        started in this attempt for each stage. The stage is the second number of a piece.
     faults
         Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
-        Times in seconds of `time.monotonic`: start of the process, last message, first piece of
-        work (or None), end of the process (or None).
+        Times in seconds of `time.monotonic`: start of the process, last message, start of the
+        first piece of work, end of the process; None before this event.
     """
 
     rank: int
