@@ -1,4 +1,4 @@
-"""Search for input files and their distribution over GPUs."""
+"""Search for input files, and distribution of the files over GPUs."""
 
 import logging
 import math
@@ -58,8 +58,8 @@ class ResourceAllocator:
     def discover_files(self, input_dir: Path | str, pattern: str = "*") -> list[Path]:
         """Return the files below a folder that match a pattern, sorted.
 
-        Matching paths that cannot be used, such as broken links, are logged as warnings; see
-        `look_through`. Matching folders are ignored.
+        Matching paths that cannot be read, such as broken links, are not returned, but logged as
+        warnings; see `look_through`. Matching folders are ignored.
 
         Parameters
         ----------
@@ -78,7 +78,9 @@ class ResourceAllocator:
         return [path for path, reason in found if not reason]
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Return the paths that match a pattern, with the reason if a path cannot be used.
+        """Return a dict of the paths that match a pattern, without folders.
+
+        The value is "" for a usable file, else the reason why the path cannot be read.
 
         See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
         symbolic links to folders.
@@ -89,8 +91,8 @@ class ResourceAllocator:
         parts = Path(pattern).parts
         if not parts or Path(pattern).is_absolute() or ".." in parts:
             raise UsageError(
-                f"pattern {pattern!r} does not name files below the folder: give one such as "
-                "'*.fa' or '**/*.fa.gz'."
+                f"pattern {pattern!r} does not name files below the folder: use a "
+                "pattern such as '*.fa' or '**/*.fa.gz'."
             )
         if any(_ANY_DEPTH in part and part != _ANY_DEPTH for part in parts):
             raise UsageError(
@@ -117,7 +119,7 @@ class ResourceAllocator:
 
         Returns
         -------
-        A list of files for each GPU; it may be empty.
+        A list with one list of files for each GPU; the list of a GPU may be empty.
 
         Raises
         ------

@@ -22,19 +22,19 @@ _FIRST_WAIT_S = 10.0
 
 
 class LoadBalancer:
-    """Collects and counts results. Load is balanced dynamically: idle workers take the next file.
+    """Collects and counts results of files. The next file goes to the first idle worker.
 
-    If workers return a number ``duration`` (length of a recording in seconds), the launch has a
-    real-time factor.
+    Workers may return a number ``duration``, the length of an input recording in seconds. The
+    real-time factor (RTF) is the processing time divided by this length.
 
     Parameters
     ----------
     gpu_ids
         Numbers of the workers.
     stream
-        Output stream of printed lines; default: standard error.
+        Stream to which lines are printed; default: standard error.
     devices
-        Device of each worker, for printed lines.
+        Name of the device of each worker, for printed lines.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class LoadBalancer:
         Parameters
         ----------
         progress_callback
-            Function that is called with each result and each failure of a worker.
+            Function that is called with the result of each file and each failure of a worker.
         silence_callback
             Function that is called with the seconds since the last result, every `SILENCE_S`.
         """
@@ -99,15 +99,15 @@ class LoadBalancer:
                 progress_callback(item)
 
     def get_overall_rtf(self) -> float:
-        """Return processing time divided by input duration; 0.0 if the duration is unknown."""
+        """Return the real-time factor of all files; 0.0 if no worker returned a duration."""
         duration = self._duration()
         return self._processing() / duration if duration else 0.0
 
     def get_speedup(self) -> float:
         """Return the speedup; 0.0 before the first result.
 
-        If the input has a duration, this is the inverse of the real-time factor. Otherwise it is
-        processing time divided by elapsed time, that is, the speedup over a single worker.
+        If workers returned durations, the speedup is the inverse of the real-time factor. Otherwise
+        it is the total processing time of all workers divided by the elapsed time.
         """
         processing, duration = self._processing(), self._duration()
         if duration:
@@ -115,7 +115,7 @@ class LoadBalancer:
         return processing / self._seconds if self._seconds else 0.0
 
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
-        """Return a dict for each worker: processed (files), time (seconds), failures (files)."""
+        """Return for each worker: number of processed and of failed files, processing time in s."""
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
         }
@@ -127,7 +127,7 @@ class LoadBalancer:
         return stats
 
     def get_summary_stats(self) -> dict[str, Any]:
-        """Return a dict of all counts: completed, successful, partial, failed, seconds, ..."""
+        """Return the numbers of files by status, and the times in seconds, of the whole launch."""
         successful = sum(one.complete for one in self.results)
         partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
         failed = len(self.results) - successful - partial
@@ -146,14 +146,14 @@ class LoadBalancer:
         }
 
     def get_exit_code(self) -> int:
-        """Return 0 if all files are done, 1 if no file is done, 2 if some are done or partial."""
+        """Return 0 if all files are done, 1 if no file has a result, else 2."""
         over = self.results and len(self.results) == (self._expected or len(self.results))
         if over and all(one.complete for one in self.results):
             return 0
         return 2 if any(one.status.answered for one in self.results) else 1
 
     def print_progress(self, item: FileResult | WorkerTrouble) -> None:
-        """Print one line about a result or a failure of a worker."""
+        """Print one line about the result of a file, or about the failure of a worker."""
         if isinstance(item, WorkerTrouble):
             self.say(f"warning: {self.worker_name(item.gpu_id)}: {item.error}")
             return
@@ -185,7 +185,7 @@ class LoadBalancer:
             self.say(f"real-time factor {rtf:.3f}, speedup {speedup:.2f}")
 
     def say(self, text: str) -> None:
-        """Print a line; ignore a failed write."""
+        """Print one line of text to the stream; ignore write errors."""
         say(text, self._stream)
 
     def worker_name(self, gpu_id: int | None) -> str:
@@ -207,7 +207,10 @@ class LoadBalancer:
 
 @dataclass(slots=True)
 class ResultPrinter:
-    """Prints results, or only failures if `quiet`; prints nothing if a live table is shown."""
+    """Prints the result of each file; if `quiet`, only failures; if `table`, nothing.
+
+    `table` means that the terminal shows a live table.
+    """
 
     balancer: LoadBalancer
     status: Callable[[], Mapping[int, Mapping[str, Any]]]
@@ -216,14 +219,14 @@ class ResultPrinter:
     next_wait: float = _FIRST_WAIT_S
 
     def print(self, item: FileResult | WorkerTrouble) -> None:
-        """Print a result or a failure of a worker."""
+        """Print the result of a file, or the failure of a worker."""
         self.next_wait = _FIRST_WAIT_S
         succeeded = isinstance(item, FileResult) and item.complete
         if not self.table and not (self.quiet and succeeded):
             self.balancer.print_progress(item)
 
     def print_activity(self, seconds: float) -> None:
-        """Print what the workers do, after 10 s without a result and then at doubled intervals."""
+        """Print the current file of each worker, after 10, 20, 40, ... seconds without a result."""
         if seconds < self.next_wait or self.quiet or self.table:
             return
         self.next_wait = 2 * seconds

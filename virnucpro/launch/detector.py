@@ -66,15 +66,15 @@ class GPUDetector:
             raise UsageError(f"{spec!r} is not a list of GPUs: give auto, or numbers as in 0,1,2.")
         gpu_ids = [int(piece) for piece in pieces]
         if len(set(gpu_ids)) < len(gpu_ids):
-            raise UsageError(f"{spec!r} names a GPU twice: name each once.")
+            raise UsageError(f"{spec!r} names a GPU twice: give each GPU number once.")
         return gpu_ids
 
     def validate_gpus(self, gpu_ids: Sequence[int]) -> tuple[bool, str]:
-        """Return (True, "") if all these GPUs can be used, else (False, error message)."""
+        """Return (True, "") if this process can use all `gpu_ids`, else (False, error message)."""
         if not gpu_ids:
             return False, "the list of GPUs is empty: name one, or use CPUs (cpu:N)."
         if len(set(gpu_ids)) < len(gpu_ids):
-            return False, f"a GPU is named twice in {list(gpu_ids)}: name each once."
+            return False, f"a GPU is named twice in {list(gpu_ids)}: give each number once."
         try:
             available = self.get_available_gpus()
         except DeviceError as error:

@@ -62,14 +62,15 @@ class LauncherOrchestrator:
     A task is the path of a file, as a string. The worker's ``setup`` gets the following keyword
     arguments if it accepts them: `input_dir` and `output_dir` (`Path`), `device` (``cuda`` or
     ``cpu``) and `threads`. ``process`` returns a dict: its scalars become columns of the table,
-    ``complete=False`` marks a partial result, ``skipped=True`` a file done by an earlier launch.
+    ``complete=False`` means a partial result, ``skipped=True`` a file done by an earlier launch.
 
     Attributes
     ----------
     gpu_detector, resource_allocator
         Objects that find the devices and the input files.
     process_spawner, load_balancer
-        The objects that the last launch used; None before the first launch.
+        Objects that started the workers and collected the results of the last launch; None before
+        the first launch.
     """
 
     def __init__(self) -> None:
@@ -172,7 +173,7 @@ class LauncherOrchestrator:
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
-        """Return (True, "") if a launch can start, else (False, error message)."""
+        """Return (True, "") if input folder and GPUs are valid, else (False, error message)."""
         ok, error = self.resource_allocator.validate_input_dir(input_dir)
         if not ok:
             return False, error
@@ -183,12 +184,12 @@ class LauncherOrchestrator:
         return True, ""
 
     def get_workload_info(self, input_dir: Path | str, pattern: str = "*") -> dict[str, Any]:
-        """Return number and sizes of the files; see `ResourceAllocator.estimate_workload`."""
+        """Return number and sizes of the input files; see `ResourceAllocator.estimate_workload`."""
         allocator = self.resource_allocator
         return allocator.estimate_workload(allocator.discover_files(input_dir, pattern))
 
     def get_gpu_info(self) -> dict[str, Any]:
-        """Return a dict about the available GPUs: count, ids, cuda_available, details (per GPU)."""
+        """Return the number, the numbering and the properties of the available GPUs, as a dict."""
         gpu_ids = self.gpu_detector.get_available_gpus()
         return {
             "count": len(gpu_ids),
@@ -198,13 +199,13 @@ class LauncherOrchestrator:
         }
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
-        """Return the input files; files in the output folder are ignored."""
+        """Return a dict of the files to process (see `look_through`), without the output folder."""
         output = target.resolve()
         found = self.resource_allocator.look_through(source, pattern)
         if source.resolve().is_relative_to(output):
             raise UsageError(
-                f"{target}: the output folder is the input folder, or contains it. Choose another "
-                "one."
+                f"{target}: the output folder is the input folder, or contains it. Choose "
+                "another output folder."
             )
         found = {
             path: why
@@ -248,7 +249,7 @@ class LauncherOrchestrator:
             printer.print(item)
             table.update()
 
-        with folder_lock(plan.target / LOCK_NAME, "Wait for it, or choose another folder."):
+        with folder_lock(plan.target / LOCK_NAME, "Wait for it to end, or choose another folder."):
             balancer.results.extend(
                 FileResult(str(path), FileStatus.FAILED, error=why)
                 for path, why in plan.found.items()
@@ -279,7 +280,7 @@ class LauncherOrchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Files, workers and keyword arguments of a launch."""
+    """Checked inputs of a launch: files, worker class, devices and keyword arguments."""
 
     source: Path
     target: Path
@@ -293,7 +294,7 @@ class _Plan:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries of ``launch.json`` that do not change during the launch."""
+        """Input folder, pattern, worker class and devices, for ``launch.json``."""
         module = file_of(self.worker) or self.worker.__module__
         return {
             "input_dir": str(self.source),
@@ -310,7 +311,7 @@ def _has_live_table() -> bool:
 
 
 def _devices(gpus: object) -> list[Device]:
-    """Return the devices of the workers; for ``auto`` without a GPU, one CPU."""
+    """Return the devices for the value of ``--gpus``; for ``auto`` without a GPU, one CPU."""
     if isinstance(gpus, str):
         return parse_devices(gpus, os.environ, option="--gpus")
     listed = list(gpus) if isinstance(gpus, Sequence) else []
@@ -326,7 +327,7 @@ def _devices(gpus: object) -> list[Device]:
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:
-    """Return the numbers of the workers: their GPU numbers if all are visible, else from 0."""
+    """Return the worker numbers: the GPU numbers if all devices are visible GPUs, else 0, 1, ..."""
     visible = list(visible_gpus(os.environ)) if devices[0].kind == "cuda" else []
     masks = [device.mask for device in devices]
     if all(mask in visible for mask in masks):
@@ -340,7 +341,7 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
         return
     reasons = "; ".join(balancer.troubles) or str(balancer.error)
     raise WorkerError(
-        f"no file was processed: {reasons.rstrip('.')}. Fix this and rerun the command."
+        f"no file was processed: {reasons.rstrip('.')}. Fix this error and rerun the command."
     ) from balancer.error
 
 

@@ -1,4 +1,4 @@
-"""Processing of records in memory by workers on several devices."""
+"""Processing of records (any objects in memory, not only FASTA) by workers on several devices."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ def distribute_to_gpus(
     Returns
     -------
     A list of ``(records, gpu_id, position)``, one for each GPU that has records. The position is
-    the row of the GPU's progress bar.
+    the line number of the GPU's progress bar on the terminal, from 0.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def process_records(
             batches,
             succeed,
             on_error=lambda batch, text, _: fail(batch, reason_of(text)),
-            on_timeout=lambda batch, limit, _: fail(batch, f"exceeded the limit of {limit:g} s"),
+            on_timeout=lambda batch, limit, _: fail(batch, f"the batch took more than {limit:g} s"),
             task_timeout=batch_timeout,
             keywords=setup_kwargs | dict(keywords or {}),
         )
@@ -135,7 +135,7 @@ def _failed(batch: Sequence[Any], reason: str) -> list[dict[str, Any]]:
 
 
 def _devices(n_gpus: int, devices: str | Sequence[int | str | Device] | None) -> Sequence[Device]:
-    """Return the devices of `n_gpus` workers."""
+    """Return the devices of `n_gpus` workers: `devices`, else the first GPUs, else CPUs."""
     if devices is None:
         return devices_of_ranks(n_gpus, list(visible_gpus(os.environ)) or ["cpu"] * n_gpus, {})
     if isinstance(devices, str):

@@ -29,7 +29,7 @@ _QUALIFIED_CLASS = re.compile(r"(?:[\w.]+\.)?(\w+): ")
 
 
 class FileStatus(StrEnum):
-    """State of a file after a launch."""
+    """Status of an input file in the result table."""
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -43,7 +43,7 @@ class FileStatus(StrEnum):
 
     @property
     def answered(self) -> bool:
-        """Whether the file has a result."""
+        """Whether a worker returned a result for the file, complete or partial."""
         return self in {FileStatus.DONE, FileStatus.SKIPPED, FileStatus.PARTIAL}
 
 
@@ -94,7 +94,7 @@ class WorkerTrouble:
 
 @dataclass(frozen=True, slots=True)
 class RunOver:
-    """Last item of the result queue; `error` is the reason if the launch ended early."""
+    """Last item of the result queue. `error`: why the launch ended early; None: it did not."""
 
     error: BaseException | None = None
 
@@ -136,7 +136,7 @@ def plain_result(data: object) -> dict[str, Any]:
 
 
 def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
-    """Return a value as JSON types; `depth` is the maximum number of nested levels."""
+    """Return a value converted to JSON types; `depth` is the maximum number of nested levels."""
     if depth == 0 and isinstance(value, Mapping | list | tuple | AbstractSet):
         raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object that contains itself")
     match value:

@@ -150,7 +150,7 @@ class ProcessSpawner:
             self._dispatcher.terminate()  # repeated: no effect before the run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Return a dict per worker: status, current_task (a file), completed, failed, ..."""
+        """Return for each worker a dict with its status, current file and numbers of files."""
         if self._dispatcher is None:
             return {}
         workers: dict[int, dict[str, Any]] = self._dispatcher.get_stats()["workers"]
@@ -170,7 +170,7 @@ class ProcessSpawner:
         gpu_ids: Sequence[int],
         devices: Sequence[int | str | Device],
     ) -> tuple[Dispatcher, Callable[..., object]]:
-        """Return a dispatcher and its `run` function; with a live table if `show_ui` is set."""
+        """Return a dispatcher and its method `run`; with a live table if `show_ui` is true."""
         options = self._options | {"devices": devices}
         if not self._show_ui:
             quiet = self._options["log_folder"] is None
@@ -240,7 +240,7 @@ class ProcessSpawner:
             self._trouble(fault.gpu_id, f"cleanup failed: {reason_of(fault.error)}")
         elif fault.task_id is None:
             gpu_id = self._gpus.get(fault.worker_id)
-            self._trouble(gpu_id, f"died while it had no file: {reason_of(fault.how)}")
+            self._trouble(gpu_id, f"died while it processed no file: {reason_of(fault.how)}")
 
     def _put(self, task: int, worker: int | None, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
         self._results.put(
@@ -255,7 +255,7 @@ class ProcessSpawner:
         )
 
     def _seconds(self, worker: int) -> float | None:
-        """Return the duration of the worker's last task in seconds; None if the worker died."""
+        """Return the seconds of the worker's last file; None if unknown or if the worker died."""
         stats = self.get_process_status().get(worker, {})
         seconds: float | None = stats.get("last_duration")
         return None if stats.get("status") == "restarting" else seconds

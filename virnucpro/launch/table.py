@@ -1,4 +1,4 @@
-"""Result table of a launch: ``launch.tsv`` to read, ``launch.json`` for programs and status."""
+"""Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
 
 import json
 import time
@@ -59,7 +59,7 @@ class LaunchReport:
     results
         Results of all files, sorted by name.
     rows
-        Rows of the table; the first row is the header.
+        Lines of the result table, as lists of cells; the first line is the header.
     exit_code
         0: all files are done. 1: no file is done. 2: some files failed or are partial, or the
         table could not be written.
@@ -79,9 +79,9 @@ class LaunchTable:
     source, target
         Folders of the input files and of the results.
     files
-        All files, in the order of the rows.
+        All input files, in the order of the table.
     facts
-        Entries of ``launch.json`` that do not change.
+        Constant entries of ``launch.json``, such as the input folder.
     balancer
         Object that collects the results.
     """
@@ -104,7 +104,7 @@ class LaunchTable:
         self._write(self._results("not done yet"), None, lasting=True)
 
     def update(self) -> None:
-        """Write the current state if the last update is old enough; ignore write errors."""
+        """Write the current table, at most once per `_INTERVAL_S`; ignore write errors."""
         started = time.monotonic()
         if started < self._not_before:
             return
@@ -114,7 +114,10 @@ class LaunchTable:
         self._not_before = now + max(_INTERVAL_S, _SHARE * (now - started))
 
     def end(self) -> LaunchReport:
-        """Write the final state; if that fails, print the error and return exit code 2."""
+        """Write the final table and return the report.
+
+        If the write fails, print the error; the exit code of the report is then not 0.
+        """
         error = self.balancer.error
         reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
         results = self._results(f"the launch ended before this file was done{reason}")
@@ -140,7 +143,10 @@ class LaunchTable:
     def _write(
         self, results: Sequence[FileResult], exit_code: int | None, *, lasting: bool
     ) -> Sequence[Sequence[str]]:
-        """Write both files atomically; if not `lasting`, a power failure may lose them."""
+        """Write ``launch.tsv`` and ``launch.json`` atomically; return the lines of the table.
+
+        If `lasting` is false, the files may be lost at a power failure.
+        """
         rows = table_rows(results, self.source)
         content = {
             **self.facts,
@@ -157,10 +163,10 @@ class LaunchTable:
 
 
 def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
-    """Return the rows of the table; the first row is the header.
+    """Return the lines of the result table, as lists of cells; the first line is the header.
 
-    Each scalar in the workers' results has a column. File names are relative to `input_dir`.
-    Missing values are ``NA``.
+    Each text, number or bool in the workers' results has a column. File names are relative to
+    `input_dir`. Missing values are ``NA``.
     """
     scalars = (
         name for one in results for name, value in one.result.items() if isinstance(value, _SCALARS)
@@ -171,7 +177,7 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
 
 
 def _column_names(fields: Sequence[str]) -> list[str]:
-    """Return a column name for each field; a name in use gets the prefix ``result.``."""
+    """Return a column name for each field; a name of another column gets the prefix ``result.``."""
     names: list[str] = []
     for field in fields:
         name = _cell(field)
@@ -203,7 +209,7 @@ def _cell(value: object) -> str:
 
 
 def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the rows for a terminal, without empty columns and with long cells shortened."""
+    """Return the table for a terminal: empty columns are omitted, long cells are shortened."""
     columns = [
         ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
         for name, *cells in zip(*rows, strict=True)
@@ -218,7 +224,7 @@ def _shortened(text: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode text as UTF-8; file names that are not UTF-8 keep their bytes."""
+    """Return text as UTF-8. File names that are not valid UTF-8 keep their original bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # surrogates that do not encode a byte
@@ -239,8 +245,8 @@ class LaunchProgress:
     Attributes
     ----------
     state
-        ``running``; ``complete``: all files are done; ``incomplete``: ended, but files are not
-        done; ``stopped``: interrupted before the end.
+        ``running``; ``complete``: all files are done; ``incomplete``: the launch ended, but some
+        files are not done; ``stopped``: the launch was interrupted.
     files
         Number of files by status.
     failures

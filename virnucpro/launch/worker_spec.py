@@ -24,16 +24,24 @@ _MEMORY_BYTES = 1 << 29
 
 
 class FileWorker(BaseWorker):
-    """Worker with hooks, which a launch calls once in the parent before the workers start."""
+    """Base class of workers with two class methods (hooks) that a launch calls in the parent.
+
+    A launch calls each hook at most once, before the workers start.
+    """
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
-        """Return the keyword arguments of `setup`; do work that is common to all workers here."""
+        """Return the keyword arguments for `setup`.
+
+        A subclass can also do work here that is common to all workers.
+        """
         return dict(keywords)
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:  # noqa: ARG003 - for subclasses
-        """Return the memory in bytes that one CPU worker needs; `keywords` is from `prepare`.
+        """Return the memory in bytes that one CPU worker needs.
+
+        `keywords` are the keyword arguments that `prepare` returned.
 
         With ``gpus="auto"``, all CPU workers together use at most half of the usable memory.
         """
@@ -83,7 +91,7 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the offered keyword arguments that the worker's `setup` accepts."""
+    """Return the arguments in `offered` that the worker's `setup` accepts, by name."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return dict(offered)

@@ -1,8 +1,8 @@
-"""Main function of a child process: setup, the worker function, the report of its end.
+"""Main function of a child process: setup, call of the worker function, report of its end.
 
-The order matters. First, the environment (with CUDA_VISIBLE_DEVICES), the signals and the log are
-set. Then the worker function is unpickled, which imports its module: a CUDA query at import time
-sees only this rank's device. Only the parent's ``__main__`` is imported earlier, by
+The order of the steps matters. First, the environment (with CUDA_VISIBLE_DEVICES), the signals
+and the log are set. Then the worker function is unpickled, which imports its module: a CUDA query
+at import time sees only this rank's device. Only the parent's ``__main__`` is imported earlier, by
 `multiprocessing`: keep imports out of the main script.
 """
 
@@ -58,7 +58,9 @@ _PERMANENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Parameters of a child process, plain data. They are used before the function is imported.
+    """Parameters of a child process, as plain data.
+
+    The child applies them before it imports the module of the worker function.
 
     Attributes
     ----------
@@ -85,12 +87,13 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
     Parameters
     ----------
     sealed
-        Descriptor of the pickled ``(function, arguments)``; see `virnucpro.runtime.process.Sealed`.
+        Descriptor of a memory file with the pickled ``(function, arguments)``; see
+        `virnucpro.runtime.process.Sealed`.
 
     Raises
     ------
     SystemExit
-        If the function raised: with the exit code of its SystemExit; 1 for other exceptions.
+        If the function raised an exception. The exit code is that of a SystemExit, else 1.
     """
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
@@ -106,7 +109,7 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
 
 
 def _leave(codes: Sequence[int]) -> None:
-    """End the process without finalizing the interpreter, which would take 0.5 s with torch.
+    """Exit without the shutdown of the interpreter, which takes 0.5 s after an import of torch.
 
     Threads have ended and all other exit handlers have run before this call.
     """
@@ -140,7 +143,7 @@ def _run(outbox: WorkerChannel, sealed: int, setup: Setup) -> int:
 
 
 def _report_failure(outbox: WorkerChannel, error: BaseException) -> int:
-    """Send the error to the parent, print it to the log, and return the exit code."""
+    """Send the exception to the parent, print it to the log, and return the exit code."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
     outbox.flush_progress()
@@ -184,7 +187,7 @@ def keep_freed_memory() -> None:
 
 
 def _choose_signals() -> None:
-    """Ignore SIGINT (the parent handles Ctrl-C); end at SIGTERM."""
+    """Ignore SIGINT, since the parent handles Ctrl-C; let SIGTERM end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

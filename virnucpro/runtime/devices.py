@@ -66,7 +66,7 @@ class Device:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that make only this device visible to a process.
+        """Environment variables, with values, that make only this device visible to a process.
 
         Devices are numbered as by the driver, unless the environment sets another order.
         """
@@ -199,14 +199,16 @@ def parse_devices(
 
 
 def thread_variables(threads: int | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to set in a worker's process before its imports.
+    """Return the environment variables that limit the threads of a worker, with their values.
+
+    Set them in the process of the worker before it imports numeric libraries.
 
     Parameters
     ----------
     threads
-        Maximum number of threads; None for the libraries' default.
+        Number of threads per library; None: no limit is set.
     environ
-        The parent's environment. An OMP_WAIT_POLICY that is set there is not changed.
+        The parent's environment. If it sets OMP_WAIT_POLICY, that value is kept.
     """
     variables = {} if threads is None else dict.fromkeys(_THREAD_NUMBERS, str(threads))
     if _WAIT_POLICY not in environ:
@@ -226,14 +228,15 @@ def visible_gpus(
 
     Returns
     -------
-    A dict of entries for CUDA_VISIBLE_DEVICES and their UUIDs, in CUDA's order. For a partitioned
-    GPU, the entry is its first MIG instance. If CUDA_DEVICE_ORDER is not the driver's order and
-    CUDA_VISIBLE_DEVICES is not set, the entries are UUIDs, which do not depend on the order.
+    A dict in CUDA's order. The key is the entry of a GPU for CUDA_VISIBLE_DEVICES; the value is its
+    UUID. A partitioned GPU in CUDA_VISIBLE_DEVICES is replaced by its first MIG instance. If
+    CUDA_DEVICE_ORDER is not the driver's order and CUDA_VISIBLE_DEVICES is not set, the keys are
+    UUIDs, which do not depend on the order.
 
     Raises
     ------
     DeviceError
-        When the driver is there but fails.
+        If the driver is installed but reports an error.
     """
     mask, listed = inherited_mask(environ), (gpus or list_gpus)()
     by_name = environ.get(ORDER_VARIABLE, DRIVERS_ORDER) != DRIVERS_ORDER
@@ -259,12 +262,12 @@ def visible_gpus(
 
 
 def list_gpus() -> list[Gpu]:
-    """Return the machine's NVIDIA GPUs in the driver's order; an empty list without a driver.
+    """Return the machine's NVIDIA GPUs in the driver's order; empty if there is no driver.
 
     Raises
     ------
     DeviceError
-        When the driver is there but fails.
+        If the driver is installed but reports an error.
     """
     import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
 
@@ -337,7 +340,7 @@ def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> li
 
 
 def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
-    """Return the CUDA_VISIBLE_DEVICES entry for a device number or name from the option."""
+    """Return the key of `visible` for `wanted`: an index into `visible`, or the start of a UUID."""
     entries = list(visible)
     if wanted.isdigit():
         if int(wanted) < len(entries):
@@ -371,9 +374,7 @@ def _resolve(device: int | str | Device, mask: Sequence[str] | None) -> Device:
     if mask is None or not text.isdigit():
         return Device("cuda", text)
     if int(text) >= len(mask):
-        raise DeviceError(
-            f"there is no device {text}{_of_mask(mask)}: give the index of an entry, from 0."
-        )
+        raise DeviceError(f"there is no device {text}{_of_mask(mask)}: use 0 for the first device.")
     return Device("cuda", mask[int(text)])
 
 

@@ -1,4 +1,4 @@
-"""A function call in a separate process, for input files that may crash their reader."""
+"""Call of a function in a separate process, for input files that may crash the program."""
 
 import resource
 import tempfile
@@ -27,18 +27,18 @@ def run_isolated(
     Parameters
     ----------
     function
-        A function of a module. The function, its arguments and its result must be picklable.
+        A function at the top level of a module. Arguments and result must be picklable.
     n_bytes
-        Maximum memory of the call in bytes, without the memory of its imports.
+        Maximum memory in bytes that the call may allocate; the memory of imports is not included.
     seconds
-        Maximum duration in seconds, including the imports.
+        Maximum duration in seconds, including the start of the process and the imports.
 
     Raises
     ------
     VirnucproError
-        If the function raises such an error.
+        If the function raises a VirnucproError: the same error.
     WorkerError
-        If the function raises another error, or the process dies or exceeds a limit.
+        If the function raises any other exception, or the process dies or exceeds a limit.
     """
     with (
         tempfile.TemporaryDirectory(prefix="virnucpro-isolated-") as folder,

@@ -32,7 +32,10 @@ _FAILED = "stopped: the supervisor thread failed"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A child process to start. It calls ``function(rank, world_size, channel, *arguments)``."""
+    """Description of a child process to start.
+
+    The child calls ``function(rank, world_size, channel, *arguments)``.
+    """
 
     setup: Setup
     function: WorkerFunction
@@ -40,14 +43,14 @@ class Order:
 
 
 class RankSupervisor:
-    """Supervises the workers of one coordinator in a thread, which ends with the last worker.
+    """Supervises the workers of one coordinator in a thread. The thread ends after the last worker.
 
     The thread reads all reports into memory immediately, so no worker waits for a reader.
 
     Parameters
     ----------
     orders
-        One order for each rank.
+        The processes to start, one for each rank.
     results
         Queue that receives the workers' reports.
     deadlines
@@ -111,7 +114,7 @@ class RankSupervisor:
     def restart(self, order: Order, delay: float = 0.0) -> None:
         """Restart the ended worker of a rank in `delay` seconds.
 
-        If the system cannot start the process, the attempt counts as failed.
+        If the system cannot start the process, the status of the worker becomes ``failed``.
 
         Raises
         ------
@@ -131,7 +134,7 @@ class RankSupervisor:
                 self._children.wake()
 
     def stop_one(self, rank: int, why: str) -> None:
-        """End one worker or cancel its restart, without waiting. An ended worker is ignored."""
+        """End a worker, or cancel its restart; do not wait for its end. Ignore an ended worker."""
         with self._changed:
             if not self._over:
                 self._unneeded[rank] = f"stopped: {why}"
@@ -163,7 +166,7 @@ class RankSupervisor:
 
         Returns
         -------
-        Number of state changes so far.
+        Number of state changes of all workers so far.
 
         Raises
         ------
@@ -213,7 +216,7 @@ class RankSupervisor:
             raise WorkerError("the supervisor thread failed; report this bug") from self._error
 
     def _start_thread(self) -> None:
-        """Start the thread; also used again for a restart after all workers ended."""
+        """Start the supervisor thread: at the start, and at a restart after all workers ended."""
         self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
         self._children = Supervisor(
             self._watched,
@@ -231,7 +234,7 @@ class RankSupervisor:
             raise
 
     def _join_thread(self) -> None:
-        """Join the ended thread; this frees the descriptors of the processes."""
+        """Join the ended supervisor thread, which frees the descriptors of the processes."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -265,7 +268,7 @@ class RankSupervisor:
             children.close()
 
     def _all_done(self) -> bool:
-        """Return whether no worker is left; if so, mark the end under the same lock."""
+        """Return whether no worker is alive or will be restarted; if so, notify waiting threads."""
         with self._changed:
             done = not self._children.ranks and not self._scheduled
             if done:
@@ -362,7 +365,7 @@ class RankSupervisor:
                 self._children.end(rank)
 
     def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
-        """Cancel the restarts of these ranks; the values of the mapping are the reasons."""
+        """Cancel the scheduled restarts of `ranks`, a mapping from rank to reason of the cancel."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank

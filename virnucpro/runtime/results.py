@@ -14,7 +14,7 @@ __all__ = ["ResultsQueue"]
 class ResultsQueue:
     """Queue of the workers' reports, in memory.
 
-    Each report is unpickled when a caller takes it, so an invalid report does not affect others.
+    A report is unpickled only when a caller gets it: an invalid report does not affect the others.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class ResultsQueue:
         Parameters
         ----------
         block
-            Whether to wait for a report while a worker is alive that can send one.
+            Whether to wait for a report if the queue is empty and a worker is alive.
         timeout
             Maximum wait in seconds; None for no limit.
 
         Raises
         ------
         queue.Empty
-            If no report arrives within `timeout`, or no report and no worker is left.
+            If no report arrives within `timeout`, or the queue is empty and all workers have ended.
         WorkerError
             If the report cannot be unpickled. The report is removed.
         """
@@ -65,7 +65,7 @@ class ResultsQueue:
         Raises
         ------
         WorkerError
-            If a report cannot be unpickled. It is removed; a second call returns the other reports.
+            If a report cannot be unpickled. It is removed; the next call returns the other reports.
         """
         with self._changed:
             taken, self._reports = self._reports, deque()
@@ -87,7 +87,7 @@ class ResultsQueue:
             self._changed.notify_all()
 
     def add_senders(self, count: int) -> None:
-        """Add `count` (may be negative) to the number of workers that can still send reports."""
+        """Add `count` to the number of living workers; a negative `count` records ended workers."""
         with self._changed:
             self._senders += count
             self._changed.notify_all()

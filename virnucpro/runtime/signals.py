@@ -35,7 +35,10 @@ class StopRequested(BaseException):
 
 
 class _Request:
-    """`signum`: the first stop signal, or None; `at`: its time in seconds (monotonic clock)."""
+    """The first stop signal: its number `signum` (None: no signal yet) and its time `at`.
+
+    The time is in seconds of `time.monotonic`.
+    """
 
     def __init__(self) -> None:
         self.signum: int | None = None
@@ -70,14 +73,15 @@ def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
     A second signal ends the process immediately, and the workers end with it. A signal during an
-    import does the same, since imports may suppress exceptions. An identical signal within `ECHO_S`
-    is ignored: a scheduler signals the job script and the program, and the script may forward its
-    signal. The former handlers are restored on exit. Call this in the main thread.
+    import does the same, since imports may suppress exceptions. A repetition of
+    the first signal within `ECHO_S` is ignored: a scheduler signals the job script and the program,
+    and the script may forward its signal. The former handlers are restored on exit. Call this in
+    the main thread.
 
     Raises
     ------
     StopRequested
-        After a stop signal. It replaces any later error, which may be a result of the stop.
+        After a stop signal. It replaces a later exception, which the stop may have caused.
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.
@@ -107,17 +111,17 @@ def raise_if_asked_to_stop() -> None:
 
 
 def call_on_alarm(function: Callable[[], None]) -> None:
-    """In a worker: call `function` in the main thread at each alarm of `set_alarm`."""
+    """In a worker: call `function` in the main thread when the time of `set_alarm` is over."""
     signal.signal(signal.SIGALRM, lambda _signum, _frame: function())
 
 
 def set_alarm(seconds: float) -> None:
-    """Schedule one alarm in `seconds`; 0 cancels a scheduled alarm."""
+    """Send SIGALRM to this process once, after `seconds`; 0 cancels an earlier call."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def call_on_stop(function: Callable[[], None]) -> None:
-    """In a worker: call `function` in the main thread when the parent stops it by SIGTERM."""
+    """In a worker: call `function` in the main thread when the worker receives SIGTERM."""
     signal.signal(signal.SIGTERM, lambda _signum, _frame: function())
 
 

@@ -1,6 +1,7 @@
 """The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `Engine` use it; they decide what to start, stop and restart.
+`RankSupervisor` and the dispatcher's `Engine` use this module. They
+decide which child to start, stop or restart.
 """
 
 import atexit
@@ -40,7 +41,7 @@ _CHECKS = 4
 
 
 class Measure(IntEnum):
-    """The steps to stop a child: first SIGTERM, then SIGKILL."""
+    """A step to stop a child: SIGTERM first, then SIGKILL."""
 
     TERMINATE = 1
     KILL = 2
@@ -63,9 +64,9 @@ class _Member:
     Attributes
     ----------
     pipe
-        Descriptor of its pipe; -1 after it is closed, since a new pipe may get the same number.
+        Descriptor of the pipe; -1 after its end, since a new pipe may get the same number.
     measure, due
-        The last stop step that was used (None: not stopped), and the time of the next step.
+        The last stop step applied to the child (None: no step), and the time of the next step.
     started
         Whether the child is set up, so that it can write its stack traces on request.
     """
@@ -85,11 +86,11 @@ class Supervisor:
     Parameters
     ----------
     deadlines
-        Returns the deadlines that apply now.
+        Function that returns the deadlines that apply at the time of the call.
     limits
         All limits that `deadlines` may return, in seconds.
     on_hang
-        First step to stop a child that exceeds a deadline.
+        The first stop step for a child that exceeds a deadline.
     """
 
     def __init__(
@@ -159,13 +160,13 @@ class Supervisor:
             self._selector.unregister(descriptor)
 
     def wake(self) -> None:
-        """End the current or next sleep of `step`. Any thread or signal handler may call this."""
+        """End the current or next sleep of `step`. Threads and signal handlers may call this."""
         with self._lock:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
-        """Stop a child, starting at the step `measure`; no effect if that step was used already."""
+        """Stop a child, first by the step `measure`; no effect after this step or a later step."""
         member = self._members[rank]
         if member.measure is None or member.measure < measure:
             self._take(member, measure)
@@ -178,7 +179,10 @@ class Supervisor:
         self.end(rank, Measure.KILL)
 
     def step(self, timeout: float | None = None) -> Iterator[tuple[int, Event]]:
-        """Sleep until an event occurs, at most `timeout` seconds; yield (rank, event) pairs."""
+        """Sleep until an event occurs, at most `timeout` seconds; yield pairs of rank and event.
+
+        An event is a message of the child, an exceeded deadline or the end of the process.
+        """
         self._away += time.monotonic() - self._woke
         ready = self._selector.select(self._patience(timeout))
         self._woke = woke = time.monotonic()

@@ -25,8 +25,8 @@ class Deadlines:
     Attributes
     ----------
     start
-        From the start of the process to its first piece of work: imports, loading of weights.
-        A progress message in this time restarts the limit.
+        From the start of the process to its first piece of work; includes imports and the loading
+        of weights. A progress message in this time restarts the limit.
     progress
         From one progress message to the next. Choose a limit above the duration of the longest
         piece of work.
@@ -55,7 +55,8 @@ class Watched(NamedTuple):
     limit
         The deadline in seconds.
     sign
-        Any value that changes when the worker makes progress.
+        A value that changes whenever the worker makes progress. It is compared with its value at
+        the previous check.
     """
 
     rank: int
@@ -65,13 +66,16 @@ class Watched(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The error message, including the limit in seconds."""
+        """The error message with the deadline, such as ``it did not set up within 60 s``."""
         return f"{self.fault} within {self.limit:g} s"
 
 
 @dataclass(slots=True)
 class _Silence:
-    """`since`: time of the last progress or, if `asked`, of the request for stack traces."""
+    """A worker without progress since the time `since`.
+
+    If `asked` is true, its stack traces were requested at this time.
+    """
 
     sign: object
     since: float
@@ -84,7 +88,7 @@ class Watchdog:
     Parameters
     ----------
     limits
-        All deadlines that may occur, in seconds.
+        All deadlines that `check` may get, in seconds.
 
     Attributes
     ----------
@@ -103,22 +107,24 @@ class Watchdog:
     ) -> list[tuple[Watched, bool]]:
         """Return the workers that exceeded a deadline. Call this after each sleep of the parent.
 
-        A deadline includes the parent's planned sleep and its own work, such as a callback. If
-        the parent slept longer than planned, the machine was suspended: this time is not included.
+        The time without progress includes the parent's work, such as a callback, and its planned
+        sleep. If the parent slept longer than planned, the machine was suspended: this extra time
+        is not included.
 
         Parameters
         ----------
         deadlines
-            The deadlines that apply now. A deadline that was absent from a check restarts from
-            zero.
+            The deadlines that apply now. If a deadline was not passed to the previous check, its
+            time starts now.
         now
             Time at which the parent woke, in seconds of a monotonic clock.
         away
-            Seconds since the last check in which the parent worked and did not sleep.
+            Number of seconds since the last check in which the parent did not sleep.
 
         Returns
         -------
-        Each late worker, first with False (request its stack traces), later with True (end it).
+        Pairs of an exceeded deadline and a flag. False: request the stack traces of the worker.
+        True, `STACKS_GRACE_S` later: end the worker.
         """
         if self.tick is None:
             return []

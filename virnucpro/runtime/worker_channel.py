@@ -48,7 +48,7 @@ class WorkerChannel:
     def progress(self, done: int, total: int) -> None:
         """Report that `done` of `total` rows are computed. Frequent calls are cheap.
 
-        At most one message per `PROGRESS_INTERVAL_S` is sent. The last progress is always sent.
+        At most one message per `PROGRESS_INTERVAL_S` is sent. The last message is always sent.
         """
         message = Progress(done, total)
         now = time.monotonic()
@@ -62,8 +62,8 @@ class WorkerChannel:
     def mark(self, place: tuple[int, ...]) -> None:
         """Report the start of the piece of work `place`.
 
-        If this worker dies, the parent treats this piece as the possible cause. A call sends
-        immediately and takes about 5 microseconds.
+        If this worker dies, the parent treats this piece as the possible cause. The message is sent
+        immediately; a call takes about 5 microseconds.
         """
         self.send(Mark(place))
 
@@ -79,15 +79,16 @@ class WorkerChannel:
         Raises
         ------
         WorkerError
-            If an earlier message is incomplete because a signal handler raised.
+            If an earlier message is incomplete, because a signal handler raised an exception.
         BrokenPipeError
             If the parent has ended.
         """
         with self._lock:
             if self._torn:
                 raise WorkerError(
-                    "a signal handler interrupted an earlier message of this worker, so no more "
-                    "can be sent. Do not raise exceptions from signal handlers in worker functions."
+                    "a signal handler interrupted an earlier message of this worker; further "
+                    "messages cannot be sent. Do not raise exceptions from signal handlers in "
+                    "worker functions."
                 )
             self._torn = True
             for part in encode(message):
