@@ -115,7 +115,10 @@ class LoadBalancer:
         return processing / self._seconds if self._seconds else 0.0
 
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
-        """Return for each worker: number of processed and of failed files, processing time in s."""
+        """Return the counts of each worker, by the number of the worker.
+
+        The keys of a worker: processed and failures (numbers of files), time (seconds).
+        """
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
         }
@@ -127,7 +130,12 @@ class LoadBalancer:
         return stats
 
     def get_summary_stats(self) -> dict[str, Any]:
-        """Return the numbers of files by status, and the times in seconds, of the whole launch."""
+        """Return the counts of the launch as a dict.
+
+        Numbers of files: completed (files with any status), successful, partial, failed. Times in
+        seconds: seconds (elapsed), total_duration (input), total_processing_time. Other keys:
+        overall_rtf, speedup, gpu_stats (see `get_per_gpu_stats`), error_count.
+        """
         successful = sum(one.complete for one in self.results)
         partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
         failed = len(self.results) - successful - partial

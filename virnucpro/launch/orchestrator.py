@@ -189,7 +189,10 @@ class LauncherOrchestrator:
         return allocator.estimate_workload(allocator.discover_files(input_dir, pattern))
 
     def get_gpu_info(self) -> dict[str, Any]:
-        """Return the number, the numbering and the properties of the available GPUs, as a dict."""
+        """Return a dict about the GPUs that this process can use.
+
+        Its keys: count; ids (GPU numbers); cuda_available; details (properties of each GPU).
+        """
         gpu_ids = self.gpu_detector.get_available_gpus()
         return {
             "count": len(gpu_ids),

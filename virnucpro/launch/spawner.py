@@ -150,7 +150,10 @@ class ProcessSpawner:
             self._dispatcher.terminate()  # repeated: no effect before the run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Return for each worker a dict with its status, current file and numbers of files."""
+        """Return a dict for each worker, by the number of the worker.
+
+        The keys include status, current_task (file), completed and failed (numbers of files).
+        """
         if self._dispatcher is None:
             return {}
         workers: dict[int, dict[str, Any]] = self._dispatcher.get_stats()["workers"]

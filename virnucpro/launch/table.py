@@ -258,7 +258,7 @@ class LaunchProgress:
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the state as a dict of plain data."""
+        """Return state, numbers of files by status and failures, as a dict for JSON."""
         return {
             "command": "launch",
             "state": self.state,
@@ -268,7 +268,7 @@ class LaunchProgress:
         }
 
     def as_text(self) -> str:
-        """Return the state as lines of text."""
+        """Return state and numbers of files in one line of text, and one line for each failure."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
         return "\n".join(map(printable, (*lines, *self.failures)))

@@ -49,7 +49,7 @@ class FileWorker(BaseWorker):
 
 
 def load_worker(worker: str | type[BaseWorker]) -> type[BaseWorker]:
-    """Return a worker class.
+    """Return the worker class that a name describes; a class is returned unchanged.
 
     Parameters
     ----------

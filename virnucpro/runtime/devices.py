@@ -93,13 +93,13 @@ class Gpu:
 
 
 def inherited_mask(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Read CUDA_VISIBLE_DEVICES.
+    """Return the devices in CUDA_VISIBLE_DEVICES, as inherited from the parent process.
 
     Returns
     -------
-    Its entries; none for ``""``, ``"-1"`` or a scheduler's ``"NoDevFiles"``. As in CUDA, the first
-    invalid entry ends the list, and a repeated device makes it empty. None if the variable is not
-    set: all devices are visible.
+    The entries of the variable, in order; empty for ``""``, ``"-1"`` or a scheduler's
+    ``"NoDevFiles"``. As in CUDA, the first invalid entry ends the list, and a repeated device makes
+    the list empty. None if the variable is not set, so that all devices are visible.
     """
     text = environ.get(MASK_VARIABLE)
     if text is None:

@@ -38,7 +38,7 @@ class EventLog:
     error: OSError | None = None
 
     def write(self, event: str, text: str, **facts: object) -> None:
-        """Append a line.
+        """Append one event to the log, as one line.
 
         Parameters
         ----------

@@ -78,7 +78,10 @@ class Feed:
             self._waiting.clear()
 
     def finish(self) -> None:
-        """Close the pipe if all data are sent. Otherwise, call `flush`, then `close`."""
+        """End the sending: close the pipe if all data are sent.
+
+        If not, the caller must call `flush` until `waiting` is false, and then `close`.
+        """
         self.finishing = True
         if not self._waiting:
             self.close()

@@ -255,7 +255,7 @@ def _pidfd(process: SpawnProcess) -> int | None:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Block stop signals in this thread while it starts and registers a child.
+    """Block stop signals in this thread during a `with` block that starts a child.
 
     The child inherits the blocked signals. Ctrl-C is sent to the whole process group and must not
     kill a child before it has set its signal handlers (`virnucpro.runtime.child`).

@@ -365,7 +365,7 @@ class RankSupervisor:
                 self._children.end(rank)
 
     def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
-        """Cancel the scheduled restarts of `ranks`, a mapping from rank to reason of the cancel."""
+        """Cancel the scheduled restarts of `ranks`, a mapping from rank to the recorded reason."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank

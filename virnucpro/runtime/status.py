@@ -164,7 +164,7 @@ class WorkerStatus:
 
     @property
     def fault(self) -> Fault:
-        """The failure of the current attempt."""
+        """Description of the failure of the current attempt."""
         shared = {name: getattr(self, name) for name in Fault.__match_args__ if name != "passed"}
         return Fault(**shared, passed=max(0, self.begun.get(_stage(self.place), 0) - 1))
 

@@ -166,7 +166,7 @@ class Supervisor:
                 os.eventfd_write(self._wake, 1)
 
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
-        """Stop a child, first by the step `measure`; no effect after this step or a later step."""
+        """Apply the stop step `measure` to a child; no effect after the same or a later step."""
         member = self._members[rank]
         if member.measure is None or member.measure < measure:
             self._take(member, measure)
