@@ -33,7 +33,7 @@ PROGRESSED = 1
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Class, device, seed and options of a worker."""
+    """Class, device number, seed, task limit in seconds, and keyword arguments of one worker."""
 
     worker_cls: type[BaseWorker]
     gpu_id: int
@@ -109,7 +109,7 @@ class _TaskLoop:
         self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
     def work(self, feed: int) -> None:
-        """Run all tasks from the pipe `feed`; return when the pipe ends or the run stops."""
+        """Run the tasks from the pipe `feed`, until the pipe ends or the run stops."""
         for frame in frames(feed):
             plain, values = unpack(frame)
             process = self._plain if plain else self._sealed

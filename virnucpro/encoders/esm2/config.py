@@ -42,7 +42,7 @@ class Esm2Config:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "Esm2Config":
-        """Check settings from the file `source`; unknown settings are ignored.
+        """Return the settings from the file `source` after checks; unknown settings are ignored.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class Esm2Config:
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Number of values in an output vector."""
         return self.embed_dim
 
     def tensor_shapes(self) -> Shapes:

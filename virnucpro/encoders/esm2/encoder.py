@@ -106,7 +106,7 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
     Raises
     ------
     BundleError
-        If it is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. No code of the file runs.
     """
     _, tensors = read_checkpoint(path)
     return without(tensors, UNUSED)
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
     Raises
     ------
     BundleError
-        If it is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. No code of the file runs.
     """
     match read_pickle(path):
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as content}:
