@@ -62,7 +62,7 @@ def serve(
     shared: int,
     space: int,
 ) -> None:
-    """Run one worker of a dispatcher; `virnucpro.runtime.child.run_child` calls this."""
+    """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`."""
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
     sender = ResultSender(outbox, memory.upwards, memory.words, space, beat)

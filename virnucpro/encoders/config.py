@@ -45,7 +45,7 @@ class EncoderConfig(Protocol):
         """Number of values in an output vector."""
 
     def tensor_shapes(self) -> Shapes:
-        """Return name and shape of all tensors that a bundle's file must contain."""
+        """Return by name the shapes of all tensors that a bundle's weights file must contain."""
 
     def require_weights(self, found: Shapes, source: Path) -> None:
         """Compare the tensor shapes in the file `source` with these settings.

@@ -80,7 +80,7 @@ class Dense(nn.Linear):
         self._product: Product | None = None
 
     def prepack(self) -> None:
-        """Pack the weight for oneDNN and remove it from the state dict; it has no gradients then."""
+        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
         self._product = Product(self.weight, self.bias)
         self.register_parameter("weight", None)
 
@@ -105,7 +105,7 @@ class GatedDense(nn.Linear):
         self._products: tuple[Product, Product] | None = None
 
     def prepack(self) -> None:
-        """Pack the weight for oneDNN and remove it from the state dict; it has no gradients then."""
+        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
         gate, value = self.weight.chunk(2)
         self._products = Product(gate, None, gelu=True), Product(value, None)
         self.register_parameter("weight", None)

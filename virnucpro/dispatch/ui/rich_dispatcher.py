@@ -36,8 +36,8 @@ class RichDispatcher:
     refresh_rate
         Updates of the table per second.
     console
-        The output; standard error by default. If it is not a terminal, a line is written every
-        `LINES_S` seconds and at the end.
+        rich's Console for the display; default: standard error. If it is not a terminal, a line is
+        written every `LINES_S` seconds and at the end.
     describe
         Function that returns the name of a task for the table; default: the task's number.
     **options

@@ -82,7 +82,7 @@ class DnabertSConfig:
         return self.hidden_size
 
     def tensor_shapes(self) -> Shapes:
-        """Return name and shape of all weights except the pooler and the language model."""
+        """Return the shapes of all weights by name, without pooler and language model."""
         width, inner = self.hidden_size, self.intermediate_size
         shapes: Shapes = {
             "embeddings.word_embeddings.weight": (self.vocab_size, width),
@@ -137,7 +137,7 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def read_settings(path: Path) -> DnabertSConfig:
-    """Return the content of a config.json as a dict.
+    """Return the settings in a config.json; unknown settings are ignored.
 
     Raises
     ------

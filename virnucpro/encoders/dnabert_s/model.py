@@ -96,7 +96,7 @@ class MirroredBias:
         )
 
     def _reach(self, length: int) -> None:
-        """Extend the stored vector of each head to sequences of `length` tokens."""
+        """Extend the stored bias of each head to sequences of at least `length` tokens."""
         if self._ramp.shape[1] < 2 * length - 1:
             reach = 1 << (length - 1).bit_length()
             distance = torch.arange(1 - reach, reach, device="cpu").abs()

@@ -135,7 +135,9 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
         # fair-esm's loader removes fairseq's prefixes in this order
         bare = name.removeprefix("encoder.").removeprefix("sentence_encoder.")
         if bare in tensors:
-            raise BundleError(f"{path}: contains two tensors {bare!r}. Get the file again.")
+            raise BundleError(
+                f"{path}: contains two tensors with the name {bare!r}. Get the file again."
+            )
         tensors[bare] = tensor
     require_layers(config.num_layers, len(tensors), path)
     return config, tensors
@@ -150,7 +152,7 @@ def _with_frequencies(
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:
-    """Return name and shape of all tensors that `Esm2` requires."""
+    """Return by name the shapes of all tensors that `Esm2` requires."""
     return config.tensor_shapes() | config.frequency_shapes()
 
 

@@ -115,7 +115,7 @@ def init_empty_weights() -> Iterator[None]:
 
 
 class _SkipInit(TorchFunctionMode):
-    """Skips the functions of ``torch.nn.init``."""
+    """Disables the functions of ``torch.nn.init`` while modules are built."""
 
     def __torch_function__(
         self,
@@ -149,8 +149,8 @@ def fill(
     """Load tensors into a module built by `init_empty_weights`, ready for inference.
 
     Parameters of linear layers are converted to `dtype`. All other parameters and buffers are
-    converted to float32: norms, embeddings and statistics are fast, but inaccurate at half
-    precision.
+    converted to float32: norms, embeddings and statistics are inaccurate at half
+    precision, and fast at any precision.
 
     Raises
     ------
