@@ -120,7 +120,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of a command line; only commands in `words` get their options."""
+    """Return a parser; for speed, only commands that occur in `words` get their options."""
     parser = _Parser(
         prog="virnucpro",
         description="Identify viral sequences in FASTA and FASTQ files.",

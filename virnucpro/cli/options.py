@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 def _cpu_threads(text: str) -> int:
-    """Parse a number of threads; refuse more threads than CPUs, since torch may abort."""
+    """Parse a number of threads; refuse more threads than CPUs, which can make torch abort."""
     number, cpus = positive(text), usable_cpus()
     if number > cpus:
         raise argparse.ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
@@ -135,12 +135,13 @@ def add_encoder(parser: _Group, *, required: bool) -> None:
 def add_failures(
     parser: argparse.ArgumentParser, title: str, timeouts: dict[str, tuple[float | None, str]]
 ) -> _Group:
-    """Add a group of options with the options ``--NAME-timeout``, and return it.
+    """Add a group with an option ``--NAME-timeout`` for each timeout; return the group.
 
     Parameters
     ----------
     timeouts
-        Name -> default in seconds and help text. If the default is None, the help text states it.
+        Dict: name -> (default in seconds, help text). If the default is None, the help text states
+        the default.
     """
     group = parser.add_argument_group(title)
     for name, (default, text) in timeouts.items():

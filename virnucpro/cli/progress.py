@@ -53,7 +53,7 @@ class CommandReporter:
         self._warnings: set[str] = set()
 
     def stage(self, text: str) -> None:
-        """Print the next stage of the work."""
+        """Print the name of the stage of work that starts now."""
         raise_if_asked_to_stop()
         if not self._quiet:
             say(text)
@@ -65,7 +65,7 @@ class CommandReporter:
             say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
-        """Update the display of the workers."""
+        """Update the display of the progress of each worker."""
         raise_if_asked_to_stop()
         self._computing = True
         if self._view is not None:
@@ -103,9 +103,9 @@ class CommandReporter:
 
 
 def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
-    """Return a reporter with bars on a terminal, with lines elsewhere, or without display.
+    """Return a reporter: bars on a terminal, lines elsewhere, only warnings if `quiet`.
 
-    `advice` may replace `if_stopped` and `if_partial` of `CommandReporter`.
+    The keyword arguments `advice` set `if_stopped` and `if_partial` of `CommandReporter`.
     """
     view: _ProgressLines | _RichBars | None = None
     if not quiet:

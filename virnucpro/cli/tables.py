@@ -6,12 +6,12 @@ __all__ = ["aligned"]
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
-    """Return a line for each row, with aligned columns.
+    """Return a line of text for each row of a table; columns are aligned by spaces.
 
     Parameters
     ----------
     rows
-        At least one.
+        Cells of the table, row by row; at least one row.
     right
         Indices of the right-aligned columns, such as numbers.
     """

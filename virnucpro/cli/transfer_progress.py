@@ -25,7 +25,7 @@ class TransferReporter:
         self._unfinished_line = False
 
     def stage(self, text: str) -> None:
-        """Report the next stage of the work."""
+        """Print the name of the stage of work that starts now."""
         self._end_line()
         if not self._quiet:
             say(text)

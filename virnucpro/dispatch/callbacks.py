@@ -29,20 +29,22 @@ class Callbacks:
     on_success
         Called as ``on_success(task_id, result, worker_id)``.
     on_error
-        ``on_error(task_id, traceback, worker_id)``: the task raised, could not be pickled, or its
-        worker died. ``worker_id`` is None if all workers had failed.
+        ``on_error(task_id, traceback, worker_id)``: the task raised an exception, could not be
+        pickled, or its worker died. ``worker_id`` is None if all workers failed before the task
+        could start.
     on_timeout
         ``on_timeout(task_id, timeout, worker_id)``: the task exceeded the limit in seconds.
     on_setup_fail
-        ``on_setup_fail(gpu_id, traceback)``: a worker's setup failed, other workers do its tasks.
+        ``on_setup_fail(gpu_id, traceback)``: a worker's setup failed; other workers run its tasks.
         By default, this is logged as a warning.
     on_task_start
-        ``on_task_start(task_id, worker_id)``: called for each attempt, before the answer.
+        ``on_task_start(task_id, worker_id)``: a worker started an attempt at the task. It is called
+        before the callback for the result or the error of the task.
     on_retry
         ``on_retry(task_id, attempts so far, error, worker_id)``: the worker of the task died.
     on_fault
-        ``on_fault(event)`` with a `WorkerDied` or `CleanupFailed`. By default, these are logged as
-        warnings.
+        ``on_fault(event)`` with a `WorkerDied` or `CleanupFailed`. By default, the event is
+        logged as a warning.
     """
 
     def __init__(

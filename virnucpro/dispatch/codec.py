@@ -1,9 +1,12 @@
 """Encoding of tasks and results as bytes.
 
-Numbers and short strings are pickled together, which is fast. Other values are pickled one by one,
-so that a value that cannot be unpickled affects only its own task. Large arrays and bytes are
-copied to shared memory and from there. Values too large for the shared memory follow the frame's
-pickle without another copy, since a worker reports no progress while it copies gigabytes.
+A frame here is one message with several values, not a reading frame. Numbers and short strings of
+a frame are pickled together, which is fast. Otherwise each value is pickled separately, so that a
+value that cannot be unpickled affects only its own task; a value encoded in this way is a body.
+
+Large arrays and bytes are sent through a ring buffer in shared memory. A value too large for the
+ring is appended to the frame without another copy, since a worker reports no progress while it
+copies gigabytes.
 """
 
 import pickle
@@ -51,7 +54,7 @@ RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
 
 
 class Failed(NamedTuple):
-    """Traceback of a failed task, sent instead of a result; None if the task timed out."""
+    """Sent instead of a result: traceback of a failed task; None if the task timed out."""
 
     traceback: str | None
 
@@ -65,10 +68,10 @@ class Stored(NamedTuple):
     Attributes
     ----------
     head
-        The pickle of the value without its large buffers. Empty if the whole pickle is in shared
-        memory; None if the value is of type bytes and stored without a pickle.
+        Pickle of the value without its large buffers. Empty if the whole pickle is in shared
+        memory; None if the value is of type bytes, which is stored without a pickle.
     pieces
-        Regions of the ring with the large buffers, the whole pickle or the bytes.
+        Places in shared memory of the large buffers, of the whole pickle, or of the bytes.
     """
 
     head: bytes | None
@@ -80,18 +83,18 @@ Body = bytes | memoryview | Stored | Failed
 
 
 class Packed(NamedTuple):
-    """In a worker: a result that is pickled already."""
+    """A result that the worker has already encoded, and not yet sent."""
 
     body: Body
 
 
 def is_short(value: object) -> bool:
-    """Return whether a value is a string or bytes below the size `LARGE`."""
+    """Return whether a value is a str or bytes object, shorter than `LARGE` (65,536)."""
     return isinstance(value, str | bytes) and type(value) in _PLAIN and len(value) < LARGE
 
 
 def pack_plain(values: Sequence[object]) -> bytes | None:
-    """Pickle numbers and short strings together; return None if another value is included."""
+    """Return one frame with all values; None if a value is not a number, short string or bytes."""
     types = set(map(type, values))
     if types <= NUMBERS or (
         types <= _PLAIN and all(type(value) in NUMBERS or is_short(value) for value in values)
@@ -101,7 +104,7 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Pickle one value, large parts into shared memory; return `Failed` if this raises."""
+    """Encode one value as a body; if pickling raises an error, return it as `Failed`."""
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -133,10 +136,10 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Return the parts of a frame; the caller concatenates them or sends them in this order.
+    """Return the parts of one frame with these bodies; send the parts in this order.
 
-    The first part is a pickle in which large bodies are replaced by their length in bytes. The
-    large bodies follow as separate parts.
+    The first part is a pickle of all bodies, with the length in bytes in place of each large body.
+    The other parts are the large bodies.
     """
     head = pickle.dumps([len(body) if _is_large(body) else body for body in bodies], 5)
     large = [body for body in bodies if _is_large(body)]
@@ -148,11 +151,12 @@ def _is_large(body: Body) -> TypeGuard[bytes | memoryview]:
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
-    """Decode a frame.
+    """Decode a frame of `pack_plain` or `pack_bodies`.
 
     Returns
     -------
-    (True, values) for plain values, or (False, bodies). Large bodies are views of `frame`.
+    (True, values) for a frame of `pack_plain`; (False, bodies) for a frame of `pack_bodies`. Decode
+    each body with `from_body`. Large bodies share the memory of `frame`.
     """
     view = memoryview(frame)
     if view[:1] == _PLAIN_TAG:
@@ -168,12 +172,12 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
 
 def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
-    """Unpickle and return the value of a body; release its space in shared memory.
+    """Return the value that `as_body` encoded; release the space of the body in shared memory.
 
     Raises
     ------
     Exception
-        Any error during unpickling, which runs code of the user.
+        Any error of the user's code, which unpickling runs.
     """
     if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
@@ -191,11 +195,11 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
 
 
 def pack_answers(count: int, seconds: float) -> bytes:
-    """Return a frame's header: number of results and their total duration in seconds."""
+    """Return a header for a frame: the encoded number of results, and their total seconds."""
     return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Return the count and seconds of a `pack_answers` header, and the frame after the header."""
+    """Return the two numbers of a `pack_answers` header, and the frame that follows the header."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -41,7 +41,7 @@ class Dispatcher:
 
     The generator and all callbacks run in the thread that calls `run`. The generator must not wait
     for an answer. While the generator or a callback blocks, dead workers are not replaced. At most
-    `queue_size` tasks are in memory: taken from the generator, but their answer is not delivered.
+    `queue_size` tasks are in memory: received from the generator, but not answered yet.
     If a worker dies, it is replaced. Only its running task counts as the cause and may fail; its
     other tasks are reassigned. A task may be started more than once, but it is answered once.
 
@@ -55,10 +55,10 @@ class Dispatcher:
         Class of the workers.
     gpu_ids
         One worker is started for each id; ids may repeat. The worker sees all devices and must
-        choose the device of its id. With `devices`, these are the numbers of the workers (default:
-        0, 1, ...).
+        choose the device of its id. With `devices`, the ids only number the workers (default: 0,
+        1, ...).
     queue_size
-        Maximum number of tasks that are taken from the generator and not yet delivered.
+        Maximum number of tasks in memory: received from the generator and not yet answered.
     suppress_worker_output
         Whether to discard the standard output and error of the workers.
     devices
@@ -182,20 +182,20 @@ class Dispatcher:
         base_seed
             The seed of a worker is this number plus its worker id.
         task_timeout
-            Time limit of a task in seconds. Python code of a late task is interrupted in the
-            worker. If the task does not end soon after, its worker is killed and replaced.
+            Time limit of a task in seconds. Over the limit, Python code of the task is
+            interrupted. If the task still does not end, its worker is killed and replaced.
         total_tasks
-            Number of tasks, for progress displays.
+            Number of tasks; ignored here, used by `RichDispatcher`.
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``, also with names that `run` itself uses.
+            More keyword arguments for ``setup``; they may have the names of parameters of `run`.
 
         Raises
         ------
         RuntimeError
             If all workers failed permanently, this dispatcher is already running, or `terminate`
-            stopped the run. In the first case, all taken tasks are answered before.
+            stopped the run. If all workers failed, the tasks in memory are answered before.
         ValueError
             If `task_timeout` is not a number above 0.
         UsageError
@@ -253,7 +253,7 @@ class Dispatcher:
                         callbacks.call(event)
 
     def shutdown(self) -> None:
-        """Take no more tasks; the run ends when all taken tasks are answered.
+        """Read no more tasks; the run ends when the tasks in memory are answered.
 
         This does not wait. Any thread, callback or signal handler may call it.
         """
@@ -273,7 +273,7 @@ class Dispatcher:
 
         Returns
         -------
-        A dict of counts: pending (tasks taken and not started), running, completed, failed,
+        A dict of counts: pending (tasks in memory, not running), running, completed, failed,
         timeouts, retries, deaths, setup_failures, cleanup_failures. Also recent (the last errors,
         one line each) and workers. For each worker id, workers has status (initializing, idle,
         processing, restarting, error, finished), current_task, task_start_time (seconds of
@@ -302,7 +302,7 @@ class Dispatcher:
         keywords: dict[str, Any],
         rules: Rules,
     ) -> Iterator[Iterator[Event]]:
-        """Start a run; the context value is the iterator of its events."""
+        """Start a run as a context manager, whose value is an iterator of the events."""
         rules = replace(rules, task_timeout=task_timeout)
         _check_importable(self.worker_cls)
         if not self._busy.acquire(blocking=False):
@@ -358,7 +358,7 @@ class Dispatcher:
 def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
     """Return a unique number for each worker: its `gpu_id`, or a higher number if the id repeats.
 
-    For the k-th repetition, k times the range of all ids is added to the id.
+    The k-th repetition of an id gets the number id + k * (largest id - smallest id + 1).
     """
     seen: dict[int, int] = {}
     step = max(gpu_ids) - min(0, *gpu_ids) + 1
@@ -370,7 +370,7 @@ def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
 
 
 def _masks(devices: str | Sequence[int | str | Device]) -> list[dict[str, str]]:
-    """Return for each worker the variables that make only its device visible."""
+    """Return for each worker the environment variables that make only its device visible."""
     if isinstance(devices, str):
         chosen = parse_devices(devices, os.environ)
     else:

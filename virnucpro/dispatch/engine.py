@@ -53,7 +53,7 @@ class Engine:
     slots
         Parameters of the workers.
     stream
-        The tasks. The consumer of the events counts the delivered tasks in this object.
+        The tasks. The caller of `events` must increase ``stream.delivered`` for each answer.
     rules
         Time limits and options.
     most
@@ -85,17 +85,17 @@ class Engine:
         self._gave_up = False
 
     def at_work(self) -> dict[int, Work]:
-        """Return the current task of each busy worker. Any thread may call this."""
+        """Return the current task of each busy worker by worker id. Any thread may call this."""
         workers = self._workers.copy().values()
         return {one.worker_id: work for one in workers if (work := one.look()) is not None}
 
     def drain(self) -> None:
-        """Take no more tasks; end when all taken tasks are answered. Any thread may call this."""
+        """Read no more tasks; answer the tasks in memory, then end. Any thread may call this."""
         self._draining = True
         self._children.wake()
 
     def terminate(self) -> None:
-        """Stop the run with a RuntimeError in its own thread. Any thread may call this."""
+        """Stop the run: `events` raises a RuntimeError. Any thread may call this."""
         self._terminated = True
         self._children.wake()
 
@@ -107,7 +107,7 @@ class Engine:
         RuntimeError
             If all workers failed permanently, or `terminate` stopped the run.
         Exception
-            The error of the generator of tasks, after all its tasks are answered.
+            The error of the generator of tasks, raised when its earlier tasks are answered.
         """
         try:
             for slot in self._slots:
@@ -141,7 +141,7 @@ class Engine:
                 yield from self._look(0.0 if self._dealer.has_takers else self._patience())
 
     def _first_tasks(self) -> Iterator[Event]:
-        """Wait for the first ready worker; then reserve one task for each worker still in setup."""
+        """Wait for a ready worker; then keep one task for each worker still in its setup."""
         while self._workers and not self._draining:
             if any(worker.state is State.READY for worker in self._workers.values()):
                 break
@@ -154,7 +154,7 @@ class Engine:
         return _TICK_S if self._rules.report_starts or self._dealer.waits else None
 
     def _look(self, patience: float | None) -> Iterator[Event]:
-        """Sleep until an event occurs, at most `patience` seconds; handle the events."""
+        """Wait up to `patience` seconds (None: forever) for messages of workers; yield events."""
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
         for worker_id, event in self._children.step(patience):
@@ -266,7 +266,7 @@ class Engine:
             worker.close()
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
-        """Restart a dead worker if there are tasks left."""
+        """Restart a dead worker if tasks are left; yield `SetupFailed` if restarts do not help."""
         worker_id = worker.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:
@@ -298,7 +298,7 @@ class Engine:
         self._workers[slot.worker_id] = worker
 
     def _end(self) -> Iterator[Event]:
-        """Send the end of the task stream to the workers, and wait until they have ended."""
+        """Close the task pipes of the workers; yield events until all workers have ended."""
         self._all_answered = True
         for worker in self._workers.values():
             if not worker.feed.waiting:
@@ -310,7 +310,7 @@ class Engine:
             yield from self._look(self._patience())
 
     def _give_up(self) -> Iterator[Event]:
-        """Answer all remaining tasks with an error, since no worker is left."""
+        """Yield an error as the answer to each remaining task, since all workers have failed."""
         self._gave_up = True
         self._stream.exhausted = True
         ids, _ = self._stream.take_all()
@@ -327,8 +327,8 @@ class Engine:
             raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
             self._stream.error.add_note(
-                f"The generator of tasks raised this; its first {self._stream.taken} tasks were "
-                "answered."
+                f"The generator of tasks raised this error; its first {self._stream.taken} tasks "
+                "were answered."
             )
             raise self._stream.error
 

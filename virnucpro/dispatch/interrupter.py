@@ -39,9 +39,10 @@ class Interrupter:
         call_on_stop(self._on_stop)
 
     def limited(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a function that calls `process` with the time limit, or returns `TIMED_OUT`.
+        """Return a function that calls `process` and returns its result, or `TIMED_OUT`.
 
-        A task that catches the interruption and continues has also timed out.
+        The result is `TIMED_OUT` if the task exceeds the time limit, also if the task catches the
+        interruption and continues.
         """
         limit = self._limit
         if limit is None:
@@ -66,7 +67,7 @@ class Interrupter:
         return call
 
     def work(self, batch: Callable[[], None]) -> None:
-        """Call `batch` to run a batch of tasks; return early when the run stops."""
+        """Call `batch`, which runs a batch of tasks; a stop of the run interrupts the call."""
         self.interruptible = True
         try:
             if not self.stopping:

@@ -1,4 +1,4 @@
-"""The events of a dispatcher's run as plain data, and the sorting of its answers. No I/O."""
+"""Events of a dispatcher's run as plain data, and a function that puts answers into task order."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskSuccess:
-    """The result of a task: its final answer."""
+    """A task succeeded; this is its final answer. `data` is the result."""
 
     task_id: int
     data: object
@@ -46,9 +46,10 @@ class TaskSuccess:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """The error of a task: its final answer. It is a traceback or the death of its worker.
+    """A task failed; this is its final answer.
 
-    `worker_id` is None if all workers had failed before the task could run.
+    `error` is a traceback, or describes the death of the worker. `worker_id` is None if all workers
+    failed before the task could run.
     """
 
     task_id: int
@@ -58,7 +59,7 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True)
 class TaskTimeout:
-    """A task exceeded `timeout` seconds and was ended: its final answer."""
+    """A task exceeded its limit of `timeout` seconds and was ended; this is its final answer."""
 
     task_id: int
     timeout: float
@@ -67,7 +68,7 @@ class TaskTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TaskRetried:
-    """A worker died during a task. The task is retried; `attempt` is the attempts so far."""
+    """A worker died during a task, which is retried. `attempt`: failed attempts so far."""
 
     task_id: int
     attempt: int
@@ -86,7 +87,7 @@ class SetupFailed:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """The cleanup of a worker failed. All its tasks were answered before."""
+    """The cleanup of a worker failed, after all tasks of the worker were answered."""
 
     gpu_id: int
     error: str
@@ -95,7 +96,7 @@ class CleanupFailed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """The process of a worker died before the end of its work.
+    """The process of a worker ended too early: it crashed, or the parent killed it.
 
     Attributes
     ----------
@@ -106,7 +107,7 @@ class WorkerDied:
     task_id
         The task that the worker was running, or None if it was idle.
     how
-        Description of the end, with the worker's last error.
+        Text: how the process ended, and the worker's last error.
     """
 
     worker_id: int
@@ -117,7 +118,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Results of several tasks of one worker: replaces one `TaskSuccess` per task."""
+    """Results of one or more tasks of a worker: one event instead of many `TaskSuccess`."""
 
     task_ids: range | list[int]
     data: list[object]
@@ -130,7 +131,7 @@ Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | Cleanup
 
 
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the answers sorted by task number, and all other events without delay."""
+    """Yield the answers in ascending order of task ids, and all other events without delay."""
     held: dict[int, Event] = {}
     turn = 0
     for event in events:

@@ -50,9 +50,12 @@ class ResultSender:
     ----------
     outbox
         The pipe to the parent.
-    ring, words, space
-        Shared-memory ring for large results, numbers shared with the parent, and descriptor by
-        which the parent signals free space in the ring.
+    ring
+        Ring buffer in shared memory for large results.
+    words
+        Integers in shared memory, see `WAITING`.
+    space
+        Descriptor through which the parent signals free space in the ring.
     beat
         Function that records progress; it is called at each step of sending a result.
     """
@@ -83,7 +86,7 @@ class ResultSender:
         self._disowned = True
 
     def leave_if_disowned(self) -> None:
-        """Exit if this process is a fork of the worker: only the worker sends the result."""
+        """Exit this process if it is a fork of the worker; only the worker itself sends results."""
         if self._disowned:
             os._exit(0)
 
@@ -92,12 +95,12 @@ class ResultSender:
         self._outbox.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
-        """Start a batch of tasks."""
+        """Record the start of a batch; a thread sends its results within milliseconds."""
         self.flushed_at = time.monotonic()
         self._busy.set()
 
     def end(self) -> None:
-        """Send the remaining results of the batch."""
+        """Send the last results of the batch, at the end of the batch."""
         self._busy.clear()
         self.flush()
 
@@ -120,10 +123,10 @@ class ResultSender:
             self._outbox.send(Report(b"".join(answers)))
 
     def pack(self, result: object) -> object:
-        """Return a result in the form in which it waits for sending.
+        """Prepare a result for sending; return short strings, short bytes and `Failed` unchanged.
 
-        Large results are pickled immediately: later changes by the worker have no effect, and a
-        crash during pickling is attributed to the right task.
+        Any other result is pickled immediately and returned as `Packed`: later changes by the
+        worker have no effect, and a crash during pickling is attributed to the right task.
         """
         if is_short(result) or isinstance(result, Failed):
             return result
@@ -136,7 +139,7 @@ class ResultSender:
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        """Copy pieces into the ring, after a wait for free space; return None if that fails."""
+        """Copy `pieces` into the ring; return None if they are too large or the run stops."""
         if not self._ring.fits(pieces):
             return None
         regions: Sequence[Region] | None = self._ring.put(pieces)

@@ -25,7 +25,7 @@ class Rules:
     one_at_a_time
         Whether a worker gets a task only after it has answered its previous task.
     fair
-        Whether to reserve one task for each worker that is still in its setup.
+        Whether each worker that is still in its setup gets one of the first tasks.
     report_starts
         Whether the run yields `TaskStarted` events.
 

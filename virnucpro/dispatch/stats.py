@@ -30,8 +30,12 @@ class Share:
     Attributes
     ----------
     status
-        ``initializing``, ``idle`` (ready, possibly busy), ``restarting``, ``error`` (the setup
-        failed) or ``finished``.
+        ``initializing``, ``idle`` (setup finished, with or without a task), ``restarting``,
+        ``error`` (the setup failed permanently) or ``finished``.
+    completed, failed, timeouts
+        Numbers of answers: results, errors, exceeded time limits.
+    retries, deaths
+        Numbers of retried tasks, and of deaths of the worker's process.
     """
 
     status: str = "initializing"
@@ -59,11 +63,11 @@ class DispatchStats:
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def share(self, worker_id: int | None) -> Share:
-        """Return the counts of one worker."""
+        """Return the counts of one worker; None: the counts of tasks that no worker could run."""
         return self._shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:
-        """Update the counts and the worker's status for an event."""
+        """Add an event to the counts, and update the status of its worker."""
         share = self.share(event.worker_id)
         match event:
             case TaskSuccess():

@@ -14,25 +14,28 @@ Tasks = tuple[range | list[int], list[object]]
 
 
 class Stream:
-    """Takes tasks from a generator, numbers them from 0, and limits the tasks in memory.
+    """Reads tasks from a generator, numbers the tasks from 0, and limits the tasks in memory.
+
+    A task is in memory from its reading until its answer is delivered to the user.
 
     Parameters
     ----------
     source
         Yields the tasks.
     bound
-        Maximum number of tasks that are taken and whose answer is not delivered.
+        Maximum number of tasks in memory.
 
     Attributes
     ----------
     reserved
-        Tasks that are reserved for workers in their setup.
+        Tasks that are kept for workers in their setup, so that each worker gets a task.
     suspects
-        Tasks to retry. A worker that gets such a task has no other task.
+        Tasks to retry, which may have killed their worker. A worker runs such a task alone, without
+        other tasks in its queue.
     taken, delivered
-        Numbers of tasks taken from the source, and of tasks whose answer is delivered.
+        Numbers of tasks read from the source, and of tasks whose answer is delivered.
     exhausted
-        Whether no more tasks are taken: the source has ended, or the owner has set this.
+        Whether no more tasks are read: the source has ended or failed, or the run is shutting down.
     error
         The error that the source raised, or None.
     """
@@ -50,12 +53,12 @@ class Stream:
 
     @property
     def in_flight(self) -> int:
-        """Number of tasks that are taken and whose answer is not delivered."""
+        """Number of tasks in memory: read from the source, answer not delivered."""
         return self.taken - self.delivered
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` would return a task now."""
+        """Whether a task to reassign waits, or another task may be read from the source."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
 
     @property
@@ -64,30 +67,30 @@ class Stream:
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Return up to `count` tasks; tasks to reassign come first."""
+        """Remove and return up to `count` tasks: if possible tasks to reassign, else new tasks."""
         if self._again:
             return _pop(self._again, count)
         return self._pull(count)
 
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
-        """Put tasks at the front of the queue of tasks to reassign, in their order."""
+        """Put tasks at the front of the queue of tasks to reassign, in the given order."""
         self._again.extendleft(reversed(list(tasks)))
 
     def take_suspect(self) -> Tasks:
-        """Return one task to retry; send it to a worker without other tasks."""
+        """Remove and return one task to retry; send this task to a worker without other tasks."""
         return _pop(self.suspects)
 
     def set_aside(self, count: int) -> None:
-        """Reserve `count` tasks for workers in their setup."""
+        """Read up to `count` tasks from the source and keep them for workers in their setup."""
         ids, data = self._pull(count)
         self.reserved.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
-        """Return one reserved task; empty lists if no task is reserved."""
+        """Remove and return one task of `reserved`; return empty lists if `reserved` is empty."""
         return _pop(self.reserved)
 
     def take_all(self) -> Tasks:
-        """Return all tasks that were taken but not sent to a worker."""
+        """Remove and return the tasks to retry, the reserved tasks and the tasks to reassign."""
         for waiting in (self.suspects, self.reserved):
             self._again.extend(waiting)
             waiting.clear()
@@ -114,6 +117,6 @@ class Stream:
 
 
 def _pop(queue: deque[tuple[int, object]], count: int = 1) -> Tasks:
-    """Remove up to `count` tasks; return their ids and data."""
+    """Remove up to `count` tasks from the queue; return their ids and their data as two lists."""
     pairs = [queue.popleft() for _ in range(min(count, len(queue)))]
     return [task_id for task_id, _ in pairs], [data for _, data in pairs]

@@ -18,7 +18,7 @@ RESERVED_TIMES = 2.0
 
 
 class TaskDealer:
-    """Assigns the tasks of a stream to workers.
+    """Decides which worker gets which tasks of a stream; the caller sends the tasks.
 
     If a worker dies, its running task has failed one attempt; its other tasks are reassigned.
 
@@ -46,7 +46,7 @@ class TaskDealer:
 
     @property
     def has_takers(self) -> bool:
-        """Whether `deal` would yield tasks now."""
+        """Whether a task waits and a worker can accept it now, so that `deal` yields tasks."""
         workers, stream = self._workers.values(), self._stream
         if stream.suspects:
             return any(worker.idle for worker in workers)
@@ -54,13 +54,13 @@ class TaskDealer:
 
     @property
     def waits(self) -> bool:
-        """Whether workers are idle while tasks are reserved for others."""
+        """Whether a worker is idle while tasks are reserved for workers in their setup."""
         stream = self._stream
         idle = any(worker.idle for worker in self._workers.values())
         return bool(stream.reserved) and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield (worker, up to `most` tasks); send the tasks before the next iteration."""
+        """Yield pairs (worker, up to `most` tasks); send the tasks before the next iteration."""
         for worker in list(self._workers.values()):
             if self._stream.suspects:  # retries first: busy workers get no new tasks
                 if worker.idle:
@@ -74,7 +74,7 @@ class TaskDealer:
                     yield worker, tasks
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield (idle worker, task) for tasks that were reserved for a worker with a slow setup."""
+        """Yield pairs (idle worker, task); the task was reserved for a worker in a slow setup."""
         surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:
@@ -82,14 +82,14 @@ class TaskDealer:
                 yield worker, self._stream.release()
 
     def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Yield the death of a worker, then the retry or answer of the task that was running.
+        """Yield `WorkerDied`, then the retry or final answer of the worker's running task.
 
         Parameters
         ----------
         worker
-            The dead worker, before its `close`.
+            The dead worker; call its `close` afterwards.
         code, text
-            Exit code or name of the signal, and a description of the end.
+            Exit code or name of the signal (None if unknown), and a text: how the worker ended.
         """
         unanswered, serial = worker.unanswered(), worker.begun
         begun = 0 if serial is None else serial - worker.answered
@@ -108,7 +108,7 @@ class TaskDealer:
 
     @property
     def _punctual(self) -> int:
-        """Number of workers whose setup is running, but not longer than expected."""
+        """Number of workers whose setup is running and is not slower than expected."""
         latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
         workers = self._workers.values()
         return sum(one.state is State.STARTING and one.since > latest for one in workers)
@@ -116,7 +116,7 @@ class TaskDealer:
     def _charge(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
-        """Yield the retry or the final answer of the task in which a worker died."""
+        """Yield the retry or the final answer of a task during which a worker died."""
         task_id, ending = task[0], worker.ending
         if ending is not None and ending.serial != serial:
             # The late task was answered just before the kill: this task is not the cause.

@@ -33,9 +33,9 @@ class BaseWorker(ABC):
     ----------
     progress_timeout
         Maximum seconds between two calls of `progressed` in a task; None (default) for no limit.
-        A limit of the dispatcher replaces it. The worker cannot report progress while it pickles a
-        result or unpickles a task: choose a limit above the time that the largest value needs. The
-        transfer of bytes between processes is progress.
+        The parameter `progress_timeout` of the dispatcher has priority. While the worker pickles a
+        result or unpickles a task, it cannot report progress: choose a limit above the time that
+        the largest value needs. The transfer of bytes between processes counts as progress.
     """
 
     progress_timeout: ClassVar[float | None] = None
@@ -71,7 +71,7 @@ class BaseWorker(ABC):
         """
 
     def progressed(self) -> None:
-        """Report progress within a task, for example a finished batch. Takes under a microsecond.
+        """Report progress within a task, for example a finished batch; takes under a microsecond.
 
         If the class or the dispatcher has a `progress_timeout`, a worker without a call for that
         time is treated as hung: it is killed and replaced, and the task has failed one attempt. Any
@@ -113,7 +113,7 @@ def import_file(file: Path) -> ModuleType:
 
 
 def file_of(worker: type[BaseWorker]) -> Path | None:
-    """Return the file of a class imported by `import_file`, or None."""
+    """Return the file of a class; None if `import_file` did not import the class."""
     if not worker.__module__.startswith(_PREFIX):
         return None
     return Path(str(sys.modules[worker.__module__].__file__))

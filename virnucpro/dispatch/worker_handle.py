@@ -50,7 +50,7 @@ LATE_TASK = "it did not end its task"
 
 
 class Work(NamedTuple):
-    """The current task of a worker, and its start time in seconds of the monotonic clock."""
+    """The current task of a worker, and when it started (seconds of the monotonic clock)."""
 
     task_id: int
     since: float
@@ -62,7 +62,8 @@ class Ending(NamedTuple):
     Attributes
     ----------
     serial
-        Number of the task that is the cause; 0 if no task is the cause.
+        Number of the task that is the cause, counted from 1 in the order in which this worker got
+        tasks; 0 if no task is the cause.
     why
         The reason as text.
     timed_out
@@ -75,7 +76,7 @@ class Ending(NamedTuple):
 
 
 class State(Enum):
-    """State of a worker."""
+    """State of a worker: in its setup, ready for tasks, failed in its setup, or ending."""
 
     STARTING = auto()
     READY = auto()
@@ -129,7 +130,7 @@ class Pace:
         self._seconds: float | None = None
 
     def note(self, count: int, seconds: float) -> None:
-        """Record that `count` tasks took `seconds` in total."""
+        """Update the throughput: `count` tasks took `seconds` in total."""
         each = seconds / count
         if self._seconds is None or each > 10 * self._seconds:
             self._seconds = each
@@ -155,12 +156,12 @@ class WorkerHandle:
     slot
         The parameters of the worker.
     most
-        Maximum number of tasks in a batch, as for `Pace`.
+        Maximum number of tasks in a batch; 0: send single tasks, each after the previous answer.
 
     Attributes
     ----------
     answered, outstanding
-        Numbers of the worker's tasks with and without an answer.
+        Numbers of the tasks sent to the worker that have an answer, and that have no answer yet.
     """
 
     def __init__(self, slot: WorkerSlot, most: int) -> None:
@@ -204,21 +205,21 @@ class WorkerHandle:
 
     @property
     def running(self) -> int | None:
-        """Number of the running task, counted from 1; None if no task is running."""
+        """Number of the running task of this worker, from 1; None if no task is running."""
         serial: int = self._memory.words[RUNNING]
         return serial if serial > self.answered else None
 
     @property
     def begun(self) -> int | None:
-        """Number of the last started task if it has no answer yet, else None.
+        """Number of the last started task, from 1; None if this task is answered.
 
-        The task may have ended: if the worker then dies, the result is never sent.
+        The task may have ended: if the worker dies then, the result is never sent.
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self.outstanding else None
 
     def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
-        """Yield the deadlines that apply to the worker in its current state."""
+        """Yield the time limits that apply now: for setup, progress, task or cleanup."""
         limits: list[tuple[str, float | None, object]] = []
         if self.state is State.STARTING:
             limits = [("it did not set up", rules.setup_timeout, None)]
@@ -253,7 +254,7 @@ class WorkerHandle:
 
     @property
     def wanted(self) -> int:
-        """Number of tasks that the parent should send to the worker now."""
+        """Number of tasks to send to the worker now; 0 if it is not ready or has enough tasks."""
         if self.state is not State.READY or self.alone:
             return 0
         return self._pace.wanted(self.outstanding)
@@ -264,7 +265,7 @@ class WorkerHandle:
         return self.state is State.READY and not self.outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
-        """Send tasks; return the errors of the tasks that cannot be pickled."""
+        """Send tasks to the worker; return an answer for each task that cannot be pickled."""
         ids, data = tasks
         plain = pack_plain(data)
         refused: list[TaskError] = []
@@ -289,7 +290,7 @@ class WorkerHandle:
     def take(
         self, frame: memoryview, count: int, seconds: float, timeout: float | None
     ) -> Iterator[Answer]:
-        """Yield the answers in a frame of `count` results that took `seconds` in total."""
+        """Decode a frame of `count` results that took `seconds` in total; yield the answers."""
         self._pace.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
@@ -309,12 +310,12 @@ class WorkerHandle:
                     yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
 
     def ids_between(self, first: int, stop: int) -> list[int]:
-        """Return the ids of the unanswered tasks with the numbers ``first + 1`` to `stop`."""
+        """Return the ids of the worker's unanswered tasks, from number ``first + 1`` to `stop`."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
 
     def starts(self, until: int | None) -> Iterator[TaskStarted]:
-        """Yield a start event for each task up to the number `until`, once for each task."""
+        """Yield `TaskStarted` for each unreported task of the worker up to number `until`."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
             self._reported = until
@@ -322,7 +323,7 @@ class WorkerHandle:
                 yield TaskStarted(task_id, self.worker_id)
 
     def look(self) -> Work | None:
-        """Return the current task of the worker or None. Any thread may call this."""
+        """Return the current task; None if no task is running. Any thread may call this."""
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)

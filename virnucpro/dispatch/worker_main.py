@@ -33,7 +33,7 @@ PROGRESSED = 1
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Class, device, seed and options of a worker."""
+    """Class, device number, seed, task limit in seconds, and keyword arguments of one worker."""
 
     worker_cls: type[BaseWorker]
     gpu_id: int
@@ -62,7 +62,7 @@ def serve(
     shared: int,
     space: int,
 ) -> None:
-    """Run one worker of a dispatcher; `virnucpro.runtime.child.run_child` calls this."""
+    """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`."""
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
     sender = ResultSender(outbox, memory.upwards, memory.words, space, beat)
@@ -109,7 +109,7 @@ class _TaskLoop:
         self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
     def work(self, feed: int) -> None:
-        """Run all tasks from the pipe `feed`; return when the pipe ends or the run stops."""
+        """Run the tasks from the pipe `feed`, until the pipe ends or the run stops."""
         for frame in frames(feed):
             plain, values = unpack(frame)
             process = self._plain if plain else self._sealed

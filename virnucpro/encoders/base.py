@@ -28,7 +28,7 @@ class EncoderSpec:
     Attributes
     ----------
     name
-        Name for users.
+        Name of the encoder in messages.
     architecture
         Key of the registry.
     view, dim
@@ -36,7 +36,8 @@ class EncoderSpec:
     folder
         Folder of the files.
     files
-        File name in `folder` by role: ``weights``, and for some architectures ``tokenizer``.
+        Dict: role -> file name in `folder`. Roles: ``weights``, for some architectures
+        ``tokenizer``.
     config
         Settings of the architecture.
     """

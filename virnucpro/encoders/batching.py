@@ -1,8 +1,10 @@
-"""Divide sequences into batches under token budgets, by their lengths. Needs no torch.
+"""Divide sequences into batches by length. Needs no torch.
+
+A token budget is the maximum number of tokens in a batch.
 
 Sequences are sorted longest first, then cut into batches. The order depends on the lengths only, so
-a row has the same position after a restart, even if budgets changed. Sequences are not padded, and
-the batches of one budget have similar sizes (decision 0041).
+a sequence has the same position in this order after a restart, even if budgets changed. Sequences
+are not padded, and the batches of one budget have similar sizes (decision 0041).
 
 Budgets are powers of two, so that devices of one model use equal batches: the last bits of a vector
 depend on its batch. A budget is lowered after out-of-memory errors.
@@ -53,14 +55,14 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
     The number of batches is minimal for the budget, and the largest batch is as small as this
     number allows. A sequence longer than the budget is a batch of its own. `budget` is called for
-    each batch, so it may change meanwhile.
+    each batch, so its result may change between two batches.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each sequence, descending.
     budget
-        Returns the tokens of a batch for the length of its longest sequence.
+        Function: tokens of the longest sequence of a batch -> token budget of this batch.
 
     Yields
     ------
@@ -86,7 +88,7 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
 
 def _even(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the smallest budget that needs as few batches from `start` as `max_tokens` does."""
+    """Return the smallest budget that gives no more batches than the budget `max_tokens`."""
     fewest = _count(ends, start, max_tokens)
     longest, total = int(ends[start + 1] - ends[start]), int(ends[-1] - ends[start])
     low = min(max_tokens, max(longest, -(-total // fewest)))
@@ -96,7 +98,7 @@ def _even(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _count(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the number of batches from `start` if each is filled up to `max_tokens`."""
+    """Return the number of batches for the sequences from `start` at budget `max_tokens`."""
     n = 0
     while start < len(ends) - 1:
         start = _stop(ends, start, max_tokens)
@@ -105,14 +107,14 @@ def _count(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the end of the batch from `start`: all sequences that fit, at least one."""
+    """Return the position after the last sequence of the batch that begins at `start`."""
     fitting = int(np.searchsorted(ends, ends[start] + max_tokens, side="right")) - 1
     return max(fitting, start + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Statistics: how much of their token budgets batches use.
+    """Statistics: the part of the token budgets that batches use.
 
     Attributes
     ----------
@@ -121,8 +123,8 @@ class Filling:
     tokens
         Number of tokens in all batches.
     room
-        Sum of the budgets of all batches. If a single sequence exceeds its budget, its length is
-        added instead.
+        Sum of the budgets of all batches. For a single sequence above its budget, the sum
+        includes the length of the sequence instead.
     """
 
     batches: int = 0
@@ -130,7 +132,7 @@ class Filling:
     room: int = 0
 
     def after(self, tokens: int, budget: int) -> "Filling":
-        """Return the statistics with one more batch."""
+        """Return new statistics that also include a batch of `tokens` tokens under `budget`."""
         return self + Filling(1, tokens, max(tokens, budget))
 
     def __add__(self, other: "Filling") -> "Filling":
@@ -161,7 +163,7 @@ _FITTED: Final = "fitted"
 
 
 def is_fitted(key: str) -> bool:
-    """Return whether a key of `TokenBudget.learnt` is for the longest sequence that fitted."""
+    """Return whether this key of `TokenBudget.learnt` stores a sequence length, not a budget."""
     return key.endswith(f"/{_FITTED}")
 
 
@@ -180,14 +182,16 @@ class TokenBudget:
     first
         Initial budget in tokens.
     learnt
-        Stored values of `TokenBudget.learnt`; entries of other encoders are ignored.
+        Budgets from earlier runs: the stored value of `TokenBudget.learnt`. Entries of other
+        encoders are ignored.
 
     Attributes
     ----------
     known
-        True if `probe` found the initial budget, now or earlier.
+        Whether `probe` has measured the initial budget, in this run or an earlier run.
     longest_fitted
-        Tokens of the longest sequence that ever fitted; 0 if none did.
+        Tokens of the longest sequence that was encoded without an out-of-memory error; 0 if
+        unknown.
     """
 
     def __init__(self, name: str, first: int, learnt: Mapping[str, int]) -> None:
@@ -206,18 +210,19 @@ class TokenBudget:
     def __call__(self, longest: int) -> int:
         """Return the token budget of a batch whose longest sequence has `longest` tokens.
 
-        A limit of one length class also applies to longer sequences: attention needs more memory
-        for them.
+        A lowered budget of a length class also applies to longer sequences, because their attention
+        needs more memory.
         """
         own = length_class(longest)
         return min([self._first, *(n for size, n in self._limits.items() if size <= own)])
 
     @property
     def learnt(self) -> dict[str, int]:
-        """Budgets in tokens to store for the next start, by encoder or encoder/length class.
+        """Token budgets to store for later runs.
 
-        After an out-of-memory error, encoder/``fitted`` is the longest sequence that fitted, in
-        tokens.
+        Keys: the encoder's name for its initial budget, name/length class for a lowered budget.
+        After an out-of-memory error also name/``fitted``: tokens of the longest sequence that was
+        encoded.
         """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         if self._was_short and self.longest_fitted:
@@ -225,26 +230,26 @@ class TokenBudget:
         return ({self._name: self._first} if self.known else {}) | limits
 
     def fitted(self, longest: int) -> None:
-        """Record that a batch fitted whose longest sequence has `longest` tokens."""
+        """Record that a batch fitted into memory; its longest sequence has `longest` tokens."""
         self.longest_fitted = max(self.longest_fitted, longest)
 
     def was_short(self) -> None:
-        """Record that a batch, even of a single sequence, ran out of memory."""
+        """Record that a batch of one or more sequences ran out of memory."""
         self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
-        """Lower the budget after a batch of `tokens` tokens did not fit.
+        """Lower the budget after a batch of `tokens` tokens did not fit into memory.
 
-        Its longest sequence has `longest` tokens.
+        The longest sequence of this batch has `longest` tokens.
         """
         below = max(1, length_class(tokens) // 2)
         self._limits[length_class(longest)] = min(self(longest), below)
 
     def begin_with(self, longest: int, tokens: int) -> None:
-        """Set the budget that `probe` found with sequences of `longest` tokens.
+        """Set the budget `tokens`, which `probe` found with sequences of `longest` tokens.
 
-        A budget above the initial budget applies to all lengths, a smaller budget only to this
-        length class.
+        A budget of at least the initial budget applies to all lengths. A smaller budget applies to
+        this length class and to longer sequences.
         """
         self.known = True
         if tokens >= self._first:

@@ -23,7 +23,7 @@ class EncoderConfig(Protocol):
     architecture
         Key in the registry, and name of the folder.
     view
-        Kind of sequence that its encoders read.
+        Kind of sequence that encoders of this architecture read: nucleotide or protein.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -32,7 +32,7 @@ class EncoderConfig(Protocol):
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> Self:
-        """Check settings from the file `source`.
+        """Check the settings, which come from the file `source`, and return them as a dataclass.
 
         Raises
         ------
@@ -42,10 +42,10 @@ class EncoderConfig(Protocol):
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Number of values in an output vector."""
 
     def tensor_shapes(self) -> Shapes:
-        """Return name and shape of all tensors that a bundle's file must contain."""
+        """Return by name the shapes of all tensors that a bundle's weights file must contain."""
 
     def require_weights(self, found: Shapes, source: Path) -> None:
         """Compare the tensor shapes in the file `source` with these settings.
@@ -69,7 +69,7 @@ _VALID: Final[Mapping[object, tuple[str, Callable[[Any], bool]]]] = {
 
 
 def read_fields(cls: type[Config], settings: Mapping[str, object], source: Path) -> Config:
-    """Build the dataclass of an architecture; settings without a field are ignored.
+    """Return the dataclass `cls` filled with `settings`; settings without a field are ignored.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Return ``cpu``, or the GPU's model name for ``cuda``: learnt budgets apply to one model."""
+    """Return ``cpu``, or the model name of the GPU: stored token budgets apply to one model."""
     return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 
@@ -106,7 +106,7 @@ _WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Result of a computation that ran out of memory.
+    """Returned instead of a result by a computation that ran out of memory.
 
     Attributes
     ----------
@@ -120,8 +120,8 @@ class Shortage:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that the device's or the host's memory ran out.
 
-    torch has an exception type for GPU memory. Errors of its CPU allocator, cuBLAS and C++ are
-    recognised by their texts.
+    torch has an exception type for GPU memory. Errors of torch's CPU allocator, of cuBLAS and of
+    C++ are recognised by their texts.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
@@ -131,7 +131,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def within_memory(work: Callable[[], Result]) -> Result | Shortage:
-    """Return the result of `work`; if memory runs out, release it and return a `Shortage`.
+    """Return the result of `work()`; if memory runs out, free cached memory and return `Shortage`.
 
     Raises
     ------
@@ -153,13 +153,13 @@ _SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
 
 
 def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
-    """Find a budget that fits by doubling or halving `first`.
+    """Find the largest token budget that fits: double `first`, or halve it if it does not fit.
 
     Returns
     -------
     int
-        The largest tested value that fits, at most `most`. If no value fits, the first tested value
-        at or below `least`.
+        The largest tested budget that fits, at most `most`. If no budget fits, the first tested
+        budget at or below `least`.
     """
     tokens = first
     if fits(tokens):
@@ -174,9 +174,9 @@ def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: in
 
 
 def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
-    """Find a token budget by test batches of synthetic sequences; see `fitting_budget`.
+    """Return the token budget that fits into memory, found with batches of synthetic sequences.
 
-    The sequences have the length class of `longest`.
+    See `fitting_budget`. The length of the sequences is `longest` rounded up to a power of two.
     """
     length = length_class(longest)
     return fitting_budget(
@@ -185,11 +185,11 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
 
 
 def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
-    """Encode a batch of `tokens` tokens: synthetic sequences of `length`, at least one.
+    """Encode a test batch: `tokens` tokens in synthetic sequences of `length` tokens.
 
     Returns
     -------
-    The shortage, or None if the batch fits.
+    A `Shortage` if memory runs out; None if the batch fits.
     """
     (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
     batch = [np.resize(ids, length)] * max(1, tokens // length)

@@ -41,12 +41,12 @@ kernels for each number of rows: without rounding, the memory of a rank with 2 M
 
 
 class Run(NamedTuple):
-    """Group of adjacent sequences of equal length in a packed batch.
+    """Group of adjacent sequences of equal length in a packed batch; not a run of the program.
 
     Attributes
     ----------
     start
-        Row of the first token.
+        Row of the first token of the group.
     n
         Number of sequences.
     length
@@ -59,11 +59,11 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Row after the last token."""
+        """Row after the last token of the group."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the part of `rows` for these sequences, as a view: (n, length, ...)."""
+        """Return the rows of this group without a copy, in the shape (n, length, ...)."""
         return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
@@ -84,7 +84,7 @@ class Packed:
     positions
         (rows,) int64 position of each token in its sequence, from 0; 0 in filler rows.
     places
-        (n,) int64: position in the packed batch of each sequence of the original batch.
+        (n,) int64: for each sequence of the original batch, its position in the packed batch.
     """
 
     tokens: torch.Tensor
@@ -224,7 +224,7 @@ class Encoder:
     dim
         Length of a vector.
     view
-        Kind of sequence.
+        Kind of sequence: nucleotide or protein.
     tokeniser
         Converts sequences to token ids, special tokens included.
     module
@@ -277,7 +277,7 @@ class Encoder:
     def encode(self, batch: Packed) -> torch.Tensor:
         """Convert a packed batch to vectors in one pass.
 
-        Other sequences of the batch change a vector by floating-point rounding only.
+        The other sequences in the batch change a vector only by floating-point rounding.
 
         Returns
         -------

@@ -35,7 +35,7 @@ class Product:
 
     It is faster than torch's own call, which packs the weight each time. In float32, a row has the
     same bits in a product of any number of rows above 1. This needs oneDNN 3.12 (torch 2.13);
-    older versions (torch 2.11) and bfloat16 round by the number of rows.
+    in older versions (torch 2.11) and in bfloat16, rounding depends on the number of rows.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Product:
         self._then = "gelu" if gelu else "none"
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Transform (rows, width) to (rows, columns)."""
+        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
         result: torch.Tensor = _KERNELS._linear_pointwise(  # noqa: SLF001 - see _USED
             rows, self._weight, self._bias, self._then, [], "none"
         )
@@ -63,7 +63,7 @@ class Product:
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether `Product` works on this device, in this type, with the installed torch."""
+    """Return whether `Product` works for this device and dtype with the installed torch."""
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type != "cpu" or not onednn or not all(hasattr(_KERNELS, name) for name in _USED):
         return False
@@ -73,19 +73,19 @@ def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class Dense(nn.Linear):
-    """A linear layer; `prepack` makes it a `Product` for inference."""
+    """A linear layer; after `prepack`, it computes with a `Product`, for inference only."""
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, columns)
         self._product: Product | None = None
 
     def prepack(self) -> None:
-        """Pack the weight. It is then no longer in the state dict and has no gradients."""
+        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
         self._product = Product(self.weight, self.bias)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform (rows, width) to (rows, columns)."""
+        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
         return super().forward(x) if self._product is None else self._product(x)
 
 
@@ -105,13 +105,13 @@ class GatedDense(nn.Linear):
         self._products: tuple[Product, Product] | None = None
 
     def prepack(self) -> None:
-        """Pack the weight. It is then no longer in the state dict and has no gradients."""
+        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
         gate, value = self.weight.chunk(2)
         self._products = Product(gate, None, gelu=True), Product(value, None)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform (rows, width) to (rows, columns)."""
+        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
         if self._products is not None:
             gate, value = self._products
             return gate(x).mul_(value(x))
@@ -120,7 +120,7 @@ class GatedDense(nn.Linear):
 
 
 def prepack(module: nn.Module) -> None:
-    """Pack the weights of all dense layers of a module for which kernels exist."""
+    """Pack the weights of a module's `Dense` and `GatedDense` layers if `has_kernels` is true."""
     for layer in module.modules():
         if isinstance(layer, Dense | GatedDense) and has_kernels(
             layer.weight.device, layer.weight.dtype
@@ -154,7 +154,7 @@ Arguments: (rows, 3, n_heads, head_dim) queries, keys and values; the batch. Res
 
 
 def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
-    """Return the attention function for a device: `all_at_once` or `by_runs`."""
+    """Return `all_at_once` if `has_varlen` is true for this device and dtype, else `by_runs`."""
     cuda = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if cuda else None
     return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
@@ -175,7 +175,7 @@ def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim:
 
 
 def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Return the output of attention, by one kernel for the batch; requires `has_varlen`."""
+    """Compute attention for the whole batch with one GPU kernel; requires `has_varlen`."""
     # It imports torch's compiler, which takes as long as torch itself: a CPU does not need it.
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
@@ -188,7 +188,7 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Return the output of attention, computed for each group of sequences of equal length.
+    """Compute attention separately for each group of sequences of equal length (`Run`).
 
     On a CPU, bfloat16 uses plain products, which are faster than torch's fused attention and as
     exact.
@@ -224,7 +224,7 @@ def _attend_by_products(
 
 
 def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
-    """Align every row to a cache line on a CPU, by a copy if the rows' width needs it.
+    """Return the rows, each aligned to a cache line on a CPU; copied only if this is necessary.
 
     CPU kernels add numbers before the first aligned address in another order: without alignment, a
     sequence's result would depend on its place in the batch. On a GPU, rows are unchanged.

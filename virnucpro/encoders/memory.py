@@ -33,7 +33,7 @@ free memory doubles its batches while they fit.
 
 
 def bytes_of(shapes: Iterable[tuple[int, ...]], precision: "Precision") -> int:
-    """Return the bytes of tensors of these shapes."""
+    """Return the total bytes of tensors with these shapes at a precision."""
     return sum(math.prod(shape) for shape in shapes) * _BYTES[precision]
 
 

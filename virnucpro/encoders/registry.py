@@ -51,7 +51,7 @@ def architectures() -> tuple[str, ...]:
 
 
 def config_of(spec: EncoderSpec) -> EncoderConfig:
-    """Read an encoder's settings; its files are not opened.
+    """Return an encoder's settings as a dataclass, without opening the encoder's files.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def config_of(spec: EncoderSpec) -> EncoderConfig:
 
 
 def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
-    """Return the shapes of all weights of encoders.
+    """Return one list with the shapes of all weights of all given encoders.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
 
 
 def size_named(name: str) -> EncoderConfig:
-    """Return the settings of a published encoder.
+    """Return the settings of the published encoder with this name.
 
     Raises
     ------
@@ -118,8 +118,9 @@ def load_encoder(
     config = config_of(spec)
     if (config.dim, config.view) != (spec.dim, spec.view):
         raise BundleError(
-            f"{spec.folder}: encoder {spec.name!r} is listed with {spec.dim} numbers of the "
-            f"{spec.view} view, and its settings give {config.dim} of the {config.view} view. "
+            f"{spec.folder}: encoder {spec.name!r} is listed as a {spec.view} encoder with "
+            f"vectors of length {spec.dim}, but its settings are of a {config.view} encoder with "
+            f"vectors of length {config.dim}. "
             "Get the bundle again."
         )
     encoder: Encoder = _module(spec.architecture).load(spec, device, precision)
@@ -127,7 +128,7 @@ def load_encoder(
 
 
 def open_spec(path: Path) -> EncoderSpec:
-    """Recognise published weights by their files.
+    """Recognise published weights by their files; return an `EncoderSpec` for `load_encoder`.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def open_spec(path: Path) -> EncoderSpec:
     Raises
     ------
     BundleError
-        If `path` is neither, or is damaged.
+        If `path` is not such a file or folder, or is damaged.
     """
     if not path.exists():
         raise BundleError(f"{path}: does not exist. Check the encoder's path.")

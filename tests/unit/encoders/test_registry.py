@@ -47,7 +47,7 @@ def test_settings_determine_the_tensors_of_each_file(spec_of, architecture):
 @pytest.mark.parametrize("change", [{"dim": 7}, {"view": "codons"}])
 def test_a_spec_with_other_attributes_is_refused(spec_of, architecture, change):
     spec = dataclasses.replace(spec_of(architecture), **change)
-    with pytest.raises(BundleError, match="is listed with"):
+    with pytest.raises(BundleError, match="is listed as"):
         load_encoder(spec)
 
 

@@ -1,4 +1,4 @@
-"""Write the outputs of a partial run, or join segments.
+"""Write the outputs of a run with missing segments, or join segments (files of vectors).
 
 With a run folder: verify its segments and write its tables from the valid ones. Sequences without a
 result are listed in missing.tsv (exit code 2). With -o: join segments of one run from any folders
@@ -19,7 +19,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``aggregate``."""
     text = "run folder; with -o: segment files, shard folders or run folders"
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=text)
     text = "embeddings.h5 to write from the segments in PATH; default: write the tables of a run"

@@ -21,7 +21,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``bench``."""
     model = parser.add_mutually_exclusive_group()
     model.add_argument(
         "-m",

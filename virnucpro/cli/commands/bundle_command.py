@@ -26,7 +26,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the actions of the command."""
+    """Add the actions of the command ``bundle``, such as ``bundle list``."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, add, text in (
         ("list", _list, options.add_json, "list embedded and installed bundles"),

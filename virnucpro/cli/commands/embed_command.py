@@ -13,7 +13,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``embed``."""
     add_run_options(parser)
     options.add_encoder(parser, required=True)
     options.add_numbers(parser, embeddings=("fp16", "fp32"))

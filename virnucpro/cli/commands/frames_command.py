@@ -14,7 +14,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``frames``."""
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
     options.add_tiling(parser, default="%(default)s")

@@ -41,7 +41,7 @@ _TIMEOUTS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``launch``."""
     text = "folder of the input files"
     parser.add_argument("--input-dir", type=Path, required=True, metavar="DIR", help=text)
     text = "pattern of the file names, such as '*.fa.gz' or '**/*.fa'; default: %(default)s"
@@ -85,7 +85,7 @@ def _keyword(text: str) -> tuple[str, object]:
     if not (equals and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     if name in _RESERVED_KEYWORDS:
-        raise argparse.ArgumentTypeError(f"{name} is reserved for the launch itself")
+        raise argparse.ArgumentTypeError(f"{name} is reserved for the launch: it cannot be set")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -105,8 +105,8 @@ def _run(arguments: argparse.Namespace) -> int:
         keywords.setdefault("precision", "auto")
     elif keywords:
         raise UsageError(
-            f"--{next(iter(keywords)).replace('_', '-')} is an option of virnucpro.predict; give "
-            "another worker its keywords with --set NAME=VALUE."
+            f"--{next(iter(keywords)).replace('_', '-')} is an option of virnucpro.predict only; "
+            "set keywords of the class in --worker with --set NAME=VALUE."
         )
     names = [field.name for field in fields(LaunchOptions)]
     chosen = LaunchOptions(**{name: getattr(arguments, name) for name in names})
@@ -139,12 +139,12 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
-    """Print how to rerun a file that killed its workers: `predict` isolates the sequence."""
+    """Print a ``predict`` command that finds the sequence that killed the workers of a file."""
     killers = [one.file for one in results if one.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())
         say(
-            f"{len(killers):,} files killed or hung their workers. To isolate the sequence "
+            f"{len(killers):,} files killed or hung their workers. To find the faulty sequence "
             f"and process all others, run: virnucpro predict {killers[0]} -o {folder} --resume, "
             "with the same options."
         )

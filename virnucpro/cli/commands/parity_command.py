@@ -8,7 +8,8 @@ batches with single sequences only; to compare with recorded vectors, use virnuc
 Limits at fp32: error 1e-5 (relative to the channel's largest number if that is above 1), score
 error 1e-4. Limits at fp16 and bf16: cosine at least 0.9999 and 0.999, shift (error of a vector /
 distance between vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the
-difference of its two scores is within rounding. Exit code 0: all within the limits; 1: not.
+difference of its two scores is within rounding. Exit code 0: all differences are within the limits;
+1: a difference exceeds its limit.
 """
 
 import argparse
@@ -40,7 +41,7 @@ _COLUMNS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``parity``."""
     model = parser.add_mutually_exclusive_group()
     options.add_bundle(model)
     options.add_encoder(model, required=False)

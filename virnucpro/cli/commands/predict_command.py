@@ -13,7 +13,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``predict``."""
     add_run_options(parser)
     options.add_bundle(parser)
     options.add_tiling(parser)

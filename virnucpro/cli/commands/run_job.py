@@ -56,7 +56,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
-    """Run the job that `job_of` returns for the options of a command; return the exit code."""
+    """Build a job from the options with `job_of`, run the job, and return the exit code."""
     from virnucpro.pipeline.predict import predict
 
     job = job_of(arguments.inputs, **options.job_options(arguments))

@@ -14,7 +14,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``status``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run or launch")
     options.add_json(parser)
     parser.set_defaults(run=_run)

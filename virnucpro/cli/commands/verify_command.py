@@ -17,7 +17,7 @@ __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of the command ``verify``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     options.add_json(parser)
     text = "delete damaged segments, and no other files; the run recomputes them with --resume"

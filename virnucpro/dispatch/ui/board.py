@@ -48,7 +48,7 @@ class Figures:
 
     @classmethod
     def of(cls, stats: Mapping[str, Any], expected: int | None, elapsed: float) -> "Figures":
-        """Return the progress numbers for the result of `Dispatcher.get_stats`."""
+        """Build `Figures` from `stats`, the result of `Dispatcher.get_stats`."""
         return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
 
     @property
@@ -58,7 +58,7 @@ class Figures:
 
     @property
     def whole(self) -> int:
-        """Number of all tasks of the run if known, else of the answered tasks."""
+        """Number of all tasks of the run; if unknown, the number of tasks answered so far."""
         return self.total if self.expected is None else max(self.expected, self.total)
 
     @property
@@ -68,7 +68,7 @@ class Figures:
 
     @property
     def left(self) -> float | None:
-        """Estimated remaining seconds, or None if unknown."""
+        """Estimated seconds until the end of the run; None if the number of tasks is unknown."""
         if self.expected is None or not self.rate:
             return None
         return max(0, self.expected - self.total) / self.rate
@@ -110,7 +110,7 @@ def duration(seconds: float | None) -> str:
 def draw(
     stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
 ) -> Group:
-    """Return the dashboard for `Dispatcher.get_stats`; `describe` returns a task's name."""
+    """Return the dashboard as rich's `Group`; `describe` converts a task id to a name."""
     parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], figures, describe)]
     if stats["recent"]:
         # Text, not markup: errors may contain brackets.

@@ -36,8 +36,8 @@ class RichDispatcher:
     refresh_rate
         Updates of the table per second.
     console
-        The output; standard error by default. If it is not a terminal, a line is written every
-        `LINES_S` seconds and at the end.
+        rich's Console for the display; default: standard error. If it is not a terminal, a line is
+        written every `LINES_S` seconds and at the end.
     describe
         Function that returns the name of a task for the table; default: the task's number.
     **options
@@ -95,7 +95,7 @@ class RichDispatcher:
         generator, *arguments, **keywords
             As for `Dispatcher.run`.
         on_success
-            As for `Dispatcher.run`, but None is possible.
+            As for `Dispatcher.run`; None: results are discarded.
         total_tasks
             Number of tasks, if known, for the percentage and the remaining time.
 
@@ -117,7 +117,7 @@ class RichDispatcher:
         return self._result()
 
     def shutdown(self) -> None:
-        """Take no more tasks and end the run; see `Dispatcher.shutdown`."""
+        """Read no more tasks; the run ends after the tasks in memory; see `Dispatcher.shutdown`."""
         self.dispatcher.shutdown()
 
     def terminate(self) -> None:

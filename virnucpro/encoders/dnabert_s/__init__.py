@@ -1,1 +1,1 @@
-"""DNABERT-S: bases to vectors."""
+"""DNABERT-S: an encoder that converts nucleotide sequences to vectors."""

@@ -61,7 +61,7 @@ class DnabertSConfig:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
-        """Check settings from the file `source`; unknown settings are ignored.
+        """Return the settings from the file `source` after checks; unknown settings are ignored.
 
         Raises
         ------
@@ -78,11 +78,11 @@ class DnabertSConfig:
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Number of values in an output vector."""
         return self.hidden_size
 
     def tensor_shapes(self) -> Shapes:
-        """Return name and shape of all weights except the pooler and the language model."""
+        """Return the shapes of all weights by name, without pooler and language model."""
         width, inner = self.hidden_size, self.intermediate_size
         shapes: Shapes = {
             "embeddings.word_embeddings.weight": (self.vocab_size, width),
@@ -114,7 +114,7 @@ class DnabertSConfig:
 
 @dataclass(frozen=True, slots=True)
 class DnabertSFiles:
-    """The three files of a published folder."""
+    """Paths of the three files in a folder of the published DNABERT-S."""
 
     settings: Path
     tokenizer: Path
@@ -122,7 +122,7 @@ class DnabertSFiles:
 
 
 def find_published(folder: Path) -> DnabertSFiles | None:
-    """Return the files of a DNABERT-S folder; None if one is missing."""
+    """Return the files of a DNABERT-S folder; None if one of the three files is missing."""
     if missing_files(folder):
         return None
     weights = next(path for name in _WEIGHTS if (path := folder / name).is_file())
@@ -137,12 +137,12 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def read_settings(path: Path) -> DnabertSConfig:
-    """Read a config.json.
+    """Return the settings in a config.json; unknown settings are ignored.
 
     Raises
     ------
     BundleError
-        If it cannot be read, is not JSON, or a setting is missing or invalid.
+        If the file cannot be read, is not JSON, or a setting is missing or invalid.
     """
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))

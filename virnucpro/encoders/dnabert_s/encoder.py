@@ -96,7 +96,7 @@ class BpeTokeniser:
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def _encloses(self) -> bool:
-        """Return whether [CLS] and [SEP] are added to a sequence."""
+        """Return whether the tokeniser adds [CLS] before and [SEP] after a sequence."""
         first, last = map(self._tokenizer.token_to_id, (_FIRST, _LAST))
         inside = self._tokenizer.encode("ACGT", add_special_tokens=False).ids
         enclosed = self._tokenizer.encode("ACGT").ids == [first, *inside, last]
@@ -179,7 +179,7 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _tokeniser(path: Path, config: DnabertSConfig) -> BpeTokeniser:
-    """Open a tokeniser; all its ids must be ids of the model."""
+    """Open a tokeniser; raise BundleError if it has more token ids than the model."""
     tokeniser = BpeTokeniser(path)
     if tokeniser.vocabulary_size > config.vocab_size:
         raise BundleError(

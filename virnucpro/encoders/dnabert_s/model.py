@@ -62,7 +62,7 @@ equal length. Result: (rows, channels), zeros in filler rows.
 
 
 class MirroredBias:
-    """Biased attention with one vector per head, for kernels that accept any strides (CPU).
+    """Attention with ALiBi bias on a CPU; the bias is stored as one vector per head.
 
     With keys in reverse order, the distance of query i and key j depends on i + j: each row of the
     bias is the previous row shifted by one. A view of 2 * length - 1 numbers per head replaces
@@ -74,7 +74,7 @@ class MirroredBias:
         self._ramp = torch.empty(heads, 0, device="cpu")
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Return the output of attention; see `BiasedAttention`."""
+        """Return the output of attention for all rows of a batch; see `BiasedAttention`."""
         self._reach(max(run.length for run in runs))
         return _by_runs(joined, runs, len(self._slopes), self._attend)
 
@@ -96,7 +96,7 @@ class MirroredBias:
         )
 
     def _reach(self, length: int) -> None:
-        """Extend the stored vector of each head to sequences of `length` tokens."""
+        """Extend the stored bias of each head to sequences of at least `length` tokens."""
         if self._ramp.shape[1] < 2 * length - 1:
             reach = 1 << (length - 1).bit_length()
             distance = torch.arange(1 - reach, reach, device="cpu").abs()
@@ -104,7 +104,7 @@ class MirroredBias:
 
 
 class AlignedBias:
-    """Biased attention with one table per length, for kernels that need aligned rows (GPU).
+    """Attention with ALiBi bias on a GPU, whose kernels need aligned rows: one table per length.
 
     Keys are padded to a multiple of 16, and a bias of minus infinity masks the padding. A table too
     large for the cache is computed for one block of queries at a time, in each layer. The CPU does
@@ -116,7 +116,7 @@ class AlignedBias:
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Return the output of attention; see `BiasedAttention`."""
+        """Return the output of attention for all rows of a batch; see `BiasedAttention`."""
         if self._slopes.device != joined.device:
             self._slopes = self._slopes.to(joined.device, non_blocking=True)
         attend = partial(self._attend, joined.new_zeros(1))
@@ -155,7 +155,7 @@ class AlignedBias:
         return self._held[key]
 
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
-        """Return the bias of a range of queries: (1, heads, len(queries), keys), dtype of `q`."""
+        """Compute the bias of a range of queries: (1, heads, len(queries), keys), dtype of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
@@ -164,14 +164,14 @@ class AlignedBias:
 
 
 def _mirrored(heads: torch.Tensor) -> torch.Tensor:
-    """Return (n, heads, length, head_dim) with reversed tokens, rows aligned to cache lines."""
+    """Reverse the tokens and align rows to cache lines: (n, heads, length, head_dim)."""
     n, count, length, _ = heads.shape
     rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
     return rows.view(n, length, count, -1).transpose(1, 2)
 
 
 def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
-    """Pad keys and values to a multiple of 16 tokens with one GPU kernel, if needed.
+    """Return keys and values, padded to a multiple of 16 tokens if needed, with one GPU kernel.
 
     Parameters
     ----------
@@ -194,9 +194,10 @@ def _by_runs(
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Compute attention for each group of sequences of equal length; return all rows.
+    """Compute attention per group of equal lengths; return (rows, heads * head_dim).
 
-    `attend` converts (n, length, 3, heads, head_dim) to (n, heads, length, head_dim).
+    `attend` computes attention for one group: it converts queries, keys and values (n, length, 3,
+    heads, head_dim) to (n, heads, length, head_dim).
     """
     mixed = []
     joined = on_cache_lines(joined)
@@ -224,7 +225,7 @@ class DnabertS(nn.Module):
         self._aligned = AlignedBias(config.num_attention_heads)
 
     def hidden(self, packed: Packed) -> torch.Tensor:
-        """Return the last layer's representation: (rows, dim) of the type of the norms."""
+        """Return the last layer's vector of each token: (rows, dim), dtype of the layer norms."""
         x: torch.Tensor = self.embeddings(packed.tokens)
         attend = self._mirrored if x.device.type == "cpu" else self._aligned
         for layer in self.encoder.layer:
@@ -232,7 +233,7 @@ class DnabertS(nn.Module):
         return x
 
     def forward(self, packed: Packed) -> torch.Tensor:
-        """Return the mean over all tokens, [CLS] and [SEP] included: (n, dim) float32."""
+        """Return each sequence's mean over its tokens, [CLS] and [SEP] included: (n, dim) fp32."""
         return mean_of_runs(self.hidden(packed), packed)
 
 
@@ -245,7 +246,7 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return normalised token embeddings; all tokens have the token type 0."""
+        """Return layer-normalised embeddings of the tokens; token type 0: (rows, width)."""
         normed: torch.Tensor = self.LayerNorm(
             self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
         )

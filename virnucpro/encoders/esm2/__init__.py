@@ -1,1 +1,1 @@
-"""ESM-2: peptides to vectors."""
+"""ESM-2: an encoder that converts protein sequences to vectors."""

@@ -42,7 +42,7 @@ class Esm2Config:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "Esm2Config":
-        """Check settings from the file `source`; unknown settings are ignored.
+        """Return the settings from the file `source` after checks; unknown settings are ignored.
 
         Raises
         ------
@@ -60,11 +60,11 @@ class Esm2Config:
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Number of values in an output vector."""
         return self.embed_dim
 
     def tensor_shapes(self) -> Shapes:
-        """Return name and shape of all weights except the language model and the contact head.
+        """Return the shapes of all weights by name, without language model and contact head.
 
         Source of the names: the state dict of fair-esm's ``ESM2``.
         """
@@ -80,7 +80,7 @@ class Esm2Config:
         return shapes | norm("emb_layer_norm_after", dim)
 
     def frequency_shapes(self) -> Shapes:
-        """Return name and shape of each layer's rotary frequencies, which a file may lack."""
+        """Return by name the shapes of the rotary frequencies of all layers; optional in a file."""
         shape = (self.embed_dim // self.attention_heads // 2,)
         return {f"{layer}.self_attn.rot_emb.inv_freq": shape for layer in self._layers()}
 

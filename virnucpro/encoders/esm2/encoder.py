@@ -106,7 +106,7 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
     Raises
     ------
     BundleError
-        If it is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. No code of the file runs.
     """
     _, tensors = read_checkpoint(path)
     return without(tensors, UNUSED)
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
     Raises
     ------
     BundleError
-        If it is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. No code of the file runs.
     """
     match read_pickle(path):
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as content}:
@@ -135,7 +135,9 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
         # fair-esm's loader removes fairseq's prefixes in this order
         bare = name.removeprefix("encoder.").removeprefix("sentence_encoder.")
         if bare in tensors:
-            raise BundleError(f"{path}: contains two tensors {bare!r}. Get the file again.")
+            raise BundleError(
+                f"{path}: contains two tensors with the name {bare!r}. Get the file again."
+            )
         tensors[bare] = tensor
     require_layers(config.num_layers, len(tensors), path)
     return config, tensors
@@ -150,7 +152,7 @@ def _with_frequencies(
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:
-    """Return name and shape of all tensors that `Esm2` requires."""
+    """Return by name the shapes of all tensors that `Esm2` requires."""
     return config.tensor_shapes() | config.frequency_shapes()
 
 

@@ -49,7 +49,7 @@ def interleave_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 class Rotation:
-    """Rotation factors by position, always in float32.
+    """Rotation of queries and keys: a complex factor per position and channel pair, in float32.
 
     A channel pair is a complex number that is multiplied by a factor of modulus 1, in a fifth of
     the time of separate sines and cosines. fair-esm's tables have the data type of the model. In
@@ -70,7 +70,7 @@ class Rotation:
         self._kept = self._angles(0)
 
     def table(self, longest: int) -> torch.Tensor:
-        """Return the factors of the first positions: (longest, head_dim / 2) complex64."""
+        """Return the rotation factors of the first positions: (longest, head_dim / 2) complex64."""
         if longest <= len(self._kept):
             return self._kept[:longest]
         table = self._angles(longest)
@@ -79,7 +79,7 @@ class Rotation:
         return table
 
     def factors(self, packed: Packed) -> torch.Tensor:
-        """Return the factors of each token of a batch: (rows, head_dim / 2) complex64."""
+        """Return the rotation factors of each token: (rows, head_dim / 2) complex64."""
         return self.table(max(1, packed.longest))[packed.positions]
 
     def _angles(self, positions: int) -> torch.Tensor:
@@ -89,7 +89,7 @@ class Rotation:
 
 
 def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list[Rotation]:
-    """Return the rotation of each layer; layers with equal frequencies share one.
+    """Return a `Rotation` for each layer; layers with equal frequencies share the same object.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Esm2:
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
-        """Return the mean over residues, without <cls> and <eos>: (n, dim) float32.
+        """Return each sequence's mean over its residues, without <cls>, <eos>: (n, dim) float32.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Esm2:
         return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
 
     def hidden(self, packed: Packed) -> torch.Tensor:
-        """Return the last layer's representation after the final norm: (rows, dim) float32."""
+        """Return the vector of each token after the final layer norm: (rows, dim) float32."""
         stream = self._embedding[packed.tokens]
         for rotation, layers in groupby(self._layers, lambda layer: layer.rotation):
             factors = rotation.factors(packed)
@@ -221,7 +221,7 @@ class Esm2:
 
 
 class _Source(NamedTuple):
-    """Builds layers from the tensors of a state dict."""
+    """Builds the layers of the model from the tensors of a state dict."""
 
     tensors: Mapping[str, torch.Tensor]
     device: torch.device
@@ -259,13 +259,13 @@ class _Source(NamedTuple):
 
 
 def _stripe_rows(rows: int) -> int:
-    """Return the number of rows per stripe: a multiple of `CPU_STEP`; the last may be smaller."""
+    """Return how many rows a feed-forward layer computes at once: a multiple of `CPU_STEP`."""
     even = -(-rows // -(-rows // _STRIPE))
     return even + -even % CPU_STEP
 
 
 def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
-    """Return the function rows @ weight.T + bias, optionally with GELU (error function)."""
+    """Return a function: rows -> rows @ weight.T + bias, with GELU if `activate`."""
     if has_kernels(weight.device, weight.dtype):
         return Product(weight, bias, gelu=activate)
     if activate:

@@ -73,7 +73,7 @@ def check_tensors(
     rounded: Collection[str],
     dtype: torch.dtype,
 ) -> None:
-    """Check layout and values: a single infinite number makes every vector invalid.
+    """Check names, shapes, types and values of tensors; an infinite value spoils all vectors.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def init_empty_weights() -> Iterator[None]:
 
 
 class _SkipInit(TorchFunctionMode):
-    """Skips the functions of ``torch.nn.init``."""
+    """Disables the functions of ``torch.nn.init`` while modules are built."""
 
     def __torch_function__(
         self,
@@ -131,9 +131,10 @@ class _SkipInit(TorchFunctionMode):
 
 
 def place(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Copy a tensor to a device, then convert it there.
+    """Return a copy of a tensor on `device`; the conversion to `dtype` happens on that device.
 
-    ``to(device, dtype)`` converts on the CPU: slower than a GPU, with a copy in host memory.
+    In contrast, ``tensor.to(device, dtype)`` converts on the CPU, which is slower than a GPU and
+    needs another copy in host memory.
     """
     return tensor.to(device).to(dtype)
 
@@ -148,8 +149,8 @@ def fill(
     """Load tensors into a module built by `init_empty_weights`, ready for inference.
 
     Parameters of linear layers are converted to `dtype`. All other parameters and buffers are
-    converted to float32: norms, embeddings and statistics are fast, but inaccurate at half
-    precision.
+    converted to float32: norms, embeddings and statistics are inaccurate at half
+    precision, and fast at any precision.
 
     Raises
     ------

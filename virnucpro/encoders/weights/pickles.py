@@ -20,7 +20,7 @@ __all__ = ["named_tensors", "read_pickle", "read_state_dict", "require_intact", 
 
 
 def read_pickle(path: Path) -> object:
-    """Read tensors and plain data; the only other class allowed is fair-esm's Namespace.
+    """Return the content of a file; allowed are tensors, plain data and fair-esm's Namespace.
 
     Tensors are memory-mapped. Files in the format before PyTorch 1.6 are not archives; they are
     read into memory completely.
@@ -91,7 +91,7 @@ def named_tensors(content: object, path: Path) -> dict[str, torch.Tensor]:
 
 
 def shapes_in(path: Path) -> Shapes:
-    """Return name and shape of the tensors of a state dict; of safetensors by the header only.
+    """Return name and shape of the tensors in a file; from safetensors, only the header is read.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def shapes_in(path: Path) -> Shapes:
 def require_intact(path: Path) -> None:
     """Compare every part of an archive with its checksum, which torch's reader does not check.
 
-    It reads the whole file: call it once, when a job is created.
+    This function reads the whole file: call it once, when a job is created.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def require_intact(path: Path) -> None:
 
 @contextmanager
 def _archive(path: Path) -> Iterator[ZipFile]:
-    """Open an archive of torch.save; convert errors while it is open.
+    """Open an archive of torch.save; convert errors to BundleError while the archive is open.
 
     TorchScript is refused because it contains code. Compressed and overlapping parts are refused
     because they can expand a small file to terabytes.

@@ -88,7 +88,7 @@ def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
 def _numbers(
     block: npt.NDArray[np.float16], first: int, tensor: str, shape: tuple[int, ...]
 ) -> npt.NDArray[np.float16]:
-    """Return a tensor of values from the repeated block, starting at position `first`.
+    """Return the values of one tensor: numbers of `block`, repeated, from position `first`.
 
     Matrices are random, weights of layer norms are 1, biases are 0.
     """

@@ -16,22 +16,22 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def affine(name: str, inputs: int, outputs: int) -> Shapes:
-    """Return name and shape of the weight and the bias of a linear layer."""
+    """Return the shapes of the weight and the bias of the linear layer `name`, by tensor name."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
 def norm(name: str, width: int) -> Shapes:
-    """Return name and shape of the weight and the bias of a layer norm."""
+    """Return the shapes of the weight and the bias of the layer norm `name`, by tensor name."""
     return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
 
 
 def without(tensors: Mapping[str, T], prefixes: tuple[str, ...]) -> dict[str, T]:
-    """Remove the tensors whose names begin with one of `prefixes`."""
+    """Return a dict without the tensors whose names begin with one of `prefixes`."""
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Read name and shape of every tensor from the header of a safetensors file.
+    """Return the shape of every tensor by name, from the header of a safetensors file.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def read_shapes(path: Path) -> Shapes:
 
 
 def require_layers(n_layers: int, n_tensors: int, source: Path) -> None:
-    """Refuse settings with more layers than the file has tensors, before layers are listed.
+    """Refuse settings with more layers than the file has tensors; such settings are damaged.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def require_shapes(
     source: Path,
     optional: Collection[str] = (),
 ) -> None:
-    """Compare the tensors in the file `source` with those of a model, by name and shape.
+    """Compare the tensors found in the file `source` with the tensors of a model (`wanted`).
 
     Parameters
     ----------
