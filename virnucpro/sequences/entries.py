@@ -1,7 +1,7 @@
-"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body, in bytes.
+"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body (sequence), in bytes.
 
-dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on some
-that are not ASCII, it drops lines that begin with ``#``, and it has a fifth of the throughput.
+dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on
+some non-ASCII headers, it drops lines that begin with ``#``, and it has a fifth of the throughput.
 """
 
 import io
@@ -56,7 +56,7 @@ class BlockStream(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: `io` requires this method of a readable stream."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:

@@ -115,7 +115,7 @@ class SegmentWriter:
             return
         self._thread.shutdown()
         if self._error is not None and self._error is not error:
-            error.add_note(f"a segment could not be committed either: {self._error}")
+            error.add_note(f"in addition, a segment could not be committed: {self._error}")
 
     def _settle(self, allowed: int) -> None:
         """Wait until at most `allowed` segments are pending; raise an error of a commit."""
