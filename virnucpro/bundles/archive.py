@@ -115,7 +115,7 @@ def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
 
 
 def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
-    """Return the manifest, the first file of the archive."""
+    """Return the bytes of the manifest, which is the first file of the tar archive."""
     first = tar.next()
     if first is None or first.name != MANIFEST or not first.isreg():
         raise BundleError(

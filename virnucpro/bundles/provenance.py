@@ -32,14 +32,14 @@ __all__ = [
 
 
 def record_made_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
-    """Record which parts of the bundle in `folder` (views, ``head``) were made here."""
+    """Save the names of the parts (views, ``head``) in `folder` that were made on this machine."""
     data.records.mkdir(exist_ok=True)
     with write_file(_record(data, folder)) as stream:
         stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
 def parts_made_here(data: DataFolder, folder: Path) -> frozenset[str]:
-    """Return the parts of the bundle in `folder` that were made here; empty without a record."""
+    """Return the parts of the bundle in `folder` that were made on this machine, if saved."""
     try:
         content = json.loads(_record(data, folder).read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -9,8 +9,8 @@ bitwise or of these classes shows which frames of the window contain a stop or a
 
 The rules are the rules of the original VirNucPro program: frames are F1, F2, F3 of the window, then
 R1, R2, R3 of its reverse complement, in which only A, C, G, T are complemented. Codons with another
-letter are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases of a
-frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
+letter are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases
+of a frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
 
 Source of the codes: NCBI, "The Genetic Codes" (``gc.prt``). Codes 27, 28 and 31 are not supported:
 there one codon is a stop or a residue, depending on its position. Start codons are not listed,

@@ -137,9 +137,9 @@ def test_another_module_is_refused(tmp_path, build, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: setattr(m, "bn1", nn.Dropout(0.1)), "eps of its batch norm"),
+        (lambda m: setattr(m, "bn1", nn.Dropout(0.1)), "eps of the batch norm"),
         (lambda m: delattr(m, "output_layer"), "lacks the layer 'output_layer'"),
-        (lambda m: setattr(m.bn1, "eps", 1e-3), "eps of its batch norm"),
+        (lambda m: setattr(m.bn1, "eps", 1e-3), "eps of the batch norm"),
         (lambda m: m.double(), "no float32 tensor 'weight'"),
         (lambda m: setattr(m.output_layer, "bias", None), "no float32 tensor 'bias'"),
         (lambda m: setattr(m, "output_layer", nn.Linear(16, 3)), "has 3 classes"),
