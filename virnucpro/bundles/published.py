@@ -239,8 +239,8 @@ def published_name(part: str, digests: Collection[str]) -> str | None:
     Returns
     -------
     str or None
-        The encoder's name, or the name of the first bundle with this head; None if the files are
-        not published.
+        The encoder's name, or for a head the name of the bundle that has this head; None if the
+        files are not published.
     """
     for recipe in _RECIPES.values():
         files = recipe.sources.get(part)

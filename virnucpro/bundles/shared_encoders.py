@@ -25,7 +25,7 @@ class InstalledEncoder:
     folder
         Folder of the bundle.
     entry, manifest
-        The encoder's entry, and the bundle's whole manifest.
+        Manifest entry of the encoder, and the complete manifest of its bundle.
     sources
         Name -> digest of the files that the encoder was converted from, as the manifest states.
     made_here

@@ -186,7 +186,7 @@ def valid_segment(
 def _own_segment(
     path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Segment | RejectedFile:
-    """Return the segment at `path`, or a `RejectedFile` if this run cannot use it."""
+    """Return the segment in `path`, or a `RejectedFile` if this run cannot use the file."""
     try:
         segment = read_segment(path)
     except SegmentError as error:
