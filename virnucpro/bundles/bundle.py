@@ -305,7 +305,7 @@ def _fingerprint(manifest: Manifest) -> str:
 
 
 def _check_head(path: Path, dim: int) -> None:
-    """Compare the head's input with the encoders' output; only the file's header is read."""
+    """Raise BundleError if the head's input size is not `dim`; only the file header is read."""
     wanted, *_ = layer_sizes(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(

@@ -55,7 +55,7 @@ class DataFolder:
         return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
-        """Return the folder of an installed bundle."""
+        """Return the path of the folder of the bundle `name`, even if it is not installed."""
         return self.bundles / name
 
     def installed(self) -> dict[str, Path]:

@@ -31,7 +31,7 @@ class _Layer:
 
 
 class _UnfitError(Exception):
-    """The module is not a published classifier."""
+    """The pickled module does not have the layers of a published classifier."""
 
 
 _NAMES: Final = (

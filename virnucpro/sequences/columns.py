@@ -142,7 +142,7 @@ class ColumnWriter:
 
 
 def write_column(folder: Path, name: str, values: npt.ArrayLike) -> ColumnFile:
-    """Write a complete column."""
+    """Write all values of a column; return size and checksum of its file."""
     with ColumnWriter(folder, name) as writer:
         writer.append(values)
         return writer.close()

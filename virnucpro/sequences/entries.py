@@ -211,7 +211,10 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 
 
 def _at_headers(text: bytes) -> list[bytes]:
-    """Split at every ``>`` after a line end; the first part continues an earlier entry."""
+    """Split the text at every ``>`` after a line end.
+
+    The first returned part continues an earlier entry; each other part is an entry without ``>``.
+    """
     entries: list[bytes] = []
     # Searching two bytes takes six times as long as searching one; ``>`` within lines is rare.
     entry: list[bytes] = []
@@ -269,7 +272,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Drop blank lines at the end, except the empty lines of an empty last record."""
+    """Yield the blocks without blank lines at the end; an empty last record keeps its lines."""
     held = b""
     ended_lines = 0
     for block in blocks:

@@ -224,7 +224,7 @@ class SequenceIndex:
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
-        """Return the first `letters` bases of each row, on the strand of its frame."""
+        """Return the first ``letters[i]`` bases of ``rows[i]``, on the strand of its frame."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
         offset, forward = (frame % 3).astype(np.int64), frame < 3

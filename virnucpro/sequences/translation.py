@@ -242,7 +242,7 @@ def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
 def _codons(
     first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Return the number of each codon; it is below 64 if all three letters are bases."""
+    """Return the number of each codon; below 64 if all three letters are A, C, G or T."""
     codons = first << np.uint8(4)
     codons |= second << np.uint8(2)
     codons |= third

@@ -281,7 +281,7 @@ def _blocks(n_items: int) -> Iterator[slice]:
 def _all_vectors(
     coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) until every item has been yielded; missing rows have NaN vectors."""
+    """Yield (items, vectors) of all items: items of segments, then items of missing rows (NaN)."""
     yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
     yield from _gaps(coverage.row_state, index, layout)
 
@@ -357,7 +357,7 @@ def _parts(
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Yield rows (n,) and vectors (n, D), joined over several segments.
 
-    Two buffers are used alternately: a yielded array is overwritten two steps later.
+    Two buffers are used alternately: yielded vectors are overwritten after the next yield.
     """
     most = max(1, _GATHERED_BYTES // layout.item_bytes)
     vectors, other = (np.empty((most, layout.dim), layout.dtype) for _ in range(2))

@@ -115,7 +115,7 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write the vectors (n, D) of ascending items (n,); one system call per consecutive items.
+        """Write vectors (n, D) of ascending items (n,); one system call per consecutive group.
 
         Raises
         ------

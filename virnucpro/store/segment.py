@@ -37,7 +37,7 @@ _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
-_RECOMPUTE = "--resume recomputes its unit"
+_RECOMPUTE = "--resume recomputes the segment"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of every HDF5 image."""
 _CACHED_ROWS = 64
@@ -134,10 +134,10 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedSegmentError(
-            f"{path}: invalid content of a segment ({error}). Delete it, then {_RECOMPUTE}."
+            f"{path}: invalid content of a segment ({error}). Delete the file, then {_RECOMPUTE}."
         ) from error
     if problem := _problem(segment):
-        raise DamagedSegmentError(f"{path}: {problem}. Delete it, then {_RECOMPUTE}.")
+        raise DamagedSegmentError(f"{path}: {problem}. Delete the file, then {_RECOMPUTE}.")
     match = _NAME.fullmatch(path.name)
     if not any_name and not (match and int(match[1]) == segment.unit):
         raise SegmentError(
