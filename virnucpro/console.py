@@ -105,7 +105,7 @@ class _Output(io.FileIO):
 
 
 def _text_stream(former: TextIO | None, raw: _Output) -> TextIO:
-    """Return a text stream over `raw` with the encoding and line buffering of `former`."""
+    """Return a text stream that writes to `raw`, with encoding and line buffering of `former`."""
     if former is None:
         return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace")
     each_line = getattr(former, "line_buffering", False) or getattr(former, "write_through", False)

@@ -61,7 +61,7 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds this lock now; the lock is not acquired."""
+    """Return whether a process holds the lock file `lock` now; the lock is not acquired."""
     try:
         # O_NONBLOCK: if the path is a named pipe, `open` would wait for a writer.
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -44,7 +44,9 @@ class Worker(FileWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``{"job": job}`` for all workers; `keywords` are the options of `predict_job`.
+        """Return ``{"job": job}``, the keywords of `setup` for all workers.
+
+        `keywords` are the options of `predict_job`.
 
         The precision ``auto`` is replaced by the precision of the first run below `output_dir`. If
         there is no run, it is replaced by the default precision of this kind of device.

@@ -93,7 +93,7 @@ class RunDirectory:
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
     def copies(self, unit: int) -> list[Path]:
-        """Return the sorted paths of all segment files of `unit`; reads no shard listing."""
+        """Return the sorted paths of all segment files of `unit`, without listing the shards."""
         shards = sorted(self.shards.glob("rank-*"))
         paths = (shard / self.segment(0, unit).name for shard in shards)
         return [path for path in paths if path.is_file()]

@@ -53,7 +53,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 
 
 def _output_file(target: Path) -> Path:
-    """Return the target without symbolic links; refuse anything but a regular file."""
+    """Return the target without symbolic links; raise UsageError if pack cannot write to it."""
     resolved = Path(os.path.realpath(target))
     if str(target) == "-":
         raise UsageError("pack cannot write to standard output. Name a file.")
@@ -115,7 +115,7 @@ def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
 
 
 def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
-    """Return the manifest, the first file of the archive."""
+    """Return the bytes of the manifest, which is the first file of the tar archive."""
     first = tar.next()
     if first is None or first.name != MANIFEST or not first.isreg():
         raise BundleError(
@@ -127,7 +127,7 @@ def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
 
 
 def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
-    """Extract the files that the manifest lists. Their names contain no folder (checked earlier).
+    """Extract the files of the manifest; it was checked before that no name contains a folder.
 
     tarfile's own extraction is not used: its filter is missing in Python 3.11.0 to 3.11.3, and it
     sets modes that ignore the umask.

@@ -52,7 +52,7 @@ class Bundle:
     encoders
         In the order in which their vectors are joined.
     head
-        Safetensors file of the head; None for a bundle of encoders only.
+        Safetensors file of the head (the classifier's tensors); None for a bundle of encoders only.
     window, tiling, genetic_code
         Defaults of a run: window length in bases, name of the tiling, NCBI's number of the code.
     labels
@@ -82,7 +82,7 @@ class Bundle:
 
     @property
     def verified_precisions(self) -> tuple[str, ...]:
-        """Precisions that were compared with fp32 on these weights, as `metrics` lists them."""
+        """Precisions whose results on this bundle's weights were compared with fp32 results."""
         listed = self.metrics.get("verified_precisions")
         return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
@@ -223,7 +223,7 @@ def describe_bundle(bundle: Bundle) -> str:
         *encoders,
     ]
     if bundle.path not in _embedded().values() and not parts_made_here(data_folder(), bundle.path):
-        lines.append("not converted on this machine: its description and accuracy are not verified")
+        lines.append("unverified description and accuracy: not converted on this machine")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
@@ -242,7 +242,7 @@ def _classification(bundle: Bundle) -> list[str]:
 
 
 def _known() -> dict[str, Path]:
-    """Return the folder of every bundle that has a name; embedded bundles have priority."""
+    """Return the folders of installed and embedded bundles by name; embedded have priority."""
     return data_folder().installed() | _embedded()
 
 
@@ -305,7 +305,7 @@ def _fingerprint(manifest: Manifest) -> str:
 
 
 def _check_head(path: Path, dim: int) -> None:
-    """Compare the head's input with the encoders' output; only the file's header is read."""
+    """Raise BundleError if the head's input size is not `dim`; only the file header is read."""
     wanted, *_ = layer_sizes(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(

@@ -26,7 +26,7 @@ class Checksum:
     value: str
 
     def __str__(self) -> str:
-        """Return kind and digest as one text, as in a bundle's provenance."""
+        """Return algorithm and digest, such as ``md5 0a1b...``, as in a bundle's provenance."""
         return f"{self.kind} {self.value}"
 
 

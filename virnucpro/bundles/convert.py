@@ -111,7 +111,7 @@ def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
 def convert_encoder(
     isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
 ) -> EncoderEntry:
-    """Convert the published files of an encoder into `folder` through `isolate`.
+    """Convert an encoder's files into `folder` through `isolate`; return its manifest entry.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def convert_encoder(
 
 
 def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
-    """Convert a fair-esm checkpoint of ESM-2 into `folder`.
+    """Convert a fair-esm checkpoint of ESM-2 into `folder`; return the manifest entry.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
 
 
 def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> EncoderEntry:
-    """Convert the three published files of DNABERT-S into `folder`.
+    """Convert DNABERT-S's three published files into `folder`; return the manifest entry.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
 
 
 def convert_head(classifier: Path, folder: Path) -> None:
-    """Convert a published classifier into `folder`.
+    """Convert a published classifier into the head file in `folder`.
 
     Raises
     ------

@@ -32,7 +32,8 @@ class DataFolder:
         bundles/virnucpro-500/          one installed bundle
         downloads/esm2_t6_8M_UR50D.pt   complete download; removed when its bundle is installed
         downloads/....pt.part           interrupted download
-        made_here/<sha256>.json         parts made here; <sha256> is that of the bundle's manifest
+        made_here/<sha256>.json         parts of a bundle that this machine converted;
+                                    <sha256> is the digest of the bundle's manifest
         lock                            held by the process that fetches or installs
     """
 
@@ -50,11 +51,11 @@ class DataFolder:
 
     @property
     def records(self) -> Path:
-        """The folder of the records of parts made here; see `virnucpro.bundles.provenance`."""
+        """The folder of the lists of parts that this machine converted; see `provenance`."""
         return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
-        """Return the folder of an installed bundle."""
+        """Return the path of the folder of the bundle `name`, even if it is not installed."""
         return self.bundles / name
 
     def installed(self) -> dict[str, Path]:

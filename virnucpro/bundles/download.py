@@ -1,7 +1,7 @@
 """One published file over HTTP, resumed after an interruption and verified by its checksum.
 
 An interrupted download stays in ``<name>.part``, and a range request fetches the rest. Checksums
-are pinned, so headers of the server about the content need no check.
+are fixed in the source code, so the server's headers about the content are not checked.
 """
 
 import http.client
@@ -79,7 +79,7 @@ class _TransientError(Exception):
 
 
 def remote_size(file: PublishedFile, url: str, patience: Patience) -> int | None:
-    """Return the size in bytes that the server announces for a file; None if it announces none.
+    """Return a file's size in bytes as the server announces it; None if no size is announced.
 
     Raises
     ------
@@ -114,8 +114,8 @@ def download(
     Raises
     ------
     BundleError
-        If the server refuses the request, too many attempts fail, or the content is not the
-        published one; the message has the address and what to do.
+        If the server refuses the request, too many attempts fail, or the content is not
+        the published content; the message has the address and the next step.
     OSError
         If the file cannot be written.
     """
@@ -141,7 +141,7 @@ def download(
         except BundleError as error:
             part.unlink()
             if last or not resumed:
-                error.add_note(f"The file was removed. {file.advice}")
+                error.add_note(f"The downloaded file was removed. {file.advice}")
                 raise
     part.replace(target)
     sync_folder(target.parent)

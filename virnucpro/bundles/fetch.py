@@ -31,14 +31,14 @@ def fetch_bundle(
 ) -> Bundle:
     """Get the files of a published bundle, verify, convert and install them.
 
-    If the bundle is installed, undamaged and made from the sources in the recipe, it is kept. A
+    If the bundle is installed, undamaged and converted from the recipe's files, it is kept. A
     damaged bundle is replaced. No code of a file runs. Downloads are kept until the bundle is
     installed, so a repeated fetch resumes.
 
     Parameters
     ----------
     recipe
-        From `published.recipe_of`.
+        Name, files and addresses of the bundle, from `published.recipe_of`.
     data
         Data folder to install into.
     listener
@@ -53,8 +53,8 @@ def fetch_bundle(
     Raises
     ------
     BundleError
-        If another process is installing, the disk is too small, a file is missing or not the
-        published one, or another bundle is installed under that name.
+        If another process is installing, the disk is too small, a file is missing or is not
+        the published file, or another bundle is installed under that name.
     """
     fetch = _Fetch(recipe, data, listener)
     with data.lock():
@@ -97,7 +97,7 @@ class _Fetch:
             self.recipe.name,
             claimed_sources(read_manifest(folder)),
             bundle.window,
-            f"It is installed in {folder}: remove or rename that folder, and fetch again.",
+            f"This bundle is installed in {folder}: remove or rename that folder, and fetch again.",
         )
         if (warning := trust_warning(self.data, self.recipe.name)) is not None:
             self.listener.stage(f"warning: {warning}")

@@ -30,7 +30,15 @@ _WINDOW: Final = re.compile(r"([0-9]{1,30})_model")
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Files of published encoders: a DNABERT-S folder and a fair-esm checkpoint."""
+    """Paths of encoder files of the user, in the formats of their publishers.
+
+    Attributes
+    ----------
+    nucleotide
+        A DNABERT-S folder.
+    protein
+        A fair-esm checkpoint of ESM-2.
+    """
 
     nucleotide: Path
     protein: Path
@@ -45,22 +53,23 @@ def import_classifier(
     encoders: str | OwnFiles | None = None,
     isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Install a classifier file in the published format as a bundle. No code of the file runs.
+    """Install a classifier file in VirNucPro's format as a bundle. No code of the file runs.
 
     Parameters
     ----------
     classifier
-        A whole pickled ``MLPClassifier``, such as 500_model.pth.
+        A pickled ``MLPClassifier`` module, such as 500_model.pth.
     data
         Data folder to install into.
     name
-        Name of the bundle; default: the published name, or for other classifiers the file's stem.
+        Name of the bundle; default: for a published classifier its published name, otherwise the
+        file's name without suffix.
     window
-        Window length of the training data in bases; default: as published, or the number at the
-        start of the file's name (500_model.pth).
+        Window length of the training data in bases; default: for a published classifier its
+        published length, otherwise the number at the start of the file's name (500_model.pth).
     encoders
-        Name of an installed bundle with the encoders, or their files; default: an installed bundle
-        of a published classifier.
+        Name of an installed bundle with the encoders, or the encoders' files; default: an installed
+        bundle that has a published name and a classifier.
     isolate
         Calls the functions that read the files; see `virnucpro.bundles.convert.Isolate`.
 
@@ -95,7 +104,7 @@ def import_classifier(
         parts.sources |= {one.entry.view: one.sources for one in installed}
         parts.unverified |= {one.entry.view for one in installed if not one.made_here}
         refuse_other_content(
-            chosen, parts.sources, parts.window, "Choose another name for it (--name)."
+            chosen, parts.sources, parts.window, "Choose another name for the bundle (--name)."
         )
         with install(data, parts) as folder:
             parts.head = convert_classifier(isolate, classifier, folder)
@@ -126,7 +135,11 @@ def _window(classifier: Path, published: str | None, wanted: int | None) -> int:
 
 
 def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
-    """Return the encoders of a named bundle, or of the first published classifier's bundle."""
+    """Return the encoders of the installed bundle named `bundle`.
+
+    If `bundle` is None, use the first installed bundle that has a published name and a classifier,
+    in the order of `published_names`.
+    """
     installed = data.installed()
     if bundle is not None:
         if bundle not in installed:
@@ -139,14 +152,14 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
         if name in installed and recipe_of(name).head is not None:
             return installed_encoders(data, installed[name])
     raise UsageError(
-        "a classifier needs its encoders, and no installed bundle has the published ones: fetch "
-        "one (virnucpro bundle fetch virnucpro-500), name one (--encoders), or give their files "
-        "(--nucleotide and --protein)."
+        "a classifier needs its encoders, and no bundle with a published classifier is installed: "
+        "fetch a bundle (virnucpro bundle fetch virnucpro-500), name an installed bundle "
+        "(--encoders), or give the encoders' files (--nucleotide and --protein)."
     )
 
 
 class _OwnEncoder(NamedTuple):
-    """An encoder in the user's files."""
+    """An encoder that the user gives as files, instead of an encoder of an installed bundle."""
 
     view: str
     architecture: str
@@ -155,7 +168,7 @@ class _OwnEncoder(NamedTuple):
 
 
 def _own_encoders(files: OwnFiles) -> list[_OwnEncoder]:
-    """Return the encoders in the user's files, named after the folder and the checkpoint."""
+    """Return two encoders of the user: the names are those of the folder and the checkpoint."""
     for path in (files.nucleotide, files.protein):
         require_utf8(path)
     found = find_published(files.nucleotide)

@@ -39,9 +39,9 @@ class Parts:
     encoders
         In the order of the joined vector.
     sources
-        For each encoder's view, and for ``head``: name and digest of the published files.
+        View of an encoder, or ``head`` -> names and digests of the files it was converted from.
     unverified
-        Parts whose sources are not verified, because their bundle was packed elsewhere.
+        Names of parts from a bundle that another machine converted: their sources are not verified.
     """
 
     name: str

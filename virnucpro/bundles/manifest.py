@@ -50,7 +50,7 @@ class Manifest:
         File name of the head's tensors; None for a bundle of encoders only, whose labels and
         thresholds are empty.
     window, tiling, genetic_code
-        How records were cut and translated when the head was trained.
+        Window length in bases, tiling and NCBI code number of the head's training data.
     labels
         Names of the head's two outputs.
     thresholds

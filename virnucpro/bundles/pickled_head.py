@@ -1,6 +1,6 @@
 """Published classifiers, read without running any code of the file.
 
-A published classifier is a whole module pickled by ``torch.save``, its class in ``__main__``.
+A published classifier is a torch module pickled by ``torch.save``; its class is in ``__main__``.
 torch's weights-only reader creates a `_Layer` instead of the module and of each layer, and refuses
 all other classes.
 """
@@ -31,7 +31,7 @@ class _Layer:
 
 
 class _UnfitError(Exception):
-    """The module is not a published classifier."""
+    """The pickled module does not have the layers of a published classifier."""
 
 
 _NAMES: Final = (
@@ -73,7 +73,7 @@ def _tensors_of(module: object) -> dict[str, torch.Tensor]:
         _layer(module, name) for name in ("hidden_layer", "bn1", "output_layer")
     )
     if norm.state.get("eps") != _TORCH_EPS:
-        raise _UnfitError(f"eps of its batch norm is not {_TORCH_EPS}")
+        raise _UnfitError(f"eps of the batch norm is not {_TORCH_EPS}")
     layers = {linear_of(0): hidden, norm_of(0): norm, OUTPUT: output}
     tensors = {}
     for name in head_shapes((1, 1, CLASSES)):  # the names do not depend on the sizes
@@ -85,7 +85,7 @@ def _tensors_of(module: object) -> dict[str, torch.Tensor]:
 def _layer(module: object, name: str) -> _Layer:
     layer = _entry(module, "_modules", name)
     if not isinstance(layer, _Layer):
-        raise _UnfitError(f"it lacks the layer {name!r}")
+        raise _UnfitError(f"the layer {name!r} is missing")
     return layer
 
 

@@ -1,9 +1,10 @@
 """Sources of a bundle: claimed in its manifest, and recorded for parts made on this machine.
 
 The sources in a manifest are a claim of its author: converted tensors cannot be compared with the
-digests of the published files. Therefore each part that is made on this machine ("here") is
-recorded outside of the bundle, under the SHA-256 of the manifest. The manifest contains the digests
-of all files, so a record is valid for one content only, independent of name and folder.
+digests of the published files. Therefore each part (an encoder or the head) that is made on this
+machine ("here") is listed in a file outside of the bundle, named after the SHA-256 of the manifest.
+The manifest contains the digests of all files, so such a list is valid for one content only,
+independent of the bundle's name and folder.
 """
 
 import hashlib
@@ -32,14 +33,14 @@ __all__ = [
 
 
 def record_made_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
-    """Record which parts of the bundle in `folder` (views, ``head``) were made here."""
+    """Save the names of the parts (views, ``head``) in `folder` that were made on this machine."""
     data.records.mkdir(exist_ok=True)
     with write_file(_record(data, folder)) as stream:
         stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
 def parts_made_here(data: DataFolder, folder: Path) -> frozenset[str]:
-    """Return the parts of the bundle in `folder` that were made here; empty without a record."""
+    """Return the parts of the bundle in `folder` that were made on this machine, if saved."""
     try:
         content = json.loads(_record(data, folder).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -97,7 +98,7 @@ def refuse_other_content(
     Raises
     ------
     BundleError
-        If the bundle differs from the published one of that name.
+        If the bundle differs from the published bundle of that name.
     """
     if name not in published_names():
         return
@@ -107,7 +108,10 @@ def refuse_other_content(
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if an installed bundle of a published name was not made here, else None."""
+    """Return a warning if the installed bundle `name` has a published name, but was made elsewhere.
+
+    Otherwise, return None.
+    """
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
     if name not in published_names() or parts <= parts_made_here(data, folder):

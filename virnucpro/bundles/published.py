@@ -43,7 +43,7 @@ _ADDRESS: Final = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A server's address, the environment variable for a mirror, and the publication it serves."""
+    """A server: address, environment variable for a mirror, and citation of the published work."""
 
     url: str
     mirror_variable: str
@@ -52,7 +52,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file: its server, its path there, its local name, its checksum, an upper bound in bytes.
+    """A published file: server, path on the server, local name, checksum and size limit in bytes.
 
     At most `max_bytes` are downloaded: a longer file is not the published file.
     """
@@ -108,7 +108,7 @@ class EncoderSource:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A bundle that can be fetched; encoders are in the order in which their vectors are joined."""
+    """Content of a bundle that can be fetched. Joined vectors have the order of `encoders`."""
 
     name: str
     description: str
@@ -118,7 +118,7 @@ class Recipe:
 
     @property
     def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
-        """The files of each encoder by its view, and the file of the head."""
+        """View of each encoder -> its files, and ``head`` -> the classifier file, if any."""
         head = {} if self.head is None else {HEAD_PART: (self.head,)}
         return {encoder.view: encoder.files for encoder in self.encoders} | head
 
@@ -129,7 +129,7 @@ class Recipe:
 
     @property
     def sources(self) -> dict[str, Mapping[str, str]]:
-        """Name and digest of the files of each part, as in a bundle's provenance."""
+        """Part (view or ``head``) -> name -> digest of its files, as in a bundle's provenance."""
         return {part: sources_of(files) for part, files in self.parts.items()}
 
 
@@ -217,7 +217,7 @@ _RECIPES: Final[dict[str, Recipe]] = {
 
 
 def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
-    """Return name and digest of files, as in a bundle's provenance."""
+    """Return name -> digest of each file, as in a bundle's provenance."""
     return {file.name: str(file.checksum) for file in files}
 
 
@@ -239,8 +239,8 @@ def published_name(part: str, digests: Collection[str]) -> str | None:
     Returns
     -------
     str or None
-        The encoder's name, or the name of the first bundle with this head; None if the files are
-        not published.
+        The encoder's name, or for a head the name of the bundle that has this head; None if the
+        files are not published.
     """
     for recipe in _RECIPES.values():
         files = recipe.sources.get(part)

@@ -25,11 +25,11 @@ class InstalledEncoder:
     folder
         Folder of the bundle.
     entry, manifest
-        The encoder's entry, and the bundle's whole manifest.
+        Manifest entry of the encoder, and the complete manifest of its bundle.
     sources
-        Name and digest of the files that it was made from, as the manifest states them.
+        Name -> digest of the files that the encoder was converted from, as the manifest states.
     made_here
-        True if the encoder was made on this machine, so that `sources` are verified.
+        True if the encoder was converted on this machine, so that `sources` are verified.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]
 
 
 def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | None:
-    """Return an undamaged encoder made on this machine from the files of `wanted`, or None.
+    """Return an undamaged encoder made on this machine from `wanted`'s files; None if not found.
 
     The sources of a bundle that was packed elsewhere are not verified, so they are not used.
     """

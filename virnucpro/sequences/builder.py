@@ -76,12 +76,12 @@ class Items:
 
 
 def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
-    """Divide records into windows and items.
+    """Divide records into windows and items; return all windows and items.
 
     Parameters
     ----------
     sequences
-        One per record, normalised as in `virnucpro.sequences.records.Record`.
+        The sequence of each record, normalised as in `virnucpro.sequences.records.Record`.
     spec
         Rules that divide records into items.
     """
@@ -135,7 +135,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
 
 
 def _blocks(starts: IntArray) -> Iterator[slice]:
-    """Yield slices of windows; the starts in a slice are within `_BLOCK_BASES` bases."""
+    """Yield slices of `starts` (ascending); a slice spans less than `_BLOCK_BASES` bases."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
@@ -165,7 +165,7 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Return a digest of each frame: of its bases, plus its peptide if they do not determine it."""
+    """Return a digest of each frame's bases, and of its peptide too if it has dropped codons."""
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]
@@ -210,7 +210,7 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
         As `virnucpro.sequences.index.build_index`.
     """
     if inputs.count(STANDARD_INPUT) > 1:
-        raise UsageError("standard input can be read only once: give - once")
+        raise UsageError("standard input can be read only once: give the input - only once")
     if folder.exists():
         raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
     temporary = temporary_beside(folder)
@@ -221,8 +221,8 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
         sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(
-            f"{folder}: the sequence index cannot be written ({error}); repair this and rerun the "
-            "command, or choose another output folder"
+            f"{folder}: the sequence index cannot be written ({error}); correct this error "
+            "and rerun the command, or choose another output folder"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -261,7 +261,7 @@ def _write_columns(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Head
 
 
 def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]:
-    """Read the records of a file in batches of about 1 MiB and add them to its digest."""
+    """Yield the records of a file in batches of about 1 MiB; add each batch to `digest`."""
     names: list[bytes] = []
     sequences: list[bytes] = []
     size = 0
@@ -283,7 +283,7 @@ def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]
 
 
 class _StreamedColumns:
-    """Writes the columns to which each batch of records is appended."""
+    """Writes all columns of records, windows and items; each batch of records is appended."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._columns = {
@@ -327,7 +327,7 @@ class _StreamedColumns:
 
 
 def _write_rows(folder: Path) -> dict[str, ColumnFile]:
-    """Write the columns of rows (distinct items): their items, lengths and locations."""
+    """Write the columns of rows (distinct items): each item's row, each row's place and length."""
     column = {
         name: Column(folder, name).values
         for name in (*COLUMNS, *TEMPORARY_COLUMNS)

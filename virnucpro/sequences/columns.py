@@ -142,7 +142,7 @@ class ColumnWriter:
 
 
 def write_column(folder: Path, name: str, values: npt.ArrayLike) -> ColumnFile:
-    """Write a complete column."""
+    """Write all values of a column; return size and checksum of its file."""
     with ColumnWriter(folder, name) as writer:
         writer.append(values)
         return writer.close()
@@ -191,7 +191,7 @@ class Column:
         return self._map[self._origin + first : self._origin + last]
 
     def release(self) -> None:
-        """Unmap the pages that were read; they stay in the page cache."""
+        """Unmap all memory pages that were read; the pages stay in the kernel's page cache."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
@@ -212,7 +212,7 @@ def checksum(folder: Path, name: str) -> int:
 
 @contextmanager
 def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Open a column's file at the start of its array."""
+    """Yield a column's open file, positioned at the start of its array."""
     path = column_path(folder, name)
     expected = _DTYPES[name]
     header_bytes = len(_header(expected, 0))
@@ -247,7 +247,7 @@ class Header:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the inputs' content, the specification and the schema."""
+        """Digest of the inputs' content, the specification and the version of the index format."""
         return fingerprint(self.inputs, self.spec)
 
 
@@ -272,7 +272,7 @@ def read_header(folder: Path) -> Header:
     Raises
     ------
     IndexFormatError
-        When the folder has no index, an index of another version, or a damaged one.
+        When the folder has no index, an index of another version, or a damaged index.
     """
     path = folder / _NAME
     try:
@@ -286,7 +286,8 @@ def read_header(folder: Path) -> Header:
     if content.get("schema") != SCHEMA_VERSION:
         raise IndexFormatError(
             f"{folder}: a sequence index of version {content.get('schema')}, but this program "
-            f"reads version {SCHEMA_VERSION}; use the version that wrote it, or {ADVICE}"
+            f"reads version {SCHEMA_VERSION}; use the virnucpro version "
+            f"that wrote the index, or {ADVICE}"
         )
     if content.pop("sha256", None) != json_digest(content):
         raise IndexFormatError(f"{path}: changed since it was written; {ADVICE}")

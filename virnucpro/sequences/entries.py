@@ -1,7 +1,7 @@
-"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body, in bytes.
+"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body (sequence), in bytes.
 
-dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on some
-that are not ASCII, it drops lines that begin with ``#``, and it has a fifth of the throughput.
+dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on
+some non-ASCII headers, it drops lines that begin with ``#``, and it has a fifth of the throughput.
 """
 
 import io
@@ -56,7 +56,7 @@ class BlockStream(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: `io` requires this method of a readable stream."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
@@ -211,7 +211,10 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 
 
 def _at_headers(text: bytes) -> list[bytes]:
-    """Split at every ``>`` after a line end; the first part continues an earlier entry."""
+    """Split the text at every ``>`` after a line end.
+
+    The first returned part continues an earlier entry; each other part is an entry without ``>``.
+    """
     entries: list[bytes] = []
     # Searching two bytes takes six times as long as searching one; ``>`` within lines is rare.
     entry: list[bytes] = []
@@ -269,7 +272,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Drop blank lines at the end, except the empty lines of an empty last record."""
+    """Yield the blocks without blank lines at the end; an empty last record keeps its lines."""
     held = b""
     ended_lines = 0
     for block in blocks:

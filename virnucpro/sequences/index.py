@@ -49,7 +49,7 @@ class SequenceIndex:
     inputs
         Input files and their content.
     fingerprint
-        Digest of the inputs' content, `spec` and the schema.
+        Digest of the inputs' content, `spec` and the version of the index format.
     n_records, n_windows, n_items, n_rows
         Numbers of records, windows, items and distinct items.
     name_bytes
@@ -59,15 +59,15 @@ class SequenceIndex:
     record_status
         ``(n_records,)`` uint8 of `RecordStatus`.
     record_first_window
-        ``(n_records + 1,)`` int64: record ``i`` has windows ``[i]:[i + 1]``.
+        ``(n_records + 1,)`` int64: number of windows of all records before record ``i``.
     window_starts, window_ends
-        ``(n_windows,)`` int64, half open, in the record's own coordinates.
+        ``(n_windows,)`` int64, half open, in bases from the start of the record.
     window_first_item
-        ``(n_windows + 1,)`` int64: window ``i`` has items ``[i]:[i + 1]``.
+        ``(n_windows + 1,)`` int64: number of items of all windows before window ``i``.
     item_frame
         ``(n_items,)`` uint8, see `virnucpro.sequences.translation.FRAMES`; 0 for whole sequences.
     item_row
-        ``(n_items,)`` int64.
+        ``(n_items,)`` int64: the row of each item.
     row_lengths
         ``(n_rows,)`` int32, descending: residues of the frame, or letters of a whole sequence.
     """
@@ -104,7 +104,7 @@ class SequenceIndex:
         Raises
         ------
         IndexFormatError
-            When the folder has no index, an index of another version, or a damaged one.
+            When the folder has no index, an index of another version, or a damaged index.
         """
         return cls(folder, read_header(folder))
 
@@ -151,7 +151,7 @@ class SequenceIndex:
         return count
 
     def window_names(self, windows: IntArray) -> list[str]:
-        """Return the names of windows, as published: ``{record}_chunk_{number from 1}``."""
+        """Return window names as in the original VirNucPro: ``{record}_chunk_{number from 1}``."""
         records = _owners(self.record_first_window, windows)
         numbers = windows - self.record_first_window[records] + 1
         names = zip(self.record_names(records), numbers.tolist(), strict=True)
@@ -183,8 +183,8 @@ class SequenceIndex:
         rows
             ``(n,)`` integers: rows, in any order.
         view
-            ``nucleotide``: the frame's bases, on the strand of the frame: three per residue, plus
-            the next base if the window has it. ``protein``: its residues. An index of whole
+            ``nucleotide``: bases on the strand of the frame, three per residue, plus the next base
+            if it is in the window. ``protein``: residues of the frame. An index of whole
             sequences has only the view of its alphabet.
 
         Returns
@@ -224,7 +224,7 @@ class SequenceIndex:
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
-        """Return the first `letters` bases of each row, on the strand of its frame."""
+        """Return the first ``letters[i]`` bases of ``rows[i]``, on the strand of its frame."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
         offset, forward = (frame % 3).astype(np.int64), frame < 3
@@ -265,5 +265,5 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
-    """Return the owner of each member; owner ``i`` has members ``first[i]:first[i + 1]``."""
+    """Return ``i`` for each number in `members` that is in ``first[i]`` to ``first[i + 1] - 1``."""
     return np.searchsorted(first, members, side="right") - 1

@@ -24,7 +24,7 @@ def unit_bounds(
     max_rows
         Maximum number of rows in a unit.
     max_positions
-        Maximum sum of the lengths in a unit. A longer row is a unit of its own.
+        Maximum sum of the lengths in a unit. A row longer than this is the only row of its unit.
 
     Returns
     -------
@@ -41,10 +41,9 @@ def unit_bounds(
 
 
 def deal(plan: Sequence[int], rank: int, world_size: int) -> Sequence[int]:
-    """Return the share of one rank in a plan: every `world_size`-th unit, from the `rank`-th.
+    """Return the units of `plan` for one rank: every `world_size`-th unit, from the `rank`-th.
 
-    Each unit is in the share of exactly one rank, and the shares differ by at most one unit in
-    size.
+    Each unit belongs to exactly one rank. The numbers of units per rank differ by at most 1.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Alphabet(Enum):
     """Allowed letters of nucleotide and of protein sequences.
 
     Source: IUPAC-IUB codes for nucleotides (Cornish-Bowden 1985, without the gap), and for amino
-    acids with B, J, Z, X for uncertain ones, O and U for pyrrolysine and selenocysteine.
+    acids with B, J, Z, X for uncertain amino acids, O and U for pyrrolysine and selenocysteine.
     """
 
     NUCLEOTIDE = "ACGTRYKMSWBDHVN"

@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1
 
 
 class RecordStatus(IntEnum):
-    """Status of a record: it has items, or the reason why it has none."""
+    """Status of a record: SCORABLE if it has items, else the reason why it has no item."""
 
     SCORABLE = 0
     TOO_SHORT = 1
@@ -45,7 +45,7 @@ class IndexSpec:
     Attributes
     ----------
     kind
-        ``frames``: nucleotides are divided into windows, and every open frame is an item.
+        ``frames``: nucleotides are divided into windows; every open (stop-free) frame is an item.
         ``whole``: every record that is not empty is one item.
     alphabet
         Allowed letters.
@@ -55,7 +55,7 @@ class IndexSpec:
     Raises
     ------
     UsageError
-        When window, tiling or genetic code are not allowed.
+        When window, tiling or genetic code is invalid.
     """
 
     kind: Literal["frames", "whole"]
@@ -122,7 +122,7 @@ class ContentDigest:
         self._bases = 0
 
     def add(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
-        """Add the next records."""
+        """Add the names and sequences of the next records to the digest."""
         lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
         lines.append(b"")
         self._hash.update(b"\n".join(lines))
@@ -130,12 +130,12 @@ class ContentDigest:
         self._bases += sum(map(len, sequences))
 
     def result(self) -> InputFile:
-        """Return the file with the digest of all records added so far."""
+        """Return path, digest and size of the input, with all records added so far."""
         return InputFile(self.path, self._hash.hexdigest(), self._records, self._bases)
 
 
 def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:
-    """Return a digest of the inputs' content, their order, the specification and the schema.
+    """Return a digest of the inputs' content, their order, the specification and the index version.
 
     Paths, times and compression have no effect, but the division of records into files has.
 

@@ -2,15 +2,15 @@
 
 Each position of a sequence starts one codon. A frame of a window is the sequence of codons whose
 positions have the same remainder modulo 3, from the start of the window to three bases before its
-end. Frame ``F(f+1)`` of the window ``start:end`` has the remainder of ``start + f``; frame
-``R(f+1)``, on the other strand, that of ``end - f``. So each codon is classified once for both
-strands (stop, stop on the other strand, not only A, C, G, T), and the bitwise or over the codons of
-each remainder gives the properties of a window's six frames.
+end. In the window ``start:end``, frame ``F(f+1)`` has the remainder of ``start + f``; frame
+``R(f+1)``, on the other strand, has the remainder of ``end - f``. So each codon is classified once
+for both strands (stop, stop on the other strand, not only A, C, G, T). For each remainder, the
+bitwise or of these classes shows which frames of the window contain a stop or another letter.
 
-Rules, equal to those of the published tool: frames are F1, F2, F3 of the window, then R1, R2, R3
-of its reverse complement, in which only A, C, G, T are complemented. Codons with another letter
-are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases of a
-frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
+The rules are the rules of the original VirNucPro program: frames are F1, F2, F3 of the window, then
+R1, R2, R3 of its reverse complement, in which only A, C, G, T are complemented. Codons with another
+letter are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases
+of a frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.
 
 Source of the codes: NCBI, "The Genetic Codes" (``gc.prt``). Codes 27, 28 and 31 are not supported:
 there one codon is a stop or a residue, depending on its position. Start codons are not listed,
@@ -110,7 +110,7 @@ _STOP, _STOP_REVERSED, _UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
 
 @dataclass(frozen=True, slots=True)
 class OpenFrames:
-    """The open frames of several windows, sorted by window, then by frame, as items are.
+    """The open frames of several windows, sorted by window, then by frame (the order of items).
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class OpenFrames:
     residues
         ``(n_items,)`` int32: length of the peptide, without dropped codons.
     translatable
-        ``(n_windows,)`` bool: whether the frames have a codon of only A, C, G, T.
+        ``(n_windows,)`` bool: whether any frame of the window has a codon of only A, C, G, T.
     """
 
     window: IntArray
@@ -154,12 +154,12 @@ def peptide(bases: bytes, code: GeneticCode) -> bytes:
 
 
 def residues_by_codon(bases: bytes, code: GeneticCode) -> bytes:
-    """Translate each codon, including unknown ones.
+    """Translate each codon; a codon with other letters than A, C, G, T gives ``-``.
 
     Parameters
     ----------
     bases
-        Upper-case bases, a multiple of three; may be several frames in a row.
+        Upper-case bases, a multiple of three; may be several joined frames.
     code
         The genetic code.
 
@@ -222,7 +222,7 @@ def _pick_open(
 def _over_runs(
     reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
 ) -> npt.NDArray[np.generic]:
-    """Reduce ``values[low:high]`` for each range; ranges may overlap, an empty range gives 0."""
+    """Return the reduction of ``values[low:high]`` per range; 0 if empty. Ranges may overlap."""
     if not low.size:
         return values[:0]
     padded = np.append(values, values.dtype.type(0))
@@ -242,7 +242,7 @@ def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
 def _codons(
     first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Return the number of each codon; it is below 64 if all three letters are bases."""
+    """Return the number of each codon; below 64 if all three letters are A, C, G or T."""
     codons = first << np.uint8(4)
     codons |= second << np.uint8(2)
     codons |= third

@@ -5,8 +5,8 @@ divide a record of ``length`` bases into ``n = ceil(length / window)`` overlappi
 cover it. A record shorter than one window is a single, unpadded window.
 
 ``published``
-    The exact rule of the published tool, whose classifiers were trained on such windows. With a
-    total overlap of ``R = n * window - length`` bases, ``lo = R // n`` and
+    The exact rule of the original VirNucPro program. Its classifiers were trained on such windows.
+    With a total overlap of ``R = n * window - length`` bases, ``lo = R // n`` and
     ``need = R - lo * (n - 1)``, window ``k`` is moved back by ``k * lo + min(k, need)``. If
     ``need`` exceeds the ``n - 1`` gaps, the last window is shorter (501 bases at window 500 give
     0-500 and 250-501).
@@ -50,7 +50,7 @@ class Windows:
 
 
 def is_window(bases: object) -> TypeGuard[int]:
-    """Return whether `bases` is an allowed length of a window; False for 500.0 and True."""
+    """Return whether `bases` is an allowed length of a window; a float or bool is not."""
     if isinstance(bases, bool) or not isinstance(bases, int):
         return False  # for other types, `in` would compare each number of the range
     return bases in WINDOWS
@@ -78,7 +78,7 @@ def tile(length: int, window: int, tiling: Tiling) -> tuple[IntArray, IntArray]:
 
 
 def tile_all(lengths: IntArray, window: int, tiling: Tiling) -> Windows:
-    """Divide many records into windows at once, with the rule of `tile`.
+    """Return the windows of many records, with the rule of `tile`.
 
     Parameters
     ----------

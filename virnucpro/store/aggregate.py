@@ -48,7 +48,7 @@ class ItemIndex(Protocol):
         """Return int64 (n_items,): for each item the row that has its vector."""
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of the given items, as in the published tool."""
+        """Return the names of the given items, as the original VirNucPro program writes them."""
 
 
 def write_embeddings(
@@ -102,9 +102,9 @@ def write_loose_embeddings(
 ) -> LooseCoverage:
     """Verify segments and write embeddings.h5, with a single read of each segment.
 
-    The file is byte-identical to the file of `survey_loose` plus `write_embeddings`. States of rows
-    are written at the end, when all segments have been read. This needs a few hundred MB of memory,
-    and 14 bytes per row.
+    The file has the same bytes as a file that `write_embeddings` writes with the coverage from
+    `survey_loose`. The states of the rows are written last, when all segments have been read.
+    This needs a few hundred MB of memory, and 14 bytes per row.
 
     Parameters
     ----------
@@ -181,9 +181,10 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield items whose vector in the file differs from the expected vector.
+    """Yield the numbers of items whose vector in the file differs from the expected vector.
 
-    For a group of consecutive items, only the first differing item is yielded.
+    `vectors` has the expected vectors. Per group of consecutive items, at most the first differing
+    item is yielded.
     """
     for items, values in vectors:
         wanted = np.ascontiguousarray(values).view(np.uint8)
@@ -280,7 +281,7 @@ def _blocks(n_items: int) -> Iterator[slice]:
 def _all_vectors(
     coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) until every item has been yielded; missing rows have NaN vectors."""
+    """Yield (items, vectors) of all items: items of segments, then items of missing rows (NaN)."""
     yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
     yield from _gaps(coverage.row_state, index, layout)
 
@@ -293,7 +294,7 @@ def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segme
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield the first copy of each unit; skip segments of another run than the first segment."""
+    """Yield (path, segment): one segment per unit, and only segments of the first segment's run."""
     fingerprint, firsts = "", set[int]()
     for path, segment in segments:
         fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
@@ -340,7 +341,7 @@ def _scattered(
     Parameters
     ----------
     places
-        int (n_rows,), the index of each row in `vectors`; -1 for rows without a vector.
+        int (n_rows,), position of each row's vector in `vectors`; -1 for rows without a vector.
     """
     at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
     for block in _blocks(index.n_items):
@@ -356,7 +357,7 @@ def _parts(
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Yield rows (n,) and vectors (n, D), joined over several segments.
 
-    Two buffers are used alternately: a yielded array is overwritten two steps later.
+    Two buffers are used alternately: yielded vectors are overwritten after the next yield.
     """
     most = max(1, _GATHERED_BYTES // layout.item_bytes)
     vectors, other = (np.empty((most, layout.dim), layout.dtype) for _ in range(2))
@@ -378,11 +379,11 @@ def _parts(
 
 
 def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
-    """Copy the vectors of a segment into `place`; quarantined rows become NaN."""
+    """Copy the vectors of a segment into the array `place`; quarantined rows become NaN."""
     values = _embeddings_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(
-            f"{path}: has vectors {values.shape} of {values.dtype}, not {place.shape} of "
+            f"{path}: has vectors {values.shape} of {values.dtype} instead of {place.shape} of "
             f"{place.dtype}. Delete the file and rerun the command of its run with --resume."
         )
     place[:] = values
@@ -392,7 +393,7 @@ def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
 def _embeddings_of(path: Path, segment: Segment) -> FloatArray:
     if segment.embeddings is None:
         raise StoreError(
-            f"{path}: its run stores no embeddings (--embeddings none). Start a new run with "
-            "--embeddings fp16."
+            f"{path}: the segment has no embeddings, because its run used --embeddings none. "
+            "Start a new run with --embeddings fp16."
         )
     return segment.embeddings

@@ -74,7 +74,7 @@ def _distances(
 
 
 class RejectedFile(NamedTuple):
-    """A file with the name of a segment that is not used; `reason` includes the path.
+    """An unused file that is named like a segment; `reason` explains why and includes the path.
 
     If `damaged`, the file is a segment with wrong content. It cannot be used and may be deleted.
     """
@@ -99,7 +99,7 @@ class Coverage:
     missing : tuple of int
         The units without a valid segment, ascending: the plan of the next launch.
     rejected : tuple of RejectedFile
-        Files with the name of a segment that are not used.
+        Unused files that are named like segments, with reasons.
     row_state : numpy.ndarray
         uint8 (n_rows,), codes of `RowState`.
     scores : numpy.ndarray
@@ -186,7 +186,7 @@ def valid_segment(
 def _own_segment(
     path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
 ) -> Segment | RejectedFile:
-    """Return the segment at `path`, or a `RejectedFile` if this run cannot use it."""
+    """Return the segment in `path`, or a `RejectedFile` if this run cannot use the file."""
     try:
         segment = read_segment(path)
     except SegmentError as error:
@@ -227,7 +227,7 @@ def _difference(path: Path, copy: Segment) -> str:
 def _record(
     segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
 ) -> None:
-    """Copy states and scores of `segment` into the arrays of all rows."""
+    """Copy the states and scores of `segment` into the coverage's arrays, which have all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
     if segment.scores is not None:

@@ -115,7 +115,7 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write the vectors (n, D) of ascending items (n,); one system call per consecutive items.
+        """Write vectors (n, D) of ascending items (n,); one system call per consecutive group.
 
         Raises
         ------
@@ -133,8 +133,8 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 
     Yields
     ------
-    int, int, int
-        First item of a group, then ``first`` and ``last``: the group is ``items[first:last]``.
+    item, first, last : int
+        For each group: its first item, and its positions ``items[first:last]``.
     """
     starts = np.flatnonzero(np.diff(items, prepend=-2) != 1)
     stops = np.append(starts[1:], len(items))
@@ -144,8 +144,8 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 class _UnfailingFile(io.RawIOBase):
     """File object for HDF5 whose methods never fail; the first error is stored.
 
-    After the first error all writes are kept in memory, because HDF5 reads its own writes. The
-    methods are those that h5py's file-object driver calls.
+    After the first error all writes are kept in memory, because HDF5 reads its own writes. It has
+    all methods that h5py's file-object driver calls.
     """
 
     def __init__(self, handle: int) -> None:
@@ -156,7 +156,7 @@ class _UnfailingFile(io.RawIOBase):
         self._end = 0
 
     def check(self) -> None:
-        """Raise the stored error, if there is one."""
+        """Raise the stored error; do nothing if no error occurred."""
         if self._error is not None:
             raise self._error
 
@@ -259,7 +259,7 @@ def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingF
 def _allocate(handle: int, offset: int, size: int) -> None:
     """Allocate `size` bytes on disk, so that a full disk is detected before vectors are written.
 
-    File systems without support for allocation are ignored.
+    On a file system that cannot allocate space, nothing is done.
     """
     if not size:
         return

@@ -25,7 +25,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LooseCoverage:
-    """Rows that the given segments of one run contain.
+    """Rows that the given segment files of one run contain; the files may be in any folders.
 
     Attributes
     ----------
@@ -142,9 +142,9 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
 
 
 class LooseSurvey:
-    """Does the work of `survey_loose`, while the caller also uses each segment.
+    """Does the checks of `survey_loose` while the caller reads the segments.
 
-    Parameters and errors are those of `survey_loose`.
+    The caller iterates over `read`, then calls `coverage`. Parameters and errors: `survey_loose`.
     """
 
     def __init__(self, n_rows: int | None = None) -> None:
@@ -191,7 +191,7 @@ class LooseSurvey:
 def _span(path: Path, segment: Segment, n_rows: int | None) -> _Span:
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     if first < 0 or last - first != len(segment.rows):
-        raise StoreError(f"{path}: its rows are not consecutive. Remove it from the command.")
+        raise StoreError(f"{path}: the rows are not consecutive. Remove the file from the command.")
     if n_rows is not None and last > n_rows:
         raise StoreError(
             f"{path}: has row {last - 1:,}, but the index has {n_rows:,} rows, so the file belongs "
@@ -206,7 +206,7 @@ def _refuse_other_runs(spans: Sequence[_Span]) -> None:
     others = [str(span.path) for span in spans if span.fingerprint != own]
     if others:
         raise StoreError(
-            f"segments of another run than {known.path} (fingerprint {own[:12]}): "
+            f"these segments are not from the run of {known.path} (fingerprint {own[:12]}): "
             f"{', '.join(others[:10])}{' ...' if len(others) > 10 else ''}. "
             "Give segments of one run only."
         )

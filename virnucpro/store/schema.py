@@ -34,7 +34,7 @@ USER_BLOCK = 512
 
 
 class RowState(IntEnum):
-    """State of the computation of a row."""
+    """State of a row: computed, quarantined or missing."""
 
     DONE = 0
     """The row is computed; its vector and scores are finite."""

@@ -37,7 +37,7 @@ _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
-_RECOMPUTE = "--resume recomputes its unit"
+_RECOMPUTE = "--resume recomputes the segment"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of every HDF5 image."""
 _CACHED_ROWS = 64
@@ -91,7 +91,7 @@ def encode_segment(segment: Segment) -> bytes:
     """
     problem = _problem(segment)
     if problem:
-        raise ValueError(f"unit {segment.unit}: {problem}; this is a bug in the code that made it")
+        raise ValueError(f"unit {segment.unit}: {problem}; this is a bug in virnucpro")
     reasons = json.dumps({str(row): why for row, why in sorted(segment.reasons.items())})
     stream = BytesIO()
     # This version of object headers has no times, so that the bytes depend on the content alone.
@@ -117,8 +117,8 @@ def encode_segment(segment: Segment) -> bytes:
 def read_segment(path: Path, *, any_name: bool = False) -> Segment:
     """Read a segment, and verify its name, size, checksum, schema, shapes and finite numbers.
 
-    The arrays are read-only views of the file content. With `any_name`, the file name is not
-    verified; this is for segments outside of a run.
+    The arrays are read-only and share the memory of the file content. With `any_name`, the file
+    name is not verified; this is for segments outside of a run.
 
     Raises
     ------
@@ -134,10 +134,10 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedSegmentError(
-            f"{path}: invalid content of a segment ({error}). Delete it, then {_RECOMPUTE}."
+            f"{path}: invalid content of a segment ({error}). Delete the file, then {_RECOMPUTE}."
         ) from error
     if problem := _problem(segment):
-        raise DamagedSegmentError(f"{path}: {problem}. Delete it, then {_RECOMPUTE}.")
+        raise DamagedSegmentError(f"{path}: {problem}. Delete the file, then {_RECOMPUTE}.")
     match = _NAME.fullmatch(path.name)
     if not any_name and not (match and int(match[1]) == segment.unit):
         raise SegmentError(
@@ -198,7 +198,8 @@ def commit_segment(path: Path, segment: Segment) -> int:
     except OSError as error:
         if is_short_of_space(error):
             error.add_note(
-                f"unit {segment.unit} needs {len(data):,} bytes of disk; free space, then resume"
+                f"unit {segment.unit} needs {len(data):,} bytes of disk; "
+                "free disk space, then resume"
             )
         raise
     return len(data)
@@ -252,7 +253,7 @@ def _check_version(path: Path, header: bytes, signature: bytes) -> None:
     if int(match[1]) != SCHEMA_VERSION:
         raise SegmentError(
             f"{path}: has schema version {int(match[1])}, this program reads {SCHEMA_VERSION}. "
-            "Resume with the version of virnucpro that wrote it, or start a new run."
+            "Resume with the virnucpro version that wrote the file, or start a new run."
         )
 
 
@@ -274,7 +275,7 @@ def _decode(image: bytes) -> Segment:
 
 
 def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
-    """Return a dataset as a view of `image`; reading with h5py takes twice as long."""
+    """Return a dataset as an array in the memory of `image`; h5py takes twice as long."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
     return values.reshape(shape)

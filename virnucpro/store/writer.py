@@ -115,10 +115,10 @@ class SegmentWriter:
             return
         self._thread.shutdown()
         if self._error is not None and self._error is not error:
-            error.add_note(f"a segment could not be committed either: {self._error}")
+            error.add_note(f"in addition, a segment could not be committed: {self._error}")
 
     def _settle(self, allowed: int) -> None:
-        """Wait until at most `allowed` segments are pending; raise an error of a commit."""
+        """Wait until at most `allowed` segments are pending; raise the first commit error."""
         while len(self._pending) > allowed and self._error is None:
             self._pending[0].result()
             self._pending.popleft()

@@ -135,7 +135,7 @@ def test_a_malformed_or_taken_name_is_refused(data, files, own, name):
 
 
 def test_swapped_files_are_refused(data, files, own):
-    with pytest.raises(BundleError, match="lacks the layer 'hidden_layer'"):
+    with pytest.raises(BundleError, match="layer 'hidden_layer' is missing"):
         import_classifier(files / "esm2_tiny.pt", data, window=500, encoders=own)
     swapped = OwnFiles(files, files / "500_model.pth")
     with pytest.raises(BundleError, match=r"500_model\.pth"):

@@ -354,7 +354,7 @@ def test_an_existing_folder_is_not_replaced(tmp_path):
 
 
 def test_standard_input_cannot_be_given_twice(tmp_path):
-    with pytest.raises(UsageError, match="give - once"):
+    with pytest.raises(UsageError, match="give the input - only once"):
         build_index(tmp_path / "index", ["-", "-"], SPEC)
 
 
@@ -378,7 +378,7 @@ build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
     )  # fmt: skip
     last = child.stderr.strip().splitlines()[-1]
     assert f"StoreError: {tmp_path / 'index'}: the sequence index cannot be written" in last
-    assert "repair this and rerun" in last
+    assert "correct this error and rerun" in last
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
@@ -446,7 +446,10 @@ HEADERS = {
         "changed since it was written",
     ),
     "a changed digest": (lambda c: c.update(sha256="0" * 64), "changed since it was written"),
-    "a later version": (lambda c: c.update(schema=99), "version 99.*use the version that wrote it"),
+    "a later version": (
+        lambda c: c.update(schema=99),
+        "version 99.*version that wrote the index",
+    ),
     "another program's": (lambda c: c.update(format="fai"), "not the header of a sequence index"),
 }
 

@@ -154,9 +154,9 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dim": None}, "stores no embeddings"),
-        ({"dim": 7}, r"has vectors \(5, 7\) of float32, not \(5, 8\) of float32"),
-        ({"dtype": "f2"}, r"has vectors \(5, 8\) of float16, not \(5, 8\) of float32"),
+        ({"dim": None}, "has no embeddings"),
+        ({"dim": 7}, r"has vectors \(5, 7\) of float32 instead of \(5, 8\) of float32"),
+        ({"dtype": "f2"}, r"has vectors \(5, 8\) of float16 instead of \(5, 8\) of float32"),
     ],
 )
 def test_vectors_of_another_shape_or_type_are_refused_by_name(run, make_segment, changes, message):

@@ -91,7 +91,7 @@ def test_the_first_copy_by_path_counts_if_copies_differ_by_rounding(put, make_se
             StoreError,
             r"b/unit-000000\.h5 and .*a/unit-000000\.h5 both have row 0 and differ: embeddings",
         ),
-        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000000\.h5. Give"),
+        ({"fingerprint": "e"}, StoreError, r"not from the run of .*: .*b/unit-000000\.h5. Give"),
     ],
 )
 def test_different_copies_and_other_runs_are_refused_by_name(put, changes, error, message):
@@ -100,7 +100,7 @@ def test_different_copies_and_other_runs_are_refused_by_name(put, changes, error
 
 
 def test_a_segment_of_another_run_is_refused_by_name(put):
-    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000002\.h5. Give"):
+    with pytest.raises(StoreError, match=r"not from the run of .*: .*b/unit-000002\.h5. Give"):
         survey_loose([put(0), put(1), put(2, "b", fingerprint="e")])
 
 

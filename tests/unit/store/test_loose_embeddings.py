@@ -89,9 +89,9 @@ def test_rows_without_a_segment_are_nan(put, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"fingerprint": "e"}, StoreError, r"another run than .*: .*b/unit-000001\.h5. Give"),
-        ({"dim": 7}, StoreError, r"b/unit-000001\.h5: has vectors \(5, 7\) of float32, not"),
-        ({"dim": None}, StoreError, r"b/unit-000001\.h5: its run stores no embeddings"),
+        ({"fingerprint": "e"}, StoreError, r"not from the run of .*: .*b/unit-000001\.h5. Give"),
+        ({"dim": 7}, StoreError, r"b/unit-000001\.h5: has vectors \(5, 7\) of float32 instead"),
+        ({"dim": None}, StoreError, r"b/unit-000001\.h5: the segment has no embeddings"),
     ],
 )
 def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, message):
@@ -106,7 +106,7 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
 
 def test_a_first_segment_of_another_run_is_refused_by_name(put, tmp_path):
     paths = [put(1, "b", fingerprint="e", dim=7), put(0), put(2)]
-    with pytest.raises(StoreError, match=r"another run than .*: .*b/unit-000001\.h5. Give"):
+    with pytest.raises(StoreError, match=r"not from the run of .*: .*b/unit-000001\.h5. Give"):
         write_loose_embeddings(tmp_path / "out", paths, index_of(range(15)), 15)
 
 

@@ -162,7 +162,7 @@ def test_the_error_of_a_newer_schema_names_the_next_step(tmp_path, make_segment)
     old, new = f"segment {SCHEMA_VERSION}\n", f"segment {SCHEMA_VERSION + 1}\n"
     path.write_bytes(image.replace(old.encode(), new.encode(), 1))
     with pytest.raises(
-        SegmentError, match=r"schema version 2.*the version of virnucpro that wrote it"
+        SegmentError, match=r"schema version 2.*the virnucpro version that wrote the file"
     ):
         read_segment(path)
 
