@@ -151,7 +151,7 @@ class SequenceIndex:
         return count
 
     def window_names(self, windows: IntArray) -> list[str]:
-        """Return window names as in the original VirNucPro: ``{record}_chunk_{number from 1}``."""
+        """Return window names as in the published tool: ``{record}_chunk_{number from 1}``."""
         records = _owners(self.record_first_window, windows)
         numbers = windows - self.record_first_window[records] + 1
         names = zip(self.record_names(records), numbers.tolist(), strict=True)

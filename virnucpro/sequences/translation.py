@@ -7,7 +7,7 @@ end. In the window ``start:end``, frame ``F(f+1)`` has the remainder of ``start 
 for both strands (stop, stop on the other strand, not only A, C, G, T). For each remainder, the
 bitwise or of these classes shows which frames of the window contain a stop or another letter.
 
-The rules are the rules of the original VirNucPro program: frames are F1, F2, F3 of the window, then
+The rules are the rules of the published tool: frames are F1, F2, F3 of the window, then
 R1, R2, R3 of its reverse complement, in which only A, C, G, T are complemented. Codons with another
 letter are dropped from the peptide. A frame is open if it has no stop and is not empty. The bases
 of a frame with offset ``f`` are ``s[f : f + 3 * residues + 1]``.

@@ -5,7 +5,7 @@ divide a record of ``length`` bases into ``n = ceil(length / window)`` overlappi
 cover it. A record shorter than one window is a single, unpadded window.
 
 ``published``
-    The exact rule of the original VirNucPro program. Its classifiers were trained on such windows.
+    The exact rule of the published tool. Its classifiers were trained on such windows.
     With a total overlap of ``R = n * window - length`` bases, ``lo = R // n`` and
     ``need = R - lo * (n - 1)``, window ``k`` is moved back by ``k * lo + min(k, need)``. If
     ``need`` exceeds the ``n - 1`` gaps, the last window is shorter (501 bases at window 500 give

@@ -48,7 +48,7 @@ class ItemIndex(Protocol):
         """Return int64 (n_items,): for each item the row that has its vector."""
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of the given items, as the original VirNucPro program writes them."""
+        """Return the names of the given items, as the published tool writes them."""
 
 
 def write_embeddings(
