@@ -97,7 +97,7 @@ def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
     assert main(command) == 1
     printed = capsys.readouterr().err
     assert "needs about" in printed
-    assert "are free there" in printed
+    assert "are free" in printed
     assert "--embeddings none" in printed
     assert not RunDirectory(folder).launches.exists()
     subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)

@@ -18,7 +18,9 @@ __all__ = ["CommandReporter", "open_reporter"]
 _INTERVAL_S: Final = 10.0
 
 _RESUMABLE: Final = "Finished units are kept. Rerun the command with --resume."
-_IF_STOPPED: Final = "Nothing new was computed. Rerun the same command with the same options."
+_IF_STOPPED: Final = (
+    "Nothing new was computed. Rerun the command, with --resume if the run folder exists."
+)
 _IF_PARTIAL: Final = "Rerun the command with --resume."
 
 
