@@ -76,7 +76,7 @@ def test_unknown_precisions_are_refused_with_the_known_ones(job_of):
     with pytest.raises(UsageError, match="unknown precision 'fp8': give auto, fp32, fp16, bf16"):
         job_of("s.fa", precision="fp8")
     known = "give fp16, fp32, none" if job_of is predict_job else ".* give fp16 or fp32$"
-    with pytest.raises(UsageError, match=f"unknown kind of embeddings 'float16'.*{known}"):
+    with pytest.raises(UsageError, match=f"unknown precision of embeddings 'float16'.*{known}"):
         job_of("s.fa", embeddings="float16")
 
 
