@@ -95,7 +95,7 @@ class Manifest:
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Return a copy with `launch` added; it replaces a launch of the same number."""
+        """Return a copy with `launch` added; `launch` replaces a launch with the same number."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 

@@ -45,7 +45,7 @@ class Verification:
         Skipped checks, and outputs that differ in an incomplete run.
     units, units_missing
         Number of units, and the units without a valid segment. If the index or run.json is damaged,
-        segments and outputs are not checked, and the values are None and an empty tuple.
+        segments and outputs are not checked: `units` is None and `units_missing` is empty.
     removed
         Files that a repair removed.
     """

@@ -80,11 +80,11 @@ def steal(
     start: float,
     suspects: Collection[int] = (),
 ) -> tuple[int, Mapping[int, tuple[int, ...]]]:
-    """Choose units that idle ranks take over from the rank with the most open units.
+    """Choose units that idle ranks take over from the rank with the most uncommitted units.
 
-    The open units are divided equally among this rank and the idle ranks, which get its last units.
-    Units that another rank has already taken over are not chosen. If a unit is computed twice, the
-    results are still correct.
+    These units are divided equally among this rank and the idle ranks; the idle ranks get the last
+    units. Units that another rank has already taken over are not chosen. If a
+    unit is computed twice, the results are still correct.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class OpenUnits:
         self._rejected = {(path, path.stat().st_ino) for path in rejected}
 
     def among(self, units: Sequence[int]) -> list[int]:
-        """Return the open units among `units`, in their order."""
+        """Return the units of `units` without a committed segment, in the order of `units`."""
         committed = {
             unit
             for unit, path in self._run.segments()

@@ -75,7 +75,7 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the suspected ranges of positions of a stage, which are computed last, in halves."""
+        """Return the ranges of suspected positions of a stage; the caller computes them last."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:

@@ -49,7 +49,7 @@ class Retry(NamedTuple):
     precision
         Precision of the vector.
     attempts
-        Description of all attempts, for the reason of a quarantined row.
+        Text with all attempts and their precisions; part of the reason if the row is quarantined.
     too_large
         Reason of the quarantine if the row does not fit into memory; otherwise "".
     """
@@ -305,7 +305,7 @@ class RankEncoder:
     def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
         """Lower the token budget below the size of batches that killed a process.
 
-        Only batches whose halves were then encoded without a failure are considered. The kernel
+        A batch is considered only if both halves were later encoded without a failure. The kernel
         kills a process that exceeds the memory of the machine, without a Python exception. If the
         process died for another reason, smaller batches cost little time.
         """
