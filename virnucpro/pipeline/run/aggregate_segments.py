@@ -123,7 +123,13 @@ def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
 
 
 def _run_of(folder: Path) -> RunDirectory:
-    """Return the run with the folder, or the index folder, `folder`; raise NotARunError if none."""
+    """Return the run for which `folder` is the run folder or the index folder.
+
+    Raises
+    ------
+    NotARunError
+        If there is no such run.
+    """
     places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
     for run in map(RunDirectory, places):
         named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))

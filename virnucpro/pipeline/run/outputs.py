@@ -50,7 +50,7 @@ class Outcome:
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
     main_output
-        Path of the most important output: predictions.tsv or the table of ``virnucpro embed``.
+        Path of the most important output: predictions.tsv, or sequences.tsv of an embed run.
     precision
         Precision of the run.
     again
