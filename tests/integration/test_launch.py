@@ -107,7 +107,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     }
     assert "FingerprintError: " in rows["a.fa"]["error"]
     assert f"launch has no --force: delete {out / 'a.fa'} and rerun" in rows["a.fa"]["error"]
-    assert "other sequences than the input of the run" in again.stderr
+    assert "differs from the input of the run" in again.stderr
     assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
 
 

@@ -60,7 +60,7 @@ class Status(IntEnum):
 class Thresholds:
     """Limits for the call of a record.
 
-    A score >= `viral` is viral, a score < `non_viral` is non-viral, all others are ambiguous.
+    A score >= `viral` is viral, a score < `non_viral` is non-viral, any other score is ambiguous.
     """
 
     viral: float = 0.5
@@ -131,7 +131,8 @@ def call_windows(
     Parameters
     ----------
     window_first_item
-        (n_windows + 1,) int64, f; window w has the items ``f[w]`` to ``f[w + 1] - 1``.
+        (n_windows + 1,) int64, number of the first item of each window. With this array as f,
+        window w has the items ``f[w]`` to ``f[w + 1] - 1``.
     item_row
         (n_items,) int64, row of each item in `scores` and `state`.
     scores
@@ -181,7 +182,8 @@ def call_records(
     Parameters
     ----------
     record_first_window
-        (n_records + 1,) int64, f; record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
+        (n_records + 1,) int64, number of the first window of each record. With this array as f,
+        record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
     record_status
         (n_records,) uint8, codes of `RecordStatus` in the index.
     windows
@@ -224,9 +226,10 @@ def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresho
 
 
 def _structural_status(record_status: CodeArray) -> CodeArray:
-    """Translate `RecordStatus` codes into `Status` codes.
+    """Translate `RecordStatus` codes of the index into `Status` codes.
 
-    Records that can be scored get `NO_OPEN_FRAME`; their windows determine the final status.
+    Records with windows first get the code `NO_OPEN_FRAME`. The caller replaces this code if a
+    window of the record has an item.
     """
     table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
@@ -237,9 +240,10 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
 def _group(
     ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
 ) -> NDArray[Number]:
-    """Return ``ufunc.reduce(values[first[g]:first[g + 1]])`` of each group g.
+    """Return an array with ``ufunc.reduce(values[first[g]:first[g + 1]])`` for each group g.
 
-    The result of an empty group is `empty`.
+    A group is the items of a window, or the windows of a record. Empty groups have the value
+    `empty`.
     """
     result = np.full(len(first) - 1, empty, dtype)
     filled = np.flatnonzero(np.diff(first))
@@ -257,7 +261,7 @@ def _max(first: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _argmax(first: IntArray, values: FloatArray) -> IntArray:
-    """Return the position in `values` of the first maximum of each group; -1 if it is empty."""
+    """Return the index in `values` of the first maximum of each group; -1 for an empty group."""
     best = np.repeat(_max(first, values), np.diff(first))
     hits = np.flatnonzero(values == best)
     result = np.full(len(first) - 1, -1, np.int64)

@@ -78,9 +78,9 @@ class Head(nn.Module):
 
     @torch.inference_mode()
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the scores of items; the result of a row does not depend on other rows.
+        """Return the scores of items.
 
-        Differences by rounding are possible.
+        The scores of an item do not depend on the other items, except for rounding.
 
         Parameters
         ----------
@@ -94,7 +94,8 @@ class Head(nn.Module):
         Raises
         ------
         RuntimeError
-            If the head is in training mode, in which batch norm mixes the rows.
+            If the head is in training mode, in which batch norm makes items depend on each
+            other.
         """
         if self.training:
             raise RuntimeError("the head is in training mode: call eval() before scores()")

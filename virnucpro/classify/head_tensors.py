@@ -21,7 +21,7 @@ _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
 def linear_of(number: int) -> str:
-    """Return the name prefix of the matrix and bias of hidden layer `number`."""
+    """Return the name prefix of the weight matrix and bias tensors of hidden layer `number`."""
     return f"hidden.{number}.linear"
 
 
@@ -60,7 +60,7 @@ def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[in
     weights = [shapes[name] for name in names if name in shapes]
     if len(weights) != len(names) or any(len(shape) != 2 for shape in weights):
         raise BundleError(
-            f"{source}: is not a classifier: matrices hidden.N.linear.weight or {OUTPUT}.weight "
+            f"{source} is not a classifier: matrices hidden.N.linear.weight or {OUTPUT}.weight "
             "are missing or invalid. Get the bundle again."
         )
     classes = weights[-1][0]

@@ -1,1 +1,1 @@
-"""Runs: jobs, run folders, workers, scheduling, validation."""
+"""Compute a job into a run folder: jobs, run folders, workers, scheduling, validation."""

@@ -22,7 +22,7 @@ A batch of a large encoder takes minutes on a slow CPU, and loading weights over
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Options of a run that do not affect results. A resume may change all of these options.
+    """Options of a run that do not affect results. A resumed run may use other values.
 
     Attributes
     ----------
@@ -34,18 +34,18 @@ class Execution:
     threads
         Total CPU threads of all ranks; None for all CPUs available to the process.
     resume
-        Continue the run in the folder, if there is one.
+        True: resume the run in `outdir`. Without a run in `outdir`, a new run is created.
     force
-        Replace the run in the folder.
+        True: replace an existing run in `outdir` by a new run.
     restarts
         Limits for restarts of failed ranks.
     redeal
-        Reassign the units of failed and slow ranks to idle ones.
+        True: reassign the units of failed and slow ranks to idle ranks.
     deadlines
-        Maximum seconds without progress. A rank that exceeds a limit is killed, and is handled
-        as failed.
+        Maximum seconds of a rank without progress. A rank that exceeds a limit is killed, and
+        is handled like a failed rank.
     log_format
-        ``text``, or ``json`` for events in ``logs/*.jsonl``.
+        ``text`` for events in ``logs/*.log``, or ``json`` for events in ``logs/*.jsonl``.
 
     Raises
     ------

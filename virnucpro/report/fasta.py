@@ -16,12 +16,14 @@ _LINE = 60
 def write_frames_files(
     index: SequenceIndex, chunked: Path, nucleotide: Path, protein: Path
 ) -> None:
-    """Write the windows and the open frames of an index of kind `frames`, in input order.
+    """Write three FASTA files: windows, and bases and peptides of their open frames.
+
+    An open frame is a reading frame without a stop codon (an item). The order is the input order.
 
     Parameters
     ----------
     index : SequenceIndex
-        Index with the windows and frames.
+        Index of kind `frames`, with windows and open frames.
     chunked : Path
         File for the bases of all windows, in lines of 60.
     nucleotide : Path

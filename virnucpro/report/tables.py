@@ -74,8 +74,8 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
     """Write windows.tsv: one row per window, in input order.
 
     `window` is the window name as in the published tool, `start` and `end` are 1-based and
-    inclusive. `n_items` and `n_scored` are numbers of open frames, `best_frame` is the frame with
-    the highest virus score.
+    inclusive. `n_items` and `n_scored` are numbers of stop-free frames, `best_frame` is the
+    frame with the highest virus score.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Format window numbers as ``start-end``, 1-based and inclusive; `NA` for number -1."""
+    """Return ``start-end`` of each window in its record, 1-based and inclusive; `NA` for -1."""
     if not index.n_windows:
         return [NA] * len(windows)
     starts, ends = index.window_starts[windows] + 1, index.window_ends[windows]

@@ -43,7 +43,8 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
     path : Path
         File to write.
     rows : int or IntArray
-        Number of rows, or the selected row numbers.
+        Row numbers that are passed to the functions in `columns`, one per line of the table. An int
+        n stands for the numbers 0 to n - 1.
     columns : mapping of str to Cells
         Column name -> function that formats the cells of the column.
 
@@ -62,7 +63,7 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
 
 
 def blocks(n_rows: int) -> Iterator[IntArray]:
-    """Yield the row numbers from 0 to ``n_rows - 1``, in blocks of at most 16,384."""
+    """Yield arrays of at most 16,384 line numbers, from 0 to ``n_rows - 1`` in ascending order."""
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
 
@@ -86,7 +87,7 @@ def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
 
 
 def names_warning(index: SequenceIndex) -> str:
-    """Return a warning with the number of names with control characters; "" if there are none."""
+    """Return a warning that says how many names have control characters; "" if no name has any."""
     if not (count := index.count_encoded_names()):
         return ""
     return (

@@ -159,7 +159,7 @@ def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monk
     assert capsys.readouterr().out.startswith(f"one\t{tmp_path / 'elsewhere'}")
     assert main(["bundle", "verify", "one"]) == 0
     assert main(["bundle", "verify", "one", "--golden"]) == 1
-    assert "no reference figures are recorded" in capsys.readouterr().err
+    assert "no reference values are recorded" in capsys.readouterr().err
     assert main(["bundle", "import", classifier, *own[:2]]) == 64
     assert main(["bundle", "import", classifier, *own, "--encoders", "one"]) == 64
 

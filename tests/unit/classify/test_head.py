@@ -73,7 +73,7 @@ def test_scores_are_refused_in_training_mode():
 def test_a_file_without_a_head_is_refused(tmp_path):
     path = tmp_path / "head.safetensors"
     save_file({"something.weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(BundleError, match=r"head\.safetensors: is not a classifier"):
+    with pytest.raises(BundleError, match=r"head\.safetensors is not a classifier"):
         load_head(path)
 
 

@@ -54,15 +54,15 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     ----------
     name
         ``BUNDLE/VIEW``, or the path of published weights as for `open_spec`. Weights at a path are
-        read in a separate process, because a malicious file can crash its reader.
+        read in a separate process, because a malicious file can crash the process.
 
     Raises
     ------
     UsageError
         If there is no such encoder.
     BundleError
-        If the encoder is damaged, its reader crashes, or the content of a file with a published
-        name differs from the published file.
+        If the encoder is damaged, or the process that reads the weights crashes. Also if a file
+        has the name of a published file, but other content.
     """
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")
@@ -129,7 +129,7 @@ def embed_job(
         If the encoder is damaged.
     """
     if embeddings not in ("fp16", "fp32"):
-        raise UsageError(f"unknown kind of embeddings {embeddings!r} for embed: give fp16 or fp32")
+        raise UsageError(f"unknown precision of embeddings {embeddings!r}: give fp16 or fp32")
     found = find_encoder(encoder)
     return Job(
         command="embed",

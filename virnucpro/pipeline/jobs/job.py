@@ -82,13 +82,15 @@ class Job:
     precision
         Precision of the encoders; `virnucpro.pipeline.scheduling.preflight.with_precision`
         resolves ``auto``.
+    embeddings
+        Precision of the stored vectors; ``none`` to store no vectors.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
     Raises
     ------
     UsageError
-        If the precision or the kind of embeddings is unknown.
+        If `precision` or `embeddings` has an unknown value.
     """
 
     command: str
@@ -107,14 +109,14 @@ class Job:
     def __post_init__(self) -> None:
         for what, given, known in (
             ("precision", self.precision, _PRECISIONS),
-            ("kind of embeddings", self.embeddings, _EMBEDDINGS),
+            ("precision of embeddings", self.embeddings, _EMBEDDINGS),
         ):
             if given not in known:
                 raise UsageError(f"unknown {what} {given!r}: give {', '.join(known)}")
 
     @property
     def settled_precision(self) -> Precision:
-        """Return the precision of the encoders.
+        """Return `precision`, after ``auto`` has been resolved.
 
         Raises
         ------
@@ -129,7 +131,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that must be equal in a resume: option name -> value."""
+        """Return option name -> value, for the options that a resume must not change."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
@@ -146,7 +148,7 @@ class Reporter(Protocol):
     """Interface that receives the progress messages of a run."""
 
     def stage(self, text: str) -> None:
-        """Report the start of a stage of the run; `text` describes it."""
+        """Report the start of a stage of the run; `text` describes the stage."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
         """Report the status of all ranks; called about twice a second."""

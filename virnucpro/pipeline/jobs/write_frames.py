@@ -31,7 +31,7 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
 ) -> Iterator[Path]:
-    """Write three FASTA files for each input; yield each path once its file is complete.
+    """Write three FASTA files for each input; yield the path of each file after it is complete.
 
     The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
     `outdir` is created only after the first input has been read without an error.
@@ -68,7 +68,7 @@ def _distinct_stems(names: Sequence[str]) -> list[str]:
     stems = [_stem(name) for name in names]
     if repeated := {stem for stem in stems if stems.count(stem) > 1}:
         raise UsageError(
-            f"{min(repeated)}_*: output files of several inputs; "
+            f"{min(repeated)}_*: several inputs have these output files; "
             "run the inputs one by one with different output folders."
         )
     return stems

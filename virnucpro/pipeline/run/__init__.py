@@ -1,1 +1,1 @@
-"""The run folder: creation, records, outputs, verification."""
+"""The run folder: create or resume it, write run.json and the outputs, verify all files."""

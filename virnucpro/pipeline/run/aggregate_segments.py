@@ -61,8 +61,8 @@ def aggregate_segments(
     Raises
     ------
     UsageError
-        If `output` cannot be written, is one of the segments, or has the name of another file of a
-        run. No segment has been read.
+        If `output` cannot be written, is one of the segments, or is a file of the run other than
+        embeddings.h5. No segment has been read.
     InputError, StoreError
         If a path holds no segments, files belong to different runs, copies of a unit differ by
         more than rounding, or rows are not in the index. The error names the files.
@@ -91,7 +91,10 @@ def aggregate_segments(
 
 
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
-    """Raise UsageError if the output cannot be written, before hours of reading segments."""
+    """Raise UsageError if the output cannot be written.
+
+    This check comes first, because reading the segments may take hours.
+    """
     if output.is_symlink():
         problem = "is a symbolic link; name the file itself"
     elif output.is_dir():
@@ -120,7 +123,13 @@ def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
 
 
 def _run_of(folder: Path) -> RunDirectory:
-    """Return the run whose folder, or whose index folder, is `folder`."""
+    """Return the run for which `folder` is the run folder or the index folder.
+
+    Raises
+    ------
+    NotARunError
+        If there is no such run.
+    """
     places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
     for run in map(RunDirectory, places):
         named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))

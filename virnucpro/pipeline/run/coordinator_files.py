@@ -1,4 +1,8 @@
-"""Files that the coordinator of a launch writes: event log, status.json, budgets.json."""
+"""Files that the coordinator of a launch writes: event log, status.json, budgets.json.
+
+budgets.json contains the token budgets of each type of device. A token budget is the maximum number
+of tokens in a batch.
+"""
 
 import json
 import os
@@ -84,7 +88,7 @@ class CoordinatorLog:
         )
 
     def ended(self, status: WorkerStatus) -> None:
-        """Log that a rank finished its share, or was stopped."""
+        """Log that a rank has computed all units assigned to it, or was stopped."""
         text = f"worker {status.rank}: {status.state} at {status.done:,}/{status.total:,} rows"
         if status.reason:
             text += f": {status.reason}"
@@ -124,17 +128,17 @@ class CoordinatorLog:
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
-        """Warn that budgets.json cannot be written: the next launch learns batch sizes again."""
+        """Warn that budgets.json cannot be written. The next launch must find batch sizes again."""
         self._reporter.warn(
-            f"{self._run.budgets} cannot be written ({error.strerror}): the next launch learns "
-            "batch sizes again"
+            f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
+            "find the batch sizes again"
         )
 
     def over(self, launch: int, seconds: float, failures: int) -> None:
         """Log the end of a launch."""
         self._log.write(
             "over",
-            f"launch {launch} ended after {seconds:.1f} s with {failures:,} failures of workers",
+            f"launch {launch} ended after {seconds:.1f} s with {failures:,} worker failures",
             launch=launch,
             seconds=seconds,
             failures=failures,
@@ -159,7 +163,11 @@ def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, run
 
 
 def _plain(status: WorkerStatus) -> dict[str, Any]:
-    """Return a status with durations instead of this machine's clock readings."""
+    """Return a status as plain data for JSON.
+
+    Times of the monotonic clock are replaced by durations in seconds, because they have no meaning
+    for other processes.
+    """
     now = time.monotonic()
     content = asdict(status)
     for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):
@@ -186,8 +194,8 @@ _LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
 def read_budgets(run: RunDirectory) -> Learnt:
     """Return the content of budgets.json; an empty dict if the file is missing or unreadable.
 
-    With these budgets a launch avoids batches that exceeded the memory before. Invalid entries are
-    ignored: batch sizes affect results by rounding only.
+    With the budgets in this file a launch avoids batches that exceeded the memory before.
+    Invalid entries are ignored: batch sizes affect results by rounding only.
     """
     try:
         if not run.budgets.is_file():  # opening a named pipe would block
@@ -217,10 +225,10 @@ def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that J
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Return `known` with the budgets that a rank learnt on `device`.
+    """Return a copy of `known` that also contains the budgets that a rank learnt on `device`.
 
-    For each token budget the lowest value of all ranks is kept. For the longest row that fitted
-    into memory (``fitted``) the highest value is kept.
+    Each token budget is the lowest value of all ranks. The length of the longest row that fitted
+    into memory (``fitted``) is the highest value of all ranks.
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():

@@ -59,10 +59,10 @@ class Manifest:
     index_fingerprint
         Content hash of names, sequences and index specification.
     units
-        Maximum ``rows`` and ``positions`` per unit; together with the index these determine all
-        units.
+        Maximum ``rows`` and ``positions`` (residues or bases) per unit. The index and these limits
+        determine which rows each unit contains.
     labels, thresholds, encoders
-        Parts of the bundle that the tables need.
+        Class names, thresholds and encoders of the bundle; the outputs need them.
     """
 
     command: str
@@ -95,12 +95,12 @@ class Manifest:
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Return a copy with `launch` added; it replaces a launch of the same number."""
+        """Return a copy with `launch` added; `launch` replaces a launch with the same number."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
-        """Raise FingerprintError naming every parameter that differs from the run's own."""
+        """Raise FingerprintError if a parameter of the run differs; list all differences."""
         own = {"command": self.command, **self.parameters}
         differing = [
             f"{name} was {own.get(name)}, is {parameters.get(name)} now"
@@ -115,7 +115,10 @@ class Manifest:
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
-        """Raise FingerprintError naming the first input whose content differs."""
+        """Raise FingerprintError if the number or the content of the inputs differs from the run.
+
+        The message names the first input with other content.
+        """
         if len(inputs) != len(self.inputs):
             raise FingerprintError(
                 f"{root.root}: the run has {len(self.inputs)} input files, {len(inputs)} are given "
@@ -124,9 +127,10 @@ class Manifest:
         for old, new in zip(self.inputs, inputs, strict=True):
             if old.sha256 != new.sha256:
                 raise FingerprintError(
-                    f"{root.root}: {new.path} has other sequences than the input of the run: "
-                    f"{_counts(old)} in {old.path} then, {_counts(new)} now. Name the original "
-                    "file, choose another output folder, or replace the run with --force."
+                    f"{root.root}: the content of {new.path} differs from the input of the run: "
+                    f"the run read {_counts(old)} from {old.path}, the file now has "
+                    f"{_counts(new)}. Name the original file, choose another output folder, or "
+                    "replace the run with --force."
                 )
 
 

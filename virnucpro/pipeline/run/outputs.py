@@ -44,17 +44,19 @@ class Outcome:
     calls
         Number of records by call; empty for a run without a classifier.
     rows_missing, rows_quarantined
-        Number of rows without results. A resume computes missing rows, but not quarantined rows.
+        Number of missing rows, and of quarantined rows. A resume computes missing rows, but not
+        quarantined rows.
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
     main_output
-        The file to open first.
+        Path of the most important output: predictions.tsv, or sequences.tsv of an embed run.
     precision
         Precision of the run.
     again
         Precision -> number of rows that were recomputed one by one at this precision, because
-        their batch gave NaN or infinite numbers. Rows of failed ranks are not included.
+        their vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
+        counted.
     """
 
     root: Path
@@ -74,7 +76,10 @@ class Outcome:
 
 
 def survey_segments(session: Session, reporter: Reporter) -> Coverage:
-    """Read and verify all segments of a run; report each invalid segment as a warning."""
+    """Read and verify all segments of a run; return which rows are done.
+
+    Each invalid segment is reported as a warning, and ignored.
+    """
     if session.run.segments():
         reporter.stage("verifying segments")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
@@ -151,7 +156,7 @@ def write_gaps(
     Raises
     ------
     OSError
-        If a list cannot be written or removed.
+        If one of the two files cannot be written or removed.
     """
     index = session.index
     if coverage.missing:

@@ -88,7 +88,7 @@ def open_session(
     Raises
     ------
     UsageError
-        If an input has the name of one of the run's own files.
+        If an input has the path of a file that the run writes.
     RunExistsError
         If the folder contains files of another program, or a run although neither `resume` nor
         `force` is set.
@@ -215,8 +215,8 @@ def _put_index_in_place(run: RunDirectory) -> None:
 def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporter) -> Session:
     if not execution.resume:
         raise RunExistsError(
-            f"{run.root} holds a run already. Use --resume to continue it, --force to replace it, "
-            "or choose another output folder."
+            f"{run.root} already contains a run. Use --resume to continue it, --force to replace "
+            "it, or choose another output folder."
         )
     manifest = read_manifest(run)
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
@@ -258,6 +258,6 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
 
 
 def unit_caps(n_rows: int, kind: Kind) -> Mapping[str, int]:
-    """Return the maximum number of ``rows`` and ``positions`` per unit for a new run."""
+    """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run."""
     rows = max(_LEAST_ROWS, math.ceil(n_rows / _UNITS_WANTED))
     return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}

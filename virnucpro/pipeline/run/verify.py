@@ -45,7 +45,7 @@ class Verification:
         Skipped checks, and outputs that differ in an incomplete run.
     units, units_missing
         Number of units, and the units without a valid segment. If the index or run.json is damaged,
-        segments and outputs are not checked, and the values are None and an empty tuple.
+        segments and outputs are not checked: `units` is None and `units_missing` is empty.
     removed
         Files that a repair removed.
     """
@@ -179,9 +179,9 @@ def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
 
 
 def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:
-    """Return the difference between a table and its expected content; "" for none.
+    """Return what is wrong with the table `kept`, compared with the new table `made`.
 
-    An incomplete run may have no tables yet.
+    Return "" if both files are equal. A missing table is accepted if the run is not complete.
     """
     if not kept.exists():
         return "is missing" if made.exists() and complete else ""

@@ -30,11 +30,12 @@ than the CPU time to read ten million bases.
 
 
 class CpuHeartbeat:
-    """Context manager: call `progressed` each time the entering thread has used `WORK_S` of CPU.
+    """Context manager: call `progressed` while the thread that entered it makes progress.
 
-    A thread that waits for a disk, a lock or a network uses no CPU. The measuring thread does
-    not run if the process is stopped or never releases the interpreter lock. An endless loop in
-    Python uses the CPU, so it is not detected as a hang.
+    A second thread measures the CPU time of the first thread, and calls `progressed` after each
+    `WORK_S` seconds. A thread that waits for a disk, a lock or a network uses no CPU time. The
+    second thread cannot run while the process is stopped or the interpreter lock is never
+    released. An endless loop in Python uses CPU time, so it is not detected as a hang.
 
     Parameters
     ----------
@@ -44,7 +45,8 @@ class CpuHeartbeat:
     Attributes
     ----------
     paused
-        True while the work calls `progressed` itself; the measuring thread does not call it then.
+        True while the first thread calls `progressed` itself. The second thread then does not call
+        it.
     """
 
     def __init__(self, progressed: Callable[[], object]) -> None:
@@ -86,7 +88,8 @@ class InProcessRank:
     Attributes
     ----------
     step
-        Step of the scheduler; called after each report, and about twice a second.
+        Function that runs one step of the scheduler; called after each report, and at a progress
+        message about twice a second.
     """
 
     world_size = 1

@@ -166,7 +166,7 @@ def check_device_memory(job: Job, devices: Sequence[Device]) -> None:
     Raises
     ------
     DeviceError
-        If the memory is too small. The message has the needed memory and the total memory.
+        If the memory is too small. The message states the needed memory and the total memory.
     """
     names = " and ".join(spec.name for spec in job.encoders)
     shapes = shapes_of(*job.encoders)
@@ -206,7 +206,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int) -> dict[str, int]:
-    """Return an upper estimate of the bytes that a run still has to write, by purpose.
+    """Return kind of file -> upper estimate of the bytes that a run still has to write.
 
     Parameters
     ----------

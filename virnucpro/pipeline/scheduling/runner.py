@@ -95,7 +95,7 @@ def run_in_process(
     execution
         Options of the run; `devices`, `restarts` and `deadlines` are ignored.
     device
-        The device that this process sees.
+        Device of `models`, recorded in run.json.
     models
         Loaded encoders and classifier of `job`, at its precision.
     progressed
@@ -124,7 +124,7 @@ class _Launch:
     log: CoordinatorLog
 
     def run(self, coverage: Coverage, rank: InProcessRank | None) -> None:
-        """Compute the missing units in `rank`, or in one process per device if `rank` is None."""
+        """Compute the missing units: `rank` in this process, or if None, one process per device."""
         task = _rank_task(self.session, self.job, self.devices, self.execution)
         open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
         record = _freeze_plan(self.session, coverage.missing, self.devices)
@@ -225,7 +225,7 @@ def _rank_task(
 def _rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the run.json entry of each rank; rows and seconds are sums over all its shares."""
+    """Return rank -> its entry in run.json; rows and seconds are sums over all its attempts."""
     records: dict[str, dict[str, Any]] = {
         str(rank): {
             "state": status.state,

@@ -1,6 +1,6 @@
 """Scheduling of one launch: restart failed ranks, and move units from busy to idle ranks.
 
-`steal` chooses the units that idle ranks take over (work stealing). It performs no I/O.
+`steal` chooses the units that idle ranks take over (work stealing), and performs no I/O.
 """
 
 import time
@@ -38,7 +38,10 @@ In seconds, plus three times the start time of a rank and the mean time of a uni
 
 
 def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return rank -> units, distributed as at the start of a launch; no entry for idle ranks."""
+    """Distribute units to ranks as at the start of a launch; return rank -> its units.
+
+    A rank without units has no entry.
+    """
     shares = {
         rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
     }
@@ -77,11 +80,11 @@ def steal(
     start: float,
     suspects: Collection[int] = (),
 ) -> tuple[int, Mapping[int, tuple[int, ...]]]:
-    """Choose units that idle ranks take over from the rank with the most open units.
+    """Choose units that idle ranks take over from the rank with the most uncommitted units.
 
-    The open units are divided equally among this rank and the idle ranks, which get its last units.
-    Units that another rank has already taken over are not chosen. If a unit is computed twice, the
-    results are still correct.
+    These units are divided equally among this rank and the idle ranks; the idle ranks get the last
+    units. Units that another rank has already taken over are not chosen. If a
+    unit is computed twice, the results are still correct.
 
     Parameters
     ----------
@@ -108,7 +111,11 @@ def steal(
 def _available(
     victim: BusyRank, left: Sequence[int], n_idle: int, start: float, suspects: Collection[int]
 ) -> Sequence[int]:
-    """Return the units among `left` that idle ranks should compute."""
+    """Return the units of `left` that idle ranks take over from the rank `victim`.
+
+    All units if the rank is silent for too long; all units except `suspects` if it often fails;
+    no units if the rank needs little time for them. Otherwise, an equal part for each idle rank.
+    """
     if victim.failing:
         return [unit for unit in left if unit not in suspects]
     unit = victim.unit_seconds
@@ -147,7 +154,7 @@ class OpenUnits:
         self._rejected = {(path, path.stat().st_ino) for path in rejected}
 
     def among(self, units: Sequence[int]) -> list[int]:
-        """Return the open units among `units`, in their order."""
+        """Return the units of `units` without a committed segment, in the order of `units`."""
         committed = {
             unit
             for unit, path in self._run.segments()
@@ -221,13 +228,16 @@ class RankScheduler:
         show(self._ranks.statuses)
 
     def finish(self) -> None:
-        """Collect the last reports, and log each rank that has ended; restart none."""
+        """Collect the last reports, and log each rank that has ended, without a restart."""
         self._execution = replace(self._execution, restarts=RestartPolicy(max_restarts=0))
         self._collect()
         self._handle_ends()
 
     def _collect(self) -> None:
-        """Read the reports of all ranks; ranks that start later use the reported token budgets."""
+        """Read the new reports of all ranks.
+
+        Statistics are added to `reports`. Token budgets are used by ranks that start later.
+        """
         for report in self._ranks.collect_results():
             if "learnt" not in report:
                 self.reports.append(report)

@@ -54,13 +54,14 @@ class VectorAgreement:
     largest_error
         Largest absolute difference between a number and its expected value.
     largest_shift
-        Largest error of a vector relative to the distances between vectors. The error of a vector
-        is the root mean square of error / spread over its channels. All channels have the same
-        weight; in the cosine a few large channels dominate. 0 if there is only one vector.
+        Largest shift of a vector; 0 if there is only one vector. The error of each channel is
+        divided by the standard deviation of this channel over the expected vectors. The shift is
+        the root mean square of these ratios. All channels have the same weight; a cosine mainly
+        depends on a few large channels.
     scale
         Largest absolute value in the expected vectors.
     tolerance
-        The tolerance as text.
+        The tolerance of the precision, as text for reports.
     """
 
     encoder: str
@@ -90,8 +91,8 @@ class ScoreAgreement:
     flips
         Number of items whose label differs from the expected label.
     explained
-        Number of flips that rounding explains: the distance of the expected log odds from 0 is at
-        most the change by rounding that items without a flip show.
+        Number of `flips` that rounding explains: the expected log odds are close to 0. The limit
+        for the distance from 0 is the typical change in items with an equal label.
     """
 
     n: int
@@ -113,9 +114,9 @@ def compare_vectors(
 ) -> VectorAgreement:
     """Compare vectors `found` with expected vectors `wanted`, both (n, dim) with n >= 1.
 
-    At fp32 every error must be within the tolerance; at half precision the lowest cosine and the
-    largest shift. Vectors with NaN or infinite numbers never agree, although a run would recompute
-    such a vector at fp32.
+    At fp32, every absolute error must be within the tolerance. At half precision, the lowest cosine
+    and the largest shift must be within the tolerance. Vectors with NaN or infinite
+    numbers never agree, although a run would recompute such a vector at fp32.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
@@ -145,9 +146,9 @@ def compare_vectors(
 def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
     """Compare scores `found` with expected scores `wanted`, both (n, 2) with n >= 1.
 
-    The effect of rounding is estimated in log odds from items whose label is unchanged. In log odds
-    it is similar for all items, while scores near 0 and 1 hardly change. A changed label that needs
-    a larger effect is an error.
+    The effect of rounding is estimated from items with an equal label, as a change of log odds.
+    Rounding changes the log odds of all items by similar amounts, but scores near 0 and 1 hardly
+    change. A different label that needs a larger change of log odds is an error.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)

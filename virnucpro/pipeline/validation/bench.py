@@ -68,10 +68,10 @@ class EncoderFigures:
     batches, sequences, tokens
         Number of measured batches, and of their sequences and tokens (with special tokens).
     repeats
-        Lowest number of measurements of any batch.
+        Number of times that each batch was measured; the lowest number if the numbers differ.
     seconds
-        Sum over the shortest time of each batch, to tokenise, collate, encode, and copy the vectors
-        to the CPU.
+        Time to compute all batches once: the sum of the shortest time of each batch. The time
+        includes tokenising, collating, encoding, and the copy of the vectors to the CPU.
     """
 
     encoder: str
@@ -97,14 +97,14 @@ class EncoderFigures:
 def measure_model(
     name: str, options: BenchOptions, log: Callable[[str], None] = lambda _: None
 ) -> list[EncoderFigures]:
-    """Measure the throughput of a published encoder size, with random weights.
+    """Measure the throughput of an encoder of a published size, with random weights.
 
     The weights are written to a temporary folder.
 
     Parameters
     ----------
     log
-        Called with the name of each step.
+        Called with a text before each step.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def _choose(
     options: BenchOptions,
     verified: Collection[str] = (),
 ) -> tuple[str, Precision]:
-    """Choose device and precision; raise DeviceError if an encoder exceeds the free memory."""
+    """Return device and precision; raise DeviceError if an encoder exceeds the free memory."""
     every = [shape for shapes in encoders.values() for shape in shapes]
     device, precision = choose_compute(
         options.device, options.precision, options.threads, every, verified
@@ -160,9 +160,9 @@ def _measure(
     precision: Precision,
     log: Callable[[str], None],
 ) -> EncoderFigures:
-    """Load an encoder, and measure the time of random batches.
+    """Load an encoder, and measure its throughput with random batches of synthetic sequences.
 
-    Other processes can slow down single batches, so the shortest time of each batch is used.
+    Other processes can slow down a measurement, so the shortest time of each batch is used.
     """
     batch_tokens = BATCH_TOKENS["cpu" if device == "cpu" else "cuda"]
     sequences = synthetic_items(_SEQUENCES, options.lengths)[spec.view]

@@ -41,12 +41,19 @@ def choose_compute(
     verified
         Precisions that the bundle's card lists as verified.
 
+    Returns
+    -------
+    device : str
+        Name of the torch device.
+    precision : Precision
+        Precision of the encoders.
+
     Raises
     ------
     DeviceError
         If the machine has no such device.
     UsageError
-        If `device` has another value.
+        If `device` has none of the listed values.
     """
     torch.set_num_threads(threads)
     name = device

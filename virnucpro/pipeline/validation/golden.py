@@ -1,7 +1,8 @@
 """Compute vectors of reference sequences on this device, and compare them with recorded values.
 
 The recorded values of a vector are its projections onto a few fixed random directions (Johnson and
-Lindenstrauss 1984). They detect a cosine below 0.999, in a hundredth of the size of the vector.
+Lindenstrauss 1984). They need a hundredth of the space of the vector, and detect a cosine
+below 0.999.
 """
 
 import hashlib
@@ -36,7 +37,19 @@ _MOST_APART: Final = {"fp32": 0.01, "fp16": 0.02, "bf16": 0.05}
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """Comparison of one reference item: its computed value, its expected range, and the verdict."""
+    """Comparison of one reference item.
+
+    Attributes
+    ----------
+    what
+        The compared quantity.
+    item
+        Name of the reference item.
+    found, wanted
+        The computed value, and the expected range as text.
+    agrees
+        Whether `found` is in the expected range.
+    """
 
     what: str
     item: str
@@ -120,9 +133,10 @@ def compare_golden(
 
 
 def _published(bundle: Bundle, part: str, name: str) -> str:
-    """Return the published name of a part of a bundle, found by the digests of its source files.
+    """Return the published name of the encoder or classifier `part` of a bundle.
 
-    If the part was not made from published files, return `name`.
+    The name is found by the digests of the files from which the part was imported. If these are not
+    published files, return `name`.
     """
     digests = claimed_sources(bundle).get(part, {}).values()
     return published_name(part, digests) or name
@@ -133,7 +147,7 @@ def _figures(bundle: Bundle, spec: EncoderSpec) -> FloatArray:
     if key not in PROJECTIONS:
         known = ", ".join(sorted(name for name, _ in PROJECTIONS))
         raise BundleError(
-            f"{spec.folder}: no reference figures are recorded for the encoder {spec.name!r} with "
+            f"{spec.folder}: no reference values are recorded for the encoder {spec.name!r} with "
             f"{spec.dim} numbers; known encoders: {known}. Rerun without --golden."
         )
     return np.array(PROJECTIONS[key].split(), dtype=np.float64).reshape(-1, DIRECTIONS)

@@ -63,6 +63,8 @@ class Parity:
     ----------
     model
         Name of the bundle, or the `encoder` argument of `measure_parity`.
+    encoders
+        Agreement of the vectors of each encoder.
     head
         Agreement of the classifier's scores; None if there is no classifier.
     """
@@ -80,7 +82,7 @@ class Parity:
         return all(one.agrees for one in (*self.encoders, *heads))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return all attributes and the result of `agrees` as plain data for JSON."""
         content = asdict(self) | {"agrees": self.agrees}
         if self.head is not None:
             content["head"]["agrees"] = self.head.agrees
@@ -158,7 +160,7 @@ def measure_parity(
 def _items(
     fasta: str | os.PathLike[str] | None, spec: IndexSpec, views: Sequence[View], n: int
 ) -> Mapping[View, Sequence[bytes]]:
-    """Return items of various lengths per view: at most `n` from a file, or `n` synthetic items."""
+    """Return view -> items of various lengths: at most `n` of a file, or `n` synthetic items."""
     if fasta is None:
         n_long = -(-n // _LONG_SHARE)
         short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)
@@ -177,11 +179,10 @@ def _items(
 def _both(
     spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
 ) -> tuple[FloatArray, FloatArray]:
-    """Encode texts in batches on the device, and one by one on the CPU at fp32.
+    """Encode sequences in batches on the device, and one by one on the CPU at fp32.
 
-    Return both results, each (n, dim) float32.
-
-    Only one encoder is in memory at a time.
+    Return the vectors of the device and the vectors of the CPU, each (n, dim) float32. Only one
+    encoder is in memory at a time.
     """
     kind = "cpu" if device == "cpu" else "cuda"
     found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind])

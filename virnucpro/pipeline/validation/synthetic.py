@@ -35,14 +35,15 @@ _CODONS: Final = np.array(
 
 
 def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[bytes]]:
-    """Return `n` random items per view, as nucleotides and as the translated peptide.
+    """Return view -> `n` random items; the peptide of an item is the translation of its bases.
 
-    The nucleotides of an item are codons without a stop codon, plus one base.
+    The bases of an item are codons without a stop codon, plus one base.
 
     Parameters
     ----------
     lengths
-        ``six-frame``, or a number of residues ``N``, or a range of residues ``A-B``.
+        Lengths of the peptides: a number of residues ``N``, a range ``A-B``, or ``six-frame`` for
+        the lengths of reading frames in windows of random records.
     seed
         Seed of the random generator.
 
@@ -65,7 +66,7 @@ def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[byte
 
 
 def parse_lengths(lengths: str) -> tuple[int, int] | None:
-    """Return the minimum and maximum number of residues; None for ``six-frame``.
+    """Return the minimum and maximum peptide length in residues; None for ``six-frame``.
 
     Raises
     ------
@@ -85,7 +86,10 @@ def parse_lengths(lengths: str) -> tuple[int, int] | None:
 
 
 def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
-    """Return `n` peptide lengths: one random reading frame per window of random records."""
+    """Return the lengths in residues of `n` peptides.
+
+    Each peptide is one random reading frame of a window; the windows cover random records.
+    """
     counts: list[int] = []
     low, high = np.log(_RECORD)
     while len(counts) < n:

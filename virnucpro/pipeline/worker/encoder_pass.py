@@ -25,22 +25,22 @@ def prefetch_one(
 ) -> Generator[tuple[Item, Future[Made]]]:
     """Yield items in order; a thread prepares the next item while the caller uses the current one.
 
-    One item is prepared at a time, so at most two are in memory. The thread ends when the iterator
-    is exhausted or closed.
+    One item is prepared at a time, so at most two prepared items are in memory. The thread ends
+    when the iterator is exhausted or closed.
 
     Parameters
     ----------
     items
         Items to prepare; the caller's thread iterates over them, one item in advance.
     make
-        Called in another thread, one item at a time, in order.
+        Function that prepares an item; called in another thread, one item at a time, in order.
 
     Yields
     ------
     item
         The item.
     made : Future
-        Result or exception of ``make(item)``.
+        Future result or exception of ``make(item)``.
     """
     with ThreadPoolExecutor(1, "prefetch") as thread:
         earlier: tuple[Item, Future[Made]] | None = None
@@ -64,7 +64,7 @@ class UnitTokens:
     unit
         Number of the unit.
     ids
-        Token ids of each row; empty for a row that is not encoded.
+        Token ids of each row; empty for an isolated row, which is not encoded.
     lengths
         (n,) int64, number of tokens of each row.
     order
@@ -151,7 +151,7 @@ class EncoderPass:
     def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
         """Queue a batch on the device.
 
-        With prefetch, then wait for the previous batch; without prefetch, wait for this batch.
+        Then wait: with prefetch for the previous batch, without prefetch for this batch.
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
@@ -164,7 +164,7 @@ class EncoderPass:
             self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:
-        """Wait for the oldest batches until at most `leave` are queued."""
+        """Wait for the oldest batches and store their vectors, until `leave` batches are queued."""
         while len(self._launched) > leave:
             positions, budget, fetch = self._launched.popleft()
             vectors = within_memory(fetch)

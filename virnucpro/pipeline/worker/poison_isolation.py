@@ -58,7 +58,7 @@ class UnitSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Rows of one unit that may have killed, or certainly kill, their worker.
+    """Rows of one unit that may kill their worker (suspected), or certainly do (isolated).
 
     Attributes
     ----------
@@ -75,16 +75,16 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the suspected positions of a stage, which are computed last and in halves."""
+        """Return the ranges of suspected positions of a stage; the caller computes them last."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return the positions of a stage that are not computed again: position -> reason."""
+        """Return position -> reason, for the isolated rows of a stage; they are not computed."""
         return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Return the suspicion about the rows of one unit, from all findings of the launch."""
+    """Return the suspected and isolated rows of one unit; `findings` has those of all units."""
     known = findings.of(unit)
     return Suspicion(
         seen=tuple(UnitSpan(*span) for span in known.seen),
@@ -102,14 +102,14 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
 def pieces(
     lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
 ) -> Iterator[IntArray]:
-    """Cut the rows of a unit into batches for one encoder, in the order of `arranged`.
+    """Cut the rows of a unit into batches for one encoder; see `arranged` for the order.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each row, descending.
     budget
-        Token budget as for `batches`; it also limits the halves.
+        Token budget as for `batches`; it also limits the halves of suspected batches.
 
     Yields
     ------

@@ -49,7 +49,7 @@ class Retry(NamedTuple):
     precision
         Precision of the vector.
     attempts
-        Description of all attempts, for the reason of a quarantined row.
+        Text with all attempts and their precisions; part of the reason if the row is quarantined.
     too_large
         Reason of the quarantine if the row does not fit into memory; otherwise "".
     """
@@ -126,15 +126,15 @@ class RankEncoder:
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
-        """Find an initial token budget by trial batches, if no budget is known.
+        """Find an initial token budget with test batches of increasing size, if no budget is known.
 
         Parameters
         ----------
         sequence
-            The longest sequence of the run. Only its length is used. The trial encodes synthetic
-            tokens, because the real row may kill the process before its position is reported.
+            The longest sequence of the run. Only its length is used. Test batches contain synthetic
+            tokens: a real row may kill the process, and its position would not be known.
         first
-            Number of tokens of the first trial batch.
+            Number of tokens of the first test batch.
         """
         if self.budget.known:
             return
@@ -169,7 +169,8 @@ class RankEncoder:
         Raises
         ------
         MemoryError
-            If a row does not fit although rows of its length have fitted before, or if no row fits.
+            If a row does not fit into memory although rows of its length have fitted before, or if
+            even the shortest row does not fit.
         """
         work = EncoderPass(
             self.encoder,
@@ -196,7 +197,7 @@ class RankEncoder:
         return Encoded(work.vectors, isolated | too_large, work.filling)
 
     def _require_memory(self, n_tokens: int) -> None:
-        """Encode a synthetic sequence of `n_tokens`, to check that the device has usable memory.
+        """Encode a synthetic sequence of `n_tokens`, to check that the device has enough memory.
 
         Raises
         ------
@@ -234,7 +235,9 @@ class RankEncoder:
         }
 
     def alone(self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]) -> Retry:
-        """Encode one row again, alone, at fp32 or at a fallback precision that fits into memory.
+        """Encode one row again, alone; return its vector, or the reason why there is no vector.
+
+        The precision is fp32, or a fallback precision if fp32 does not fit into memory.
 
         Raises
         ------
@@ -264,11 +267,12 @@ class RankEncoder:
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return an encoder with a larger range of numbers, its precision, and skipped precisions.
+        """Return the encoder at a fallback precision, this precision, and the skipped precisions.
 
-        The encoder is loaded when the first row needs it. It is None if no precision fits. The last
-        value is a text with the reasons why preferred precisions do not fit. The free memory is
-        checked before loading, because the system kills a process that exceeds it.
+        A fallback precision has a larger range of numbers. The encoder is loaded when the first row
+        needs it; it is None if no fallback precision fits into memory. The third value is a text:
+        why preferred precisions do not fit; "" if none was skipped. The free memory is checked
+        before loading, because the system kills a process that exceeds it.
         """
         if self._precision == "fp32":
             return self.encoder, "fp32", ""
@@ -290,7 +294,10 @@ class RankEncoder:
         return None, self._precision, "; ".join(missing)
 
     def try_alone(self, tokens: UnitTokens, position: int) -> None:
-        """Encode the row ``tokens.order[position]`` alone, and discard its vector."""
+        """Encode the row ``tokens.order[position]`` alone, to test whether it kills the process.
+
+        The vector is discarded.
+        """
         ids = tokens.ids[int(tokens.order[position])]
         if len(ids):
             encode_alone(self.encoder, ids)
@@ -298,7 +305,7 @@ class RankEncoder:
     def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
         """Lower the token budget below the size of batches that killed a process.
 
-        Only batches whose halves were then encoded without a failure are considered. The kernel
+        A batch is considered only if both halves were later encoded without a failure. The kernel
         kills a process that exceeds the memory of the machine, without a Python exception. If the
         process died for another reason, smaller batches cost little time.
         """

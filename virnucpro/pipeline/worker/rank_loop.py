@@ -27,9 +27,9 @@ __all__ = ["RankLoop"]
 class RankLoop:
     """Computes and commits the assigned units that have no valid segment.
 
-    A thread turns the next unit's rows into tokens while the current unit is computed. After the
-    death of a rank in the assigned units all steps are sequential, so that the row that kills the
-    process can be located.
+    A thread turns the next unit's rows into tokens while the current unit is computed. If a rank
+    of this launch has died at a known row, all steps are sequential instead, to find the row that
+    kills the process.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class RankLoop:
     results
         Channel for messages to the coordinator.
     task, share
-        Parameters of all ranks, and the units of this rank.
+        Parameters that are equal for all ranks, and the units of this rank.
     models
         Loaded models; None to load the models here.
     """
@@ -104,8 +104,8 @@ class RankLoop:
         )
         self._log.write(
             "finished",
-            f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches of "
-            f"{filling.tokens:,} tokens, {filling.unused:.1%} of their token budgets unused",
+            f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches with "
+            f"{filling.tokens:,} tokens in total, {filling.unused:.1%} of the token budgets unused",
             units=computed,
             batches=filling.batches,
             tokens=filling.tokens,
@@ -113,9 +113,10 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Repeat single steps in which a rank died, before all units.
+        """Repeat the encoding or tokenising of single rows in which a rank died.
 
-        If the process dies again, the step is the cause, and not the work before the step.
+        This comes before all units. If the process dies again, the row is the cause, and not the
+        rows computed before.
         """
         for span, _ in self._share.findings.trials:
             if span.task in self._share.units:
@@ -124,7 +125,12 @@ class RankLoop:
                 self._embedder.try_alone(UnitSpan(*span), self._rows(span.task), watch, suspicion)
 
     def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Yield each unit to compute and its prefetched tokens; None if a rank has died before."""
+        """Yield ``(unit, tokens)`` for each assigned unit without a valid segment.
+
+        `tokens` is the future result of `RowEmbedder.tokenise`, prefetched in another thread. If a
+        rank of this launch has died at a known row before this attempt, `tokens` is None for all
+        units, because the steps must then be sequential.
+        """
         task = self._task
         open_units = (
             unit

@@ -1,6 +1,7 @@
 """Parameters and main function of a rank process, which computes units into its shard folder.
 
-Modules that read the device mask (torch) are imported inside functions, after the mask is set.
+The device mask (such as CUDA_VISIBLE_DEVICES) selects the GPU of the process. torch reads it during
+the import, so torch is imported inside functions, after the mask is set.
 """
 
 import gc
@@ -40,11 +41,12 @@ class RankTask:
     head
         Weight file of the classifier; None for a run without scores.
     unit_rows, unit_positions
-        Maximum rows and positions per unit; together with the index these determine all units.
+        Maximum rows and positions (residues or bases) per unit. The index and these limits
+        determine which rows each unit contains.
     batch_tokens
         Initial token budget of a batch.
     learnt
-        Token budgets learnt in earlier batches, by device name.
+        Device name -> token budgets found in earlier batches.
     """
 
     run: RunDirectory
@@ -71,9 +73,10 @@ class Share:
     units
         Unit numbers. Units with a valid segment are skipped.
     rows_before
-        Number of rows that this rank completed earlier in the launch; progress starts from it.
+        Number of rows that this rank completed earlier in the launch. The reported progress
+        starts from this number.
     findings
-        Places at which ranks died in this launch.
+        Rows at which ranks died in this launch.
     """
 
     units: tuple[int, ...]
@@ -111,11 +114,11 @@ class UnitProgress:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the rows that are computed next; if the process dies, they are suspected."""
+        """Report the rows that are computed next: the suspected rows if the process dies."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:
-        """Report the number of completed rows of the unit, averaged over the encoders."""
+        """Report that `rows` rows of the unit are complete, averaged over the encoders."""
         self._channel.progress(self._done + rows, self._total)
 
 
@@ -133,8 +136,8 @@ def run_rank(
 
     The rank sends ``{"rank", "device", "learnt": {budget: tokens}}`` after a token budget changes,
     and at the end ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
-    "filling"}``. If a rank is killed, at most two units are lost: the unit that it computes and the
-    unit that it writes.
+    "filling": {sums over all batches}}``. If a rank is killed, at most two units are lost: the
+    unit that it computes and the unit that it writes.
 
     Raises
     ------

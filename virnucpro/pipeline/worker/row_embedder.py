@@ -87,8 +87,8 @@ class RowEmbedder:
     task, index
         Parameters of the launch, and the index with the rows.
     learnt
-        `learnt` of an earlier embedder on a device of this type. On a GPU without this value, the
-        first token budget is found by trial batches.
+        Value of `learnt` of an earlier embedder on a device of this type. On a GPU without this
+        value, the first token budget is found by test batches.
     models
         Loaded models for the encoders, classifier, precision and device of `task`; None to load
         the models here.
@@ -96,10 +96,12 @@ class RowEmbedder:
     Attributes
     ----------
     seconds
-        Stage -> seconds. For prefetched tokens, only the time spent waiting is included.
+        Stage -> seconds. The stage ``tokenise`` includes only the waiting time for prefetched
+        tokens.
     again
-        Precision -> number of rows with NaN or infinite numbers in their batch, and finite numbers
-        when recomputed alone. If encoders used different precisions, the lowest one.
+        Precision -> number of rows that were recomputed alone at this precision: NaN or infinite
+        numbers in the batch, finite numbers alone. A row with two precisions is counted at the
+        lower precision.
     filling
         Sums of tokens and token budgets over all batches of all encoders.
     """
@@ -131,7 +133,10 @@ class RowEmbedder:
         return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
-        """Return the tokens of a unit's rows for each encoder, for `embed`; runs in any thread."""
+        """Tokenise the rows of a unit for `embed`; may be called in any thread.
+
+        Return the tokens for each encoder, in the order of the run.
+        """
         return [UnitTokens(unit, self._tokenised(one, rows)) for one in self._encoders]
 
     def embed(
@@ -146,17 +151,19 @@ class RowEmbedder:
 
         A batch that does not fit into memory is split, and later batches are smaller. A row with a
         NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
-        get zeros and a reason: rows that do not fit alone, rows that stay not finite, and rows
-        isolated by `suspicion`.
+        get zeros and a reason: rows that do not fit into memory alone, rows that stay not finite,
+        and rows isolated by `suspicion`.
 
         Parameters
         ----------
         watch
-            Receives the span of each batch before, and the completed rows after its computation.
+            Receives the rows of each batch before the batch is computed, and the number of
+            completed rows after the batch is computed.
         suspicion
             Rows that may have killed a worker in earlier attempts at this unit.
         prefetched
-            Result of `tokenise`; None to tokenise here, which a unit with suspected rows needs.
+            Future result of `tokenise`. None: tokenise here; required if the unit has suspected or
+            isolated rows.
         """
         work = _UnitWork(len(self._encoders), watch)
         ready: list[UnitTokens] | None = None
@@ -194,12 +201,14 @@ class RowEmbedder:
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Repeat only the step in which a rank died, to find out whether the step is the cause.
+        """Repeat only the tokenising or encoding of the row at which a rank died.
+
+        If the process dies again, this row is the cause.
 
         Parameters
         ----------
         span
-            The row and the stage of the step.
+            The row, and its stage: tokenising or encoding.
         rows
             All rows of the unit.
         """
@@ -221,7 +230,7 @@ class RowEmbedder:
         suspicion: Suspicion,
         watch: UnitProgress,
     ) -> UnitTokens:
-        """Return the tokens of a unit's rows; isolated rows have no tokens."""
+        """Return the tokens of a unit's rows for one encoder; isolated rows have no tokens."""
         stage = tokenising(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
@@ -253,7 +262,10 @@ class RowEmbedder:
         return RowNumbers(parts, stored, scores)
 
     def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows again, one by one; record a reason for rows that stay invalid."""
+        """Encode the given rows again, one by one; return the new numbers of the unit.
+
+        For a row with numbers that still cannot be stored, the reason is added to `work`.
+        """
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(work.vectors)
@@ -269,7 +281,8 @@ class RowEmbedder:
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
         """Encode a row again with each encoder whose vector has NaN or infinite numbers.
 
-        If all vectors are finite, use all encoders.
+        If all vectors are finite (only a score or the stored vector is not), use all encoders.
+        Return the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
@@ -303,7 +316,10 @@ class RowEmbedder:
         )
 
     def _shortest(self, encoder: RankEncoder) -> int:
-        """Return an upper limit for the tokens of the run's shortest row: its letters plus two."""
+        """Return an upper limit for the tokens of the run's shortest row.
+
+        The limit is the number of letters plus two special tokens.
+        """
         return len(self._sequence(encoder, self._index.n_rows - 1)) + 2
 
     def _sequence(self, encoder: RankEncoder, row: int) -> bytes:
@@ -333,6 +349,6 @@ class _UnitWork:
         self._through = 0
 
     def through(self, rows: int) -> None:
-        """Add `rows` that one encoder has encoded, and report the progress of the unit."""
+        """Record that one encoder has encoded `rows` more rows, and report the progress."""
         self._through += rows
         self.watch.through(self._through // self._n_encoders)

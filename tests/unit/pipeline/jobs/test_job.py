@@ -61,7 +61,7 @@ def test_frames_of_a_refused_input_leave_no_folder(content, tmp_path):
         (tmp_path / "in.fa").write_text(content)
     with pytest.raises(InputError, match=r"in\.fa"):
         frames_of(tmp_path / "in.fa", tmp_path / "out")
-    with pytest.raises(UsageError, match=r"in_.*: output files of several inputs"):
+    with pytest.raises(UsageError, match=r"in_.*: several inputs have these output files"):
         frames_of([tmp_path / "in.fa", "in.fa"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -76,7 +76,7 @@ def test_unknown_precisions_are_refused_with_the_known_ones(job_of):
     with pytest.raises(UsageError, match="unknown precision 'fp8': give auto, fp32, fp16, bf16"):
         job_of("s.fa", precision="fp8")
     known = "give fp16, fp32, none" if job_of is predict_job else ".* give fp16 or fp32$"
-    with pytest.raises(UsageError, match=f"unknown kind of embeddings 'float16'.*{known}"):
+    with pytest.raises(UsageError, match=f"unknown precision of embeddings 'float16'.*{known}"):
         job_of("s.fa", embeddings="float16")
 
 

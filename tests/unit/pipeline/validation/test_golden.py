@@ -62,7 +62,7 @@ def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
     monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini"])
     rows = compare_golden(renamed, "cpu", "auto")
     assert [row.agrees for row in rows] == [True] * 12
-    with pytest.raises(BundleError, match=r"no reference figures are recorded for .*'folder'"):
+    with pytest.raises(BundleError, match=r"no reference values are recorded for .*'folder'"):
         compare_golden(replace(renamed, provenance={"sources": {"nucleotide": "?"}}))
 
 
