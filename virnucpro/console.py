@@ -72,12 +72,12 @@ def protect_standard_streams(*, strict: bool = True) -> None:
 
 
 class _Output(io.FileIO):
-    """Raw file of a standard stream that ignores failed writes.
+    """Raw file of a standard stream; a failed write is recorded and, unless `strict`, not raised.
 
     Parameters
     ----------
     strict
-        Whether to raise the first failure, unless the stream has no reader.
+        Raise the error of the first failed write. A closed reader (broken pipe) is never raised.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Convert published files to a bundle's files: safetensors, and encoder entries of the manifest.
 
-Published files may be malicious. `Isolate` is a function that reads them in a separate process with
+Published files may be malicious. An `Isolate` function reads them in a separate process with
 limits of memory and time.
 """
 

@@ -175,7 +175,7 @@ def _own_encoders(files: OwnFiles) -> list[_OwnEncoder]:
     if found is None:
         missing = ", ".join(missing_files(files.nucleotide))
         raise BundleError(
-            f"{files.nucleotide}: is not a DNABERT-S folder, {missing} is missing. "
+            f"{files.nucleotide} is not a DNABERT-S folder: {missing} is missing. "
             f"Give a folder with {FILES}."
         )
     names = printable(files.nucleotide.resolve().name), printable(files.protein.stem)

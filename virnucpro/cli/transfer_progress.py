@@ -31,7 +31,7 @@ class TransferReporter:
             say(text)
 
     def progress(self, name: str, have: int, size: int | None) -> None:
-        """Report how many bytes of a file have arrived, if the interval has passed."""
+        """Report the received bytes of a file, at most once per interval."""
         if self._quiet or self._clock() < self._next:
             return
         self._next = self._clock() + self._interval

@@ -323,8 +323,8 @@ def _devices(gpus: object) -> list[Device]:
         return devices
     if not listed or not all(type(gpu) is int for gpu in listed):
         raise UsageError(
-            f"{gpus!r} does not name the GPUs of a launch: give auto, 0,1, cpu:2, a list of "
-            "numbers, or a list of devices of one kind."
+            f"{gpus!r} is not a valid choice of devices. Give 'auto', GPU numbers such as '0,1', "
+            "'cpu:2' (two CPU workers), a list of GPU numbers, or a list of devices of one kind."
         )
     return parse_devices(",".join(map(str, listed)), os.environ, option="--gpus")
 

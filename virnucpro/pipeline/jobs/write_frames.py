@@ -31,7 +31,9 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
 ) -> Iterator[Path]:
-    """Write three FASTA files for each input; yield the path of each file after it is complete.
+    """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
+
+    Each input has three files: its windows, the bases and the peptides of the stop-free frames.
 
     The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
     `outdir` is created only after the first input has been read without an error.

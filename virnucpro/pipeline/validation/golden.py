@@ -148,7 +148,7 @@ def _figures(bundle: Bundle, spec: EncoderSpec) -> FloatArray:
         known = ", ".join(sorted(name for name, _ in PROJECTIONS))
         raise BundleError(
             f"{spec.folder}: no reference values are recorded for the encoder {spec.name!r} with "
-            f"{spec.dim} numbers; known encoders: {known}. Rerun without --golden."
+            f"vectors of {spec.dim} numbers; known encoders: {known}. Rerun without --golden."
         )
     return np.array(PROJECTIONS[key].split(), dtype=np.float64).reshape(-1, DIRECTIONS)
 

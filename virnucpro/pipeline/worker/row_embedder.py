@@ -262,9 +262,9 @@ class RowEmbedder:
         return RowNumbers(parts, stored, scores)
 
     def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows again, one by one; return the new numbers of the unit.
+        """Encode the given rows alone, at a higher precision; return the vectors of the unit.
 
-        For a row with numbers that still cannot be stored, the reason is added to `work`.
+        If a vector still has NaN, infinite or unstorable numbers, the reason is added to `work`.
         """
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
