@@ -14,7 +14,7 @@ from virnucpro.bundles.checksums import file_digest, verify_file
 from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
 from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
-from virnucpro.bundles.provenance import parts_made_here
+from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classify.head_tensors import layer_sizes
 from virnucpro.console import printable
@@ -119,7 +119,7 @@ def open_bundle(name_or_path: str) -> Bundle:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     warning = writable_by_others(folder, (MANIFEST, *manifest.files))
     if warning is not None and folder not in _embedded().values():
-        _log.warning("bundle %s: %s", manifest.name, warning)
+        _log.warning("warning: bundle %s: %s", manifest.name, warning)
     return _bundle(folder, manifest)
 
 
@@ -222,7 +222,9 @@ def describe_bundle(bundle: Bundle) -> str:
         "encoders, in the order of the joined vector:",
         *encoders,
     ]
-    if bundle.path not in _embedded().values() and not parts_made_here(data_folder(), bundle.path):
+    if bundle.path not in _embedded().values() and not parts_converted_here(
+        data_folder(), bundle.path
+    ):
         lines.append("unverified description and accuracy: not converted on this machine")
     card = bundle.path / "CARD.md"
     if card.is_file():

@@ -102,7 +102,7 @@ def import_classifier(
             installed = _installed(data, encoders)
         parts.sources |= {one.view: _sources(*one.paths) for one in own}
         parts.sources |= {one.entry.view: one.sources for one in installed}
-        parts.unverified |= {one.entry.view for one in installed if not one.made_here}
+        parts.unverified |= {one.entry.view for one in installed if not one.converted_here}
         refuse_other_content(
             chosen, parts.sources, parts.window, "Choose another name for the bundle (--name)."
         )

@@ -10,7 +10,7 @@ from virnucpro import __version__
 from virnucpro.bundles.bundle import embedded_names, write_manifest
 from virnucpro.bundles.data_folder import DataFolder, check_name
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
-from virnucpro.bundles.provenance import record_made_here
+from virnucpro.bundles.provenance import record_converted_here
 from virnucpro.bundles.published import origin_of
 from virnucpro.errors import BundleError
 
@@ -80,7 +80,7 @@ def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
         yield folder
         _write_card(folder, parts)
         write_manifest(folder, _manifest(parts))
-        record_made_here(data, folder, parts.sources.keys() - parts.unverified)
+        record_converted_here(data, folder, parts.sources.keys() - parts.unverified)
 
 
 def _write_card(folder: Path, parts: Parts) -> None:

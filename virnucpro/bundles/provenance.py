@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "claimed_sources",
-    "parts_made_here",
-    "record_made_here",
+    "parts_converted_here",
+    "record_converted_here",
     "refuse_other_content",
     "same_content",
     "trust_warning",
 ]
 
 
-def record_made_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
+def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
     """Save the names of the parts (views, ``head``) in `folder` that were made on this machine."""
     data.records.mkdir(exist_ok=True)
     with write_file(_record(data, folder)) as stream:
         stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
-def parts_made_here(data: DataFolder, folder: Path) -> frozenset[str]:
+def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
     """Return the parts of the bundle in `folder` that were made on this machine, if saved."""
     try:
         content = json.loads(_record(data, folder).read_bytes())
@@ -114,7 +114,7 @@ def trust_warning(data: DataFolder, name: str) -> str | None:
     """
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
-    if name not in published_names() or parts <= parts_made_here(data, folder):
+    if name not in published_names() or parts <= parts_converted_here(data, folder):
         return None
     return (
         f"{name} was packed elsewhere: its statement that it contains the published files is not "

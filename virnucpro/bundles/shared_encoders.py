@@ -9,7 +9,7 @@ from pathlib import Path
 from virnucpro.bundles.checksums import verify_file
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import EncoderEntry, Manifest, read_manifest
-from virnucpro.bundles.provenance import claimed_sources, parts_made_here, same_content
+from virnucpro.bundles.provenance import claimed_sources, parts_converted_here, same_content
 from virnucpro.bundles.published import EncoderSource, sources_of
 from virnucpro.errors import BundleError
 
@@ -28,7 +28,7 @@ class InstalledEncoder:
         Manifest entry of the encoder, and the complete manifest of its bundle.
     sources
         Name -> digest of the files that the encoder was converted from, as the manifest states.
-    made_here
+    converted_here
         True if the encoder was converted on this machine, so that `sources` are verified.
     """
 
@@ -36,7 +36,7 @@ class InstalledEncoder:
     entry: EncoderEntry
     manifest: Manifest
     sources: Mapping[str, str]
-    made_here: bool
+    converted_here: bool
 
     def verify(self) -> None:
         """Raise BundleError if a file of the encoder is damaged."""
@@ -63,9 +63,9 @@ def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]
         If the manifest is malformed.
     """
     manifest = read_manifest(folder)
-    sources, made_here = claimed_sources(manifest), parts_made_here(data, folder)
+    sources, converted_here = claimed_sources(manifest), parts_converted_here(data, folder)
     return [
-        InstalledEncoder(folder, entry, manifest, sources[entry.view], entry.view in made_here)
+        InstalledEncoder(folder, entry, manifest, sources[entry.view], entry.view in converted_here)
         for entry in manifest.encoders
     ]
 
@@ -80,7 +80,7 @@ def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | 
         try:
             for one in installed_encoders(data, folder):
                 same_kind = (one.entry.view, one.entry.architecture) == kind
-                if one.made_here and same_kind and same_content(one.sources, sources):
+                if one.converted_here and same_kind and same_content(one.sources, sources):
                     one.verify()
                     return one
         except BundleError:  # a damaged bundle: fetch the files instead

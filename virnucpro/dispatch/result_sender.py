@@ -48,7 +48,7 @@ class ResultSender:
 
     Parameters
     ----------
-    outbox
+    channel
         The pipe to the parent.
     ring
         Ring buffer in shared memory for large results.
@@ -62,7 +62,7 @@ class ResultSender:
 
     def __init__(
         self,
-        outbox: WorkerChannel,
+        channel: WorkerChannel,
         ring: Ring,
         words: memoryview,
         space: int,
@@ -72,7 +72,7 @@ class ResultSender:
         self.stopping: Callable[[], bool] = lambda: False
         self.flushed_at = time.monotonic()
         self._disowned = False
-        self._outbox = outbox
+        self._channel = channel
         self._ring = ring
         self._words = words
         self._space = space
@@ -92,7 +92,7 @@ class ResultSender:
 
     def report(self, tag: bytes, text: str = "") -> None:
         """Send a message about the worker's state, with an optional error text."""
-        self._outbox.send(Report(tag + text.encode("utf-8", "backslashreplace")))
+        self._channel.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
         """Record the start of a batch; a thread sends its results within milliseconds."""
@@ -120,7 +120,7 @@ class ResultSender:
             )
             self._beat()  # large results are copied once more before their first byte is sent
             answers = (Tag.ANSWERS, pack_answers(len(values), seconds), *frame)
-            self._outbox.send(Report(b"".join(answers)))
+            self._channel.send(Report(b"".join(answers)))
 
     def pack(self, result: object) -> object:
         """Prepare a result for sending; return short strings, short bytes and `Failed` unchanged.

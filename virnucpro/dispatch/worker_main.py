@@ -56,7 +56,7 @@ def _assignment_from_file(file: Path, name: str, *rest: Any) -> Assignment:  # n
 def serve(
     _rank: int,
     _world_size: int,
-    outbox: WorkerChannel,
+    channel: WorkerChannel,
     assignment: Assignment,
     feed: int,
     shared: int,
@@ -65,7 +65,7 @@ def serve(
     """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`."""
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
-    sender = ResultSender(outbox, memory.upwards, memory.words, space, beat)
+    sender = ResultSender(channel, memory.upwards, memory.words, space, beat)
     try:
         worker = assignment.worker_cls()
         worker._beat = beat  # noqa: SLF001 - the dispatcher's part of it

@@ -7,6 +7,7 @@ scored window. A window with two equal scores is a virus. A score is written as 
 number that is read back as the same float32.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,9 @@ CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() 
 """Output name of each `Call` code."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
+
+_FORMULA = re.compile(r"""(?:^|(?<=[,;"'\s]))[=+\-@]""")
+"""First character of a formula, where a spreadsheet program could start a cell."""
 
 
 def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
@@ -243,7 +247,9 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
     """Write the published tool's table: one row per scored window, with call and highest scores.
 
     Users open this file in spreadsheet programs, which execute cells that look like a formula. The
-    first character of a name is therefore percent-encoded if it is ``=``, ``+``, ``-`` or ``@``.
+    characters ``=``, ``+``, ``-`` and ``@`` of a name are therefore percent-encoded where a
+    spreadsheet program could start a cell: at the start of the name, and after a comma, semicolon,
+    quotation mark or space.
 
     Raises
     ------
@@ -264,7 +270,7 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
 
 
 def _without_formula(name: str) -> str:
-    return f"%{ord(name[0]):X}{name[1:]}" if name.startswith(("=", "+", "-", "@")) else name
+    return _FORMULA.sub(lambda match: f"%{ord(match[0]):X}", name)
 
 
 def _shortest(values: npt.NDArray[np.float32]) -> list[str]:

@@ -82,7 +82,7 @@ class Setup:
 
 
 def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
-    """Set up the process, call ``function(rank, world_size, outbox, *arguments)``, report the end.
+    """Set up the process, call ``function(rank, world_size, channel, *arguments)``, report the end.
 
     Parameters
     ----------
@@ -100,10 +100,10 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
     _choose_signals()
     keep_freed_memory()
     os.set_inheritable(connection.fileno(), False)  # noqa: FBT003 - the signature of os.set_inheritable
-    outbox = WorkerChannel(connection.fileno())
+    channel = WorkerChannel(connection.fileno())
     codes: list[int] = []
     atexit.register(_leave, codes)  # registered first: runs after all others
-    codes.append(_run(outbox, sealed, setup))
+    codes.append(_run(channel, sealed, setup))
     if codes[0] != 0:
         sys.exit(codes[0])
 
@@ -121,7 +121,7 @@ def _leave(codes: Sequence[int]) -> None:
         os._exit(codes[0])
 
 
-def _run(outbox: WorkerChannel, sealed: int, setup: Setup) -> int:
+def _run(channel: WorkerChannel, sealed: int, setup: Setup) -> int:
     try:
         if setup.log is not None:
             _redirect(setup.log)
@@ -129,25 +129,25 @@ def _run(outbox: WorkerChannel, sealed: int, setup: Setup) -> int:
         faulthandler.enable()
         # The parent sends it to a hung worker before the kill: the log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
-        outbox.send(Started())
+        channel.send(Started())
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", unseal(sealed))
-        function(setup.rank, setup.world_size, outbox, *arguments)
+        function(setup.rank, setup.world_size, channel, *arguments)
     except SystemExit as error:
         if error.code is not None and error.code != 0:
-            return _report_failure(outbox, error)
+            return _report_failure(channel, error)
     except BaseException as error:  # noqa: BLE001 - reported to the parent, and by the exit code
-        return _report_failure(outbox, error)
-    outbox.flush_progress()
-    outbox.send(Finished())
+        return _report_failure(channel, error)
+    channel.flush_progress()
+    channel.send(Finished())
     return 0
 
 
-def _report_failure(outbox: WorkerChannel, error: BaseException) -> int:
+def _report_failure(channel: WorkerChannel, error: BaseException) -> int:
     """Send the exception to the parent, print it to the log, and return the exit code."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
-    outbox.flush_progress()
-    outbox.send(Failure(type(error).__name__, _message(error), text, _is_permanent(error)))
+    channel.flush_progress()
+    channel.send(Failure(type(error).__name__, _message(error), text, _is_permanent(error)))
     print(text, file=sys.stderr, end="", flush=True)
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 

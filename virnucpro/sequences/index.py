@@ -32,7 +32,7 @@ from virnucpro.sequences.windows import IntArray
 
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _NAMES_AT_ONCE = 1 << 14
 
 
@@ -128,7 +128,7 @@ class SequenceIndex:
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records, as written to all outputs.
 
-        Control characters, which a terminal could execute, are percent-encoded: ``%1B`` for the
+        Control characters of terminals and of the text direction are percent-encoded: ``%1B`` for the
         escape character. Any other character is as in the input.
         """
         distinct, which = np.unique(records, return_inverse=True)

@@ -15,7 +15,7 @@ from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.import_head import OwnFiles, import_classifier
 from virnucpro.bundles.manifest import read_manifest
-from virnucpro.bundles.provenance import record_made_here
+from virnucpro.bundles.provenance import record_converted_here
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError
@@ -235,5 +235,5 @@ def test_an_encoder_of_another_architecture_is_not_shared(recipe, alone, fetch, 
     content["encoders"][0]["view"], content["encoders"][1]["view"] = "protein", "nucleotide"
     content["provenance"]["sources"]["nucleotide"] = content["provenance"]["sources"]["protein"]
     path.write_text(json.dumps(content))
-    record_made_here(data, bundle.path, ["nucleotide", "protein", "head"])
+    record_converted_here(data, bundle.path, ["nucleotide", "protein", "head"])
     assert fetch(alone).encoders[0].architecture == "esm2"

@@ -294,7 +294,7 @@ def test_wrong_tensors_are_named_with_their_file(fair_esm, damage, message):
         ),
         (
             lambda model: model.update({"emb_layer_norm_after.weight": torch.zeros(32)}),
-            "two tensors 'emb_layer_norm_after.weight'",
+            "two tensors with the name 'emb_layer_norm_after.weight'",
         ),
         (lambda model: model.update({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
         (lambda model: model.pop(NORM), "missing: 'emb_layer_norm_after.weight'"),

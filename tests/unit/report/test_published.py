@@ -69,12 +69,25 @@ def test_items_and_windows_without_scores_are_not_listed(index_records, cover, t
 
 
 def test_names_in_the_consensus_file_are_not_read_as_formulas(index_records, cover, tmp_path):
-    names = ["=1+1", "+a", "-b", "@c", "d=", "\x1be"]
+    names = [
+        "=1+1",
+        "+a",
+        "-b",
+        "@c",
+        "d=",
+        "\x1be",
+        "f,=1",
+        ";-g",
+        chr(34) + "=h",
+        "i-j",
+        "\u202ek",
+    ]
     index = index_records([(name, OPEN) for name in names])
     coverage = cover(index, [0.75] * index.n_items)
     write_consensus(tmp_path / "consensus.csv", index, windows_of(index, coverage))
     lines = (tmp_path / "consensus.csv").read_text().splitlines()[1:]
-    encoded = ["%3D1+1", "%2Ba", "%2Db", "%40c", "d=", "%1Be"]
+    encoded = ["%3D1+1", "%2Ba", "%2Db", "%40c", "d=", "%1Be", "f,%3D1", ";%2Dg", chr(34) + "%3Dh"]
+    encoded += ["i-j", "%E2%80%AEk"]
     assert [line.split("\t")[0] for line in lines] == [f"{name}_chunk_1" for name in encoded]
 
 

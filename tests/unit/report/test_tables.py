@@ -182,10 +182,18 @@ def test_any_name_is_one_cell_with_encoded_control_characters(
     assert lines.pop() == ""
     rows = [line.split("\t") for line in lines[1:]]
     assert [row[0] for row in rows] == [
-        "".join(quote(one) if unicodedata.category(one) == "Cc" else one for one in name)
-        for name in names
+        "".join(quote(one) if _is_encoded(one) else one for one in name) for name in names
     ]
     assert {len(row) for row in rows} <= {len(lines[0].split("\t"))}
+
+
+def _is_encoded(one: str) -> bool:
+    """Return whether a character controls a terminal, a line's end or the direction of text."""
+    return (
+        unicodedata.category(one) in {"Cc", "Zl", "Zp"}
+        or "\u202a" <= one <= "\u202e"
+        or ("\u2066" <= one <= "\u2069")
+    )
 
 
 @given(values=st.lists(st.floats(0, 1, width=32) | st.just(float("nan")), max_size=20))
