@@ -6,7 +6,10 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command. After a signal: 128 + its number: 130 SIGINT, 143 SIGTERM."""
+    """Exit code of a command.
+
+    After a signal, the exit code is 128 + the signal's number: 130 for SIGINT, 143 for SIGTERM.
+    """
 
     OK = 0
     FAILED = 1

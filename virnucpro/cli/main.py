@@ -120,7 +120,10 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return a parser; for speed, only commands that occur in `words` get their options."""
+    """Return the parser of the command line.
+
+    For speed, options are added only to the commands whose names occur in `words`.
+    """
     parser = _Parser(
         prog="virnucpro",
         description="Identify viral sequences in FASTA and FASTQ files.",
@@ -141,7 +144,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 def _complain(
     error: Exception, cause: BaseException | None = None, *, resumable: bool = False
 ) -> None:
-    """Print an error, its notes, and the next step if the system caused it."""
+    """Print an error message, its notes, and advice if the operating system caused the error."""
     texts = [str(error) or "out of memory", *getattr(error, "__notes__", [])]
     if isinstance(cause, OSError | MemoryError):
         texts.append(advice_for(cause, resumable=resumable) or "")

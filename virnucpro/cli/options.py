@@ -121,7 +121,7 @@ def add_bundle(parser: _Group) -> None:
 
 
 def add_encoder(parser: _Group, *, required: bool) -> None:
-    """Add the option for a single encoder."""
+    """Add the option that selects one encoder."""
     parser.add_argument(
         "-e",
         "--encoder",
@@ -135,13 +135,13 @@ def add_encoder(parser: _Group, *, required: bool) -> None:
 def add_failures(
     parser: argparse.ArgumentParser, title: str, timeouts: dict[str, tuple[float | None, str]]
 ) -> _Group:
-    """Add a group with an option ``--NAME-timeout`` for each timeout; return the group.
+    """Add a group of options to the parser, with one option for each timeout; return the group.
 
     Parameters
     ----------
     timeouts
-        Dict: name -> (default in seconds, help text). If the default is None, the help text states
-        the default.
+        Default in seconds and help text of each timeout. The key ``start`` gives the option
+        ``--start-timeout``. If the default is None, the help text states the default.
     """
     group = parser.add_argument_group(title)
     for name, (default, text) in timeouts.items():

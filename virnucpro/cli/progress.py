@@ -34,9 +34,9 @@ class CommandReporter:
     quiet
         Print warnings only.
     if_stopped
-        Next step if the command is stopped before its workers started.
+        Advice to print if the command is stopped before its workers started.
     if_partial
-        Next step if some sequences have no result yet.
+        Advice to print if some sequences have no result yet.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CommandReporter:
 def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
     """Return a reporter: bars on a terminal, lines elsewhere, only warnings if `quiet`.
 
-    The keyword arguments `advice` set `if_stopped` and `if_partial` of `CommandReporter`.
+    The optional keyword arguments `if_stopped` and `if_partial` are passed to `CommandReporter`.
     """
     view: _ProgressLines | _RichBars | None = None
     if not quiet:

@@ -54,7 +54,13 @@ RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
 
 
 class Failed(NamedTuple):
-    """Sent instead of a result: traceback of a failed task; None if the task timed out."""
+    """A worker sends this instead of a result if a task failed or timed out.
+
+    Attributes
+    ----------
+    traceback
+        Traceback of the error; None if the task timed out.
+    """
 
     traceback: str | None
 
@@ -83,7 +89,7 @@ Body = bytes | memoryview | Stored | Failed
 
 
 class Packed(NamedTuple):
-    """A result that the worker has already encoded, and not yet sent."""
+    """A result that the worker has encoded but not sent yet."""
 
     body: Body
 
@@ -94,7 +100,10 @@ def is_short(value: object) -> bool:
 
 
 def pack_plain(values: Sequence[object]) -> bytes | None:
-    """Return one frame with all values; None if a value is not a number, short string or bytes."""
+    """Encode all values together as one message (a frame).
+
+    Return None if a value is not a number, a short string or short bytes.
+    """
     types = set(map(type, values))
     if types <= NUMBERS or (
         types <= _PLAIN and all(type(value) in NUMBERS or is_short(value) for value in values)
@@ -104,7 +113,7 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Encode one value as a body; if pickling raises an error, return it as `Failed`."""
+    """Pickle one value and return its body; return `Failed` if pickling raises an error."""
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -136,7 +145,7 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Return the parts of one frame with these bodies; send the parts in this order.
+    """Encode bodies as one message (a frame); return its parts in the order of sending.
 
     The first part is a pickle of all bodies, with the length in bytes in place of each large body.
     The other parts are the large bodies.
@@ -151,7 +160,7 @@ def _is_large(body: Body) -> TypeGuard[bytes | memoryview]:
 
 
 def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
-    """Decode a frame of `pack_plain` or `pack_bodies`.
+    """Decode a message (a frame) that `pack_plain` or `pack_bodies` encoded.
 
     Returns
     -------
@@ -195,11 +204,11 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
 
 
 def pack_answers(count: int, seconds: float) -> bytes:
-    """Return a header for a frame: the encoded number of results, and their total seconds."""
+    """Encode the header of a message: the number of results and their total seconds."""
     return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Return the two numbers of a `pack_answers` header, and the frame that follows the header."""
+    """Return the two numbers of a `pack_answers` header, and the message after the header."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

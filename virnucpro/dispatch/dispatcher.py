@@ -302,7 +302,7 @@ class Dispatcher:
         keywords: dict[str, Any],
         rules: Rules,
     ) -> Iterator[Iterator[Event]]:
-        """Start a run as a context manager, whose value is an iterator of the events."""
+        """Context manager of one run; returns an iterator of the run's events."""
         rules = replace(rules, task_timeout=task_timeout)
         _check_importable(self.worker_cls)
         if not self._busy.acquire(blocking=False):

@@ -46,7 +46,7 @@ _TICK_S = 0.05
 
 
 class Engine:
-    """One run of a dispatcher.
+    """Executes one run of a dispatcher: starts the workers, runs all tasks, yields events.
 
     Parameters
     ----------
@@ -141,7 +141,10 @@ class Engine:
                 yield from self._look(0.0 if self._dealer.has_takers else self._patience())
 
     def _first_tasks(self) -> Iterator[Event]:
-        """Wait for a ready worker; then keep one task for each worker still in its setup."""
+        """Wait for a ready worker; then give one task to each ready worker.
+
+        One task is reserved for each worker still in its setup. Yield events of the workers.
+        """
         while self._workers and not self._draining:
             if any(worker.state is State.READY for worker in self._workers.values()):
                 break
@@ -154,7 +157,10 @@ class Engine:
         return _TICK_S if self._rules.report_starts or self._dealer.waits else None
 
     def _look(self, patience: float | None) -> Iterator[Event]:
-        """Wait up to `patience` seconds (None: forever) for messages of workers; yield events."""
+        """Wait for messages of workers; yield their events.
+
+        The wait ends after `patience` seconds; without a limit if `patience` is None.
+        """
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
         for worker_id, event in self._children.step(patience):
@@ -266,7 +272,10 @@ class Engine:
             worker.close()
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
-        """Restart a dead worker if tasks are left; yield `SetupFailed` if restarts do not help."""
+        """Restart a dead worker if tasks are left.
+
+        Yield `SetupFailed` if the restart fails, or the worker died too often before a task.
+        """
         worker_id = worker.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:

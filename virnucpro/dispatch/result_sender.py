@@ -53,7 +53,7 @@ class ResultSender:
     ring
         Ring buffer in shared memory for large results.
     words
-        Integers in shared memory, see `WAITING`.
+        Integers in shared memory: one shows whether the worker waits for space in the ring.
     space
         Descriptor through which the parent signals free space in the ring.
     beat
@@ -139,7 +139,10 @@ class ResultSender:
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        """Copy `pieces` into the ring; return None if they are too large or the run stops."""
+        """Copy `pieces` into the ring; wait for space if necessary.
+
+        Return the places of the copies; None if the pieces are too large or the run stops.
+        """
         if not self._ring.fits(pieces):
             return None
         regions: Sequence[Region] | None = self._ring.put(pieces)

@@ -63,7 +63,10 @@ class DispatchStats:
         self._recent: deque[str] = deque(maxlen=RECENT)
 
     def share(self, worker_id: int | None) -> Share:
-        """Return the counts of one worker; None: the counts of tasks that no worker could run."""
+        """Return the counts and the status of one worker.
+
+        If `worker_id` is None, return the counts of tasks that no worker could run.
+        """
         return self._shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:

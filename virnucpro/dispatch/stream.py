@@ -58,16 +58,19 @@ class Stream:
 
     @property
     def has_more(self) -> bool:
-        """Whether a task to reassign waits, or another task may be read from the source."""
+        """Whether `take` can return a task: one to reassign, or a new one from the source."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
 
     @property
     def over(self) -> bool:
-        """Whether all tasks are delivered and the generator has ended."""
+        """Whether no more tasks are read and the answers of all tasks are delivered."""
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Remove and return up to `count` tasks: if possible tasks to reassign, else new tasks."""
+        """Remove and return up to `count` tasks.
+
+        Tasks to reassign come first. If there are none, new tasks are read from the source.
+        """
         if self._again:
             return _pop(self._again, count)
         return self._pull(count)
@@ -77,7 +80,10 @@ class Stream:
         self._again.extendleft(reversed(list(tasks)))
 
     def take_suspect(self) -> Tasks:
-        """Remove and return one task to retry; send this task to a worker without other tasks."""
+        """Remove and return one task to retry, which may have killed its worker.
+
+        The caller must send this task to a worker without other tasks.
+        """
         return _pop(self.suspects)
 
     def set_aside(self, count: int) -> None:
@@ -86,7 +92,10 @@ class Stream:
         self.reserved.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
-        """Remove and return one task of `reserved`; return empty lists if `reserved` is empty."""
+        """Remove and return one task that was reserved for a worker in its setup.
+
+        The task is a pair of lists (ids, data); both lists are empty if no task is reserved.
+        """
         return _pop(self.reserved)
 
     def take_all(self) -> Tasks:

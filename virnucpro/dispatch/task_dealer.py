@@ -46,7 +46,7 @@ class TaskDealer:
 
     @property
     def has_takers(self) -> bool:
-        """Whether a task waits and a worker can accept it now, so that `deal` yields tasks."""
+        """Whether a task waits and a worker can accept this task now."""
         workers, stream = self._workers.values(), self._stream
         if stream.suspects:
             return any(worker.idle for worker in workers)
@@ -60,7 +60,11 @@ class TaskDealer:
         return bool(stream.reserved) and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield pairs (worker, up to `most` tasks); send the tasks before the next iteration."""
+        """Yield a pair (worker, tasks) for each worker that can accept tasks.
+
+        A worker gets at most `most` tasks; None for no limit. The caller must send the tasks
+        before it requests the next pair.
+        """
         for worker in list(self._workers.values()):
             if self._stream.suspects:  # retries first: busy workers get no new tasks
                 if worker.idle:
@@ -74,7 +78,7 @@ class TaskDealer:
                     yield worker, tasks
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield pairs (idle worker, task); the task was reserved for a worker in a slow setup."""
+        """Give tasks reserved for workers in a slow setup to idle workers; yield (worker, task)."""
         surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:
@@ -82,7 +86,9 @@ class TaskDealer:
                 yield worker, self._stream.release()
 
     def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Yield `WorkerDied`, then the retry or final answer of the worker's running task.
+        """Return the tasks of a dead worker to the stream; yield the events of its death.
+
+        The first event is `WorkerDied`. If a task was running, its retry or final answer follows.
 
         Parameters
         ----------
@@ -116,7 +122,10 @@ class TaskDealer:
     def _charge(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
-        """Yield the retry or the final answer of a task during which a worker died."""
+        """Handle a task during which a worker died; yield its retry or its final answer.
+
+        If the task did not cause the death, the task is reassigned and no event is yielded.
+        """
         task_id, ending = task[0], worker.ending
         if ending is not None and ending.serial != serial:
             # The late task was answered just before the kill: this task is not the cause.

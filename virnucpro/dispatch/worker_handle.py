@@ -211,9 +211,9 @@ class WorkerHandle:
 
     @property
     def begun(self) -> int | None:
-        """Number of the last started task, from 1; None if this task is answered.
+        """Number of the last started task, from 1; None if its answer has arrived.
 
-        The task may have ended: if the worker dies then, the result is never sent.
+        The task may have ended without a received result. If the worker dies, the result is lost.
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self.outstanding else None
@@ -290,7 +290,10 @@ class WorkerHandle:
     def take(
         self, frame: memoryview, count: int, seconds: float, timeout: float | None
     ) -> Iterator[Answer]:
-        """Decode a frame of `count` results that took `seconds` in total; yield the answers."""
+        """Decode a message with `count` results and yield the answers.
+
+        The results took `seconds` in total.
+        """
         self._pace.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
@@ -315,7 +318,7 @@ class WorkerHandle:
         return ids[first - self.answered : stop - self.answered]
 
     def starts(self, until: int | None) -> Iterator[TaskStarted]:
-        """Yield `TaskStarted` for each unreported task of the worker up to number `until`."""
+        """Yield `TaskStarted` for started tasks up to number `until` that were not reported yet."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
             self._reported = until

@@ -36,8 +36,8 @@ class EncoderSpec:
     folder
         Folder of the files.
     files
-        Dict: role -> file name in `folder`. Roles: ``weights``, for some architectures
-        ``tokenizer``.
+        File name in `folder` for each role. The roles are ``weights`` and, for some
+        architectures, ``tokenizer``.
     config
         Settings of the architecture.
     """
@@ -51,7 +51,7 @@ class EncoderSpec:
     config: Mapping[str, object] = field(default_factory=dict)
 
     def file(self, role: str) -> Path:
-        """Return the path of the file with a role.
+        """Return the path of the encoder's file for `role`, such as ``weights``.
 
         Raises
         ------

@@ -62,7 +62,8 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
     lengths
         (n,) tokens of each sequence, descending.
     budget
-        Function: tokens of the longest sequence of a batch -> token budget of this batch.
+        Function that returns the token budget of a batch. Its argument is the number of tokens
+        in the longest sequence of the batch.
 
     Yields
     ------
@@ -114,7 +115,7 @@ def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Statistics: the part of the token budgets that batches use.
+    """Statistics of batches: how much of their token budgets they use.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class Filling:
 
     @property
     def unused(self) -> float:
-        """Unused share of the budgets, from 0 to 1."""
+        """Unused fraction of the token budgets, from 0 to 1."""
         return 1 - self.tokens / self.room if self.room else 0.0
 
 
@@ -220,9 +221,9 @@ class TokenBudget:
     def learnt(self) -> dict[str, int]:
         """Token budgets to store for later runs.
 
-        Keys: the encoder's name for its initial budget, name/length class for a lowered budget.
-        After an out-of-memory error also name/``fitted``: tokens of the longest sequence that was
-        encoded.
+        The initial budget has the encoder's name as its key. The budget of a length class has
+        the key ``NAME/CLASS``. After an out-of-memory error, the key ``NAME/fitted`` stores the
+        tokens of the longest encoded sequence.
         """
         limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
         if self._was_short and self.longest_fitted:

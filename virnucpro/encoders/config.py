@@ -1,4 +1,4 @@
-"""Interface of the settings of a model, and a reader of settings. Needs no torch."""
+"""Interface of a model's settings, and a function that reads them. Needs no torch."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Config = TypeVar("Config", bound="EncoderConfig")
 
 
 class EncoderConfig(Protocol):
-    """Settings of an architecture: a dataclass with the fields of a spec's config.
+    """Interface of a dataclass with the settings of an architecture (`EncoderSpec.config`).
 
     Attributes
     ----------

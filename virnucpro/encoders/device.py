@@ -32,7 +32,10 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Return ``cpu``, or the model name of the GPU: stored token budgets apply to one model."""
+    """Return ``cpu``, or the model name of the GPU.
+
+    Token budgets are stored under this name, because they apply to one device model only.
+    """
     return torch.cuda.get_device_name() if kind == "cuda" else kind
 
 

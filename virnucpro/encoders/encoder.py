@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Row after the last token of the group."""
+        """Number of the row after the last token of the group."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
@@ -186,7 +186,9 @@ def mean_of_runs(
 
 
 def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Return the means in packed order, one group of equal lengths at a time; see `mean_of_runs`.
+    """Compute the mean of each sequence, one group of equal lengths at a time.
+
+    The parameters are those of `mean_of_runs`. The result is in packed order.
 
     On a CPU this is several times as fast as `means_by_segments`, and more exact.
     """
@@ -199,7 +201,9 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
 
 
 def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Return the means in packed order, computed by one kernel; see `mean_of_runs`.
+    """Compute the means of all sequences with one kernel.
+
+    The parameters are those of `mean_of_runs`. The result is in packed order.
 
     Each sequence has three segments: omitted start, middle, omitted end. The result is the mean of
     the middle segment.

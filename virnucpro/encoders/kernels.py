@@ -55,7 +55,7 @@ class Product:
         self._then = "gelu" if gelu else "none"
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
+        """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
         result: torch.Tensor = _KERNELS._linear_pointwise(  # noqa: SLF001 - see _USED
             rows, self._weight, self._bias, self._then, [], "none"
         )
@@ -85,7 +85,7 @@ class Dense(nn.Linear):
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
+        """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
         return super().forward(x) if self._product is None else self._product(x)
 
 
@@ -111,7 +111,7 @@ class GatedDense(nn.Linear):
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the layer to each row: (rows, width) -> (rows, columns)."""
+        """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
         if self._products is not None:
             gate, value = self._products
             return gate(x).mul_(value(x))

@@ -73,7 +73,7 @@ def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
     Raises
     ------
     BundleError
-        As `config_of`.
+        If an architecture is unknown, or a setting is missing or invalid.
     """
     return [shape for spec in specs for shape in config_of(spec).tensor_shapes().values()]
 

@@ -95,7 +95,7 @@ class RichDispatcher:
         generator, *arguments, **keywords
             As for `Dispatcher.run`.
         on_success
-            As for `Dispatcher.run`; None: results are discarded.
+            As for `Dispatcher.run`. If it is None, results are discarded.
         total_tasks
             Number of tasks, if known, for the percentage and the remaining time.
 
@@ -117,7 +117,10 @@ class RichDispatcher:
         return self._result()
 
     def shutdown(self) -> None:
-        """Read no more tasks; the run ends after the tasks in memory; see `Dispatcher.shutdown`."""
+        """Read no more tasks; the run ends when the tasks in memory are answered.
+
+        See `Dispatcher.shutdown`.
+        """
         self.dispatcher.shutdown()
 
     def terminate(self) -> None:
@@ -187,7 +190,7 @@ class RichDispatcher:
 
 
 class _SafeStream:
-    """A text stream that ignores failed writes, so that they do not stop the run."""
+    """A text stream that ignores its write errors: a closed terminal does not stop the run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

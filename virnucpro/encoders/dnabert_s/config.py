@@ -114,7 +114,7 @@ class DnabertSConfig:
 
 @dataclass(frozen=True, slots=True)
 class DnabertSFiles:
-    """Paths of the three files in a folder of the published DNABERT-S."""
+    """Paths of the settings, tokeniser and weights files of the published DNABERT-S."""
 
     settings: Path
     tokenizer: Path
@@ -122,7 +122,10 @@ class DnabertSFiles:
 
 
 def find_published(folder: Path) -> DnabertSFiles | None:
-    """Return the files of a DNABERT-S folder; None if one of the three files is missing."""
+    """Return the paths of the settings, tokeniser and weights files in a DNABERT-S folder.
+
+    Return None if one of the files is missing.
+    """
     if missing_files(folder):
         return None
     weights = next(path for name in _WEIGHTS if (path := folder / name).is_file())

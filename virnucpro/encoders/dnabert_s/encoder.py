@@ -81,7 +81,7 @@ class BpeTokeniser:
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of token ids; the largest id is one less."""
+        """Number of token ids: the largest id plus 1."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:

@@ -194,7 +194,7 @@ def _by_runs(
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Compute attention per group of equal lengths; return (rows, heads * head_dim).
+    """Compute attention per group of sequences of equal length; return (rows, heads * head_dim).
 
     `attend` computes attention for one group: it converts queries, keys and values (n, length, 3,
     heads, head_dim) to (n, heads, length, head_dim).
@@ -246,7 +246,7 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return layer-normalised embeddings of the tokens; token type 0: (rows, width)."""
+        """Return the layer-normalised sum of token and type-0 embeddings: (rows, width)."""
         normed: torch.Tensor = self.LayerNorm(
             self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
         )

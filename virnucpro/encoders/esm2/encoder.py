@@ -101,7 +101,7 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read the tensors of a fair-esm checkpoint that embeddings use.
+    """Return the tensors of a fair-esm checkpoint that embeddings use, by name.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
-    """Read settings and memory-mapped tensors of a fair-esm checkpoint.
+    """Return the settings and the memory-mapped tensors of a fair-esm checkpoint.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
 def _with_frequencies(
     tensors: Mapping[str, torch.Tensor], config: Esm2Config
 ) -> dict[str, torch.Tensor]:
-    """Remove unused tensors, and add the rotary frequencies that a file lacks."""
+    """Return the tensors that `Esm2` uses; compute rotary frequencies missing from the file."""
     computed = inverse_frequencies(config.embed_dim // config.attention_heads)
     return dict.fromkeys(config.frequency_shapes(), computed) | without(tensors, UNUSED)
 

@@ -265,7 +265,7 @@ def _stripe_rows(rows: int) -> int:
 
 
 def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
-    """Return a function: rows -> rows @ weight.T + bias, with GELU if `activate`."""
+    """Return a function that computes rows @ weight.T + bias, then GELU if `activate` is true."""
     if has_kernels(weight.device, weight.dtype):
         return Product(weight, bias, gelu=activate)
     if activate:

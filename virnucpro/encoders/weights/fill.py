@@ -83,7 +83,7 @@ def check_tensors(
     Raises
     ------
     BundleError
-        As `check_layout`, and if a number is infinite or NaN, now or after the conversion.
+        If `check_layout` raises it, or a number is infinite or NaN, now or after the conversion.
     """
     check_layout(shapes, tensors, source)
     for name, tensor in tensors.items():
@@ -155,7 +155,7 @@ def fill(
     Raises
     ------
     BundleError
-        As `check_tensors`.
+        If `check_tensors` raises it.
     """
     linear = {
         f"{layer}.{name}"

@@ -20,7 +20,9 @@ __all__ = ["named_tensors", "read_pickle", "read_state_dict", "require_intact", 
 
 
 def read_pickle(path: Path) -> object:
-    """Return the content of a file; allowed are tensors, plain data and fair-esm's Namespace.
+    """Return the content of a file that torch.save wrote.
+
+    The file may contain tensors, plain data and fair-esm's Namespace.
 
     Tensors are memory-mapped. Files in the format before PyTorch 1.6 are not archives; they are
     read into memory completely.
@@ -96,7 +98,7 @@ def shapes_in(path: Path) -> Shapes:
     Raises
     ------
     BundleError
-        As `read_state_dict`.
+        If the file cannot be read, or contains anything but named tensors.
     """
     if path.suffix == ".safetensors":
         return read_shapes(path)
@@ -123,7 +125,7 @@ def require_intact(path: Path) -> None:
 
 @contextmanager
 def _archive(path: Path) -> Iterator[ZipFile]:
-    """Open an archive of torch.save; convert errors to BundleError while the archive is open.
+    """Open an archive of torch.save; raise BundleError if the file cannot be opened or read.
 
     TorchScript is refused because it contains code. Compressed and overlapping parts are refused
     because they can expand a small file to terabytes.

@@ -34,7 +34,9 @@ _SPECIAL: Final = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 
 
 def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
-    """Write the files of an encoder of a published size with random weights.
+    """Write an encoder of a published size with random weights; return its `EncoderSpec`.
+
+    The files are ``weights.safetensors`` and, for DNABERT-S, ``tokenizer.json``.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
 
 
 def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
-    """Write the safetensors format: length of the header, header (JSON), numbers."""
+    """Write random tensors in the safetensors format: header length, JSON header, numbers."""
     header: dict[str, dict[str, Any]] = {}
     end = 0
     shapes = size.tensor_shapes()
@@ -88,9 +90,10 @@ def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
 def _numbers(
     block: npt.NDArray[np.float16], first: int, tensor: str, shape: tuple[int, ...]
 ) -> npt.NDArray[np.float16]:
-    """Return the values of one tensor: numbers of `block`, repeated, from position `first`.
+    """Return the values of one tensor.
 
-    Matrices are random, weights of layer norms are 1, biases are 0.
+    A matrix gets the random numbers of `block` from position `first` on, repeated if necessary.
+    Weights of layer norms are 1, biases are 0.
     """
     if len(shape) == 1:
         return np.full(shape, 1.0 if tensor.endswith("weight") else 0.0, np.float16)
@@ -98,7 +101,10 @@ def _numbers(
 
 
 def _write_tokeniser(path: Path, vocabulary: int) -> None:
-    """Write a tokeniser trained on random bases: 106 tokens per 500 bases (published: 109)."""
+    """Write a tokeniser trained on random bases.
+
+    It makes 106 tokens of 500 bases; the published tokeniser makes 109.
+    """
     letters = np.random.default_rng(2).choice(np.frombuffer(b"ACGT", np.uint8), (400, 500))
     tokeniser = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))
     trainer = trainers.BpeTrainer(
