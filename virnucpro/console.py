@@ -40,7 +40,7 @@ def shortened(name: str) -> str:
 
 
 def output_failure() -> str:
-    """Return the error of standard error's last write, such as ``standard error: Broken pipe``.
+    """Return why the last write to standard error failed: ``standard error: Broken pipe``.
 
     Returns "" if the write succeeded, or if the process did not call `protect_standard_streams`.
     """
@@ -72,12 +72,12 @@ def protect_standard_streams(*, strict: bool = True) -> None:
 
 
 class _Output(io.FileIO):
-    """Raw file of a standard stream; a failed write is recorded and, unless `strict`, not raised.
+    """Raw file of a standard stream; it stores the error of a failed write.
 
     Parameters
     ----------
     strict
-        Raise the error of the first failed write. A closed reader (broken pipe) is never raised.
+        Whether to raise the error of the first failed write, unless the reader is closed.
 
     Attributes
     ----------

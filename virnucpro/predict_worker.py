@@ -44,7 +44,7 @@ class Worker(FileWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``{"job": job}``, the keywords of `setup` for all workers.
+        """Check the bundle and the options; return ``{"job": job}``, the keywords of `setup`.
 
         `keywords` are the options of `predict_job`.
 
@@ -71,7 +71,7 @@ class Worker(FileWorker):
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
-        """Return the memory of one CPU worker in bytes."""
+        """Return the memory in bytes that one CPU worker needs."""
         job: Job = keywords["job"]
         return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
 

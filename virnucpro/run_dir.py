@@ -81,19 +81,19 @@ class RunDirectory:
         return self.logs / f"rank-{rank:04d}.log"
 
     def steps(self, rank: int | None, suffix: str) -> Path:
-        """Return the path of the event log of `rank`; None is the coordinator."""
+        """Return the path of the event log of `rank`, or of the coordinator if `rank` is None."""
         name = "coordinator" if rank is None else self.log(rank).stem
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Return ``(unit, path)`` of all segment files in all shards, sorted by unit, then path."""
+        """Return unit and path of each segment file in all shards, sorted by unit, then path."""
         matches = (
             (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
         )
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
     def copies(self, unit: int) -> list[Path]:
-        """Return the sorted paths of all segment files of `unit`, without listing the shards."""
+        """Return the path of the segment of `unit` in each shard that contains one, sorted."""
         shards = sorted(self.shards.glob("rank-*"))
         paths = (shard / self.segment(0, unit).name for shard in shards)
         return [path for path in paths if path.is_file()]
@@ -111,7 +111,7 @@ class RunDirectory:
         )
 
     def owns(self, path: Path) -> bool:
-        """Return whether `path` is a path of a run file or run folder, even if it does not exist.
+        """Return True if `path` is a file of the run or in its folders, even if it does not exist.
 
         Symbolic links to folders are followed.
         """

@@ -53,7 +53,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 
 
 def _output_file(target: Path) -> Path:
-    """Return the target without symbolic links; raise UsageError if pack cannot write to it."""
+    """Resolve the symbolic links of `target`; raise UsageError if it cannot be an output file."""
     resolved = Path(os.path.realpath(target))
     if str(target) == "-":
         raise UsageError("pack cannot write to standard output. Name a file.")

@@ -173,7 +173,7 @@ def list_bundles() -> dict[str, Bundle | BundleError]:
     Returns
     -------
     dict
-        Name -> bundle, sorted by name; the value is the error if the manifest cannot be read.
+        The bundles by name, sorted. If a manifest cannot be read, the value is the error.
     """
     return {name: _listed(folder) for name, folder in sorted(_known().items())}
 
@@ -244,12 +244,12 @@ def _classification(bundle: Bundle) -> list[str]:
 
 
 def _known() -> dict[str, Path]:
-    """Return the folders of installed and embedded bundles by name; embedded have priority."""
+    """Return the folder of each bundle by name; an embedded bundle has priority."""
     return data_folder().installed() | _embedded()
 
 
 def _embedded() -> dict[str, Path]:
-    """Return the folders of the bundles in the package by name."""
+    """Return the folder of each bundle in the package, with the bundle's name as key."""
     root = Path(str(files(__package__)))
     return {path.parent.name: path.parent for path in root.glob(f"*/{MANIFEST}")}
 

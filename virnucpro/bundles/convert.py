@@ -58,14 +58,14 @@ WorkerError.
 
 
 def call_directly(function: Callable[..., T], *arguments: object, **_limits: float) -> T:
-    """Return ``function(*arguments)``, called in this process without limits."""
+    """Call `function` in this process, without limits, and return its result."""
     return function(*arguments)
 
 
 def convert_isolated(
     isolate: Isolate, source: Path, convert: Callable[..., T], *arguments: object
 ) -> T:
-    """Call a conversion function through `isolate`, with limits that depend on the file's size.
+    """Call `convert` through `isolate`, with limits for the file's size; return its result.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def convert_isolated(
 
 
 def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
-    """Convert a published classifier into `folder` through `isolate`; return the file's name.
+    """Convert a published classifier into `folder` through `isolate`; return the new file's name.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
 
 
 def _entry(spec: EncoderSpec) -> EncoderEntry:
-    """Return the manifest entry of a converted encoder; check its tensors' names and shapes."""
+    """Check names and shapes of a converted encoder's tensors; return its manifest entry."""
     load_encoder(spec, "meta")
     return EncoderEntry(
         spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), dict(spec.config)

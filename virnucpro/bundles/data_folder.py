@@ -51,7 +51,7 @@ class DataFolder:
 
     @property
     def records(self) -> Path:
-        """The folder of the lists of parts that this machine converted; see `provenance`."""
+        """Folder of files that list the parts which this machine converted; see `provenance`."""
         return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
@@ -59,7 +59,7 @@ class DataFolder:
         return self.bundles / name
 
     def installed(self) -> dict[str, Path]:
-        """Return the folders of the installed bundles by name."""
+        """Return the folder of each installed bundle, with the bundle's name as key."""
         return {
             path.parent.name: path.parent
             for path in sorted(self.bundles.glob(f"*/{MANIFEST}"))

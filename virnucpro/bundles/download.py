@@ -156,10 +156,11 @@ class _Source:
     patience: Patience
 
     def retry(self, act: Callable[[], T], part: Path | None = None) -> T:
-        """Return the result of `act`, called again after transient failures, with doubled waits.
+        """Call `act`, repeat the call after transient errors, and return its result.
 
-        Progress resets the count of failures. Only bytes beyond the largest size of `part` so far
-        are progress: a server may ignore range requests and send the same first bytes each time.
+        Each wait is twice the previous wait. Progress resets the count of failures. Only bytes
+        beyond the largest size of `part` so far are progress: a server may ignore range requests
+        and send the same first bytes each time.
         """
         failures, wait, largest = 0, self.patience.first_wait, _size(part)
         while True:
@@ -214,7 +215,7 @@ class _Source:
         return resumed
 
     def _open(self, start: int) -> http.client.HTTPResponse | None:
-        """Request the file from byte `start`; return None if the file has no more bytes."""
+        """Request the file from byte `start`; return the response, or None if no bytes follow."""
         headers = {**_HEADERS, "Range": f"bytes={start}-"} if start else _HEADERS
         try:
             request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - http(s), see published.py
@@ -241,7 +242,7 @@ class _Source:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Return the next block; a network error is retried, unlike an error of the disk."""
+    """Return the next block; after a network error, raise _TransientError, which is retried."""
     try:
         return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:

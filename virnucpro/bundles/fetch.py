@@ -104,7 +104,7 @@ class _Fetch:
         return bundle
 
     def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
-        """Check all remote sizes and the disk space, download missing files, return their paths."""
+        """Check the free disk space, and download missing files; return the paths of all files."""
         urls = {file.name: file.url() for file in files}
         paths = {file.name: self.data.downloads / file.name for file in files}
         self.listener.stage(f"requesting the sizes of {len(files)} files")
@@ -148,7 +148,7 @@ class _Fetch:
         paths: Mapping[str, Path],
         isolate: Isolate,
     ) -> None:
-        """Convert or link the encoders and the head, then install the bundle."""
+        """Convert the head and the encoders (or link installed encoders); install the bundle."""
         recipe = self.recipe
         parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:

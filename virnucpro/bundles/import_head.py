@@ -168,7 +168,7 @@ class _OwnEncoder(NamedTuple):
 
 
 def _own_encoders(files: OwnFiles) -> list[_OwnEncoder]:
-    """Return two encoders of the user: the names are those of the folder and the checkpoint."""
+    """Return the user's two encoders, named after the DNABERT-S folder and the ESM-2 file."""
     for path in (files.nucleotide, files.protein):
         require_utf8(path)
     found = find_published(files.nucleotide)

@@ -39,7 +39,7 @@ class Parts:
     encoders
         In the order of the joined vector.
     sources
-        View of an encoder, or ``head`` -> names and digests of the files it was converted from.
+        Names and digests of the source files of each part (view of an encoder, or ``head``).
     unverified
         Names of parts from a bundle that another machine converted: their sources are not verified.
     """
@@ -67,7 +67,7 @@ def check_free(data: DataFolder, name: str) -> None:
 
 @contextmanager
 def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
-    """Yield a folder to convert `parts` into; install the bundle when the block succeeds.
+    """Yield a folder for the converted parts; install it as a bundle when the block succeeds.
 
     The caller must hold the data folder's lock.
 

@@ -40,7 +40,7 @@ def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]
 
 
 def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
-    """Return the parts of the bundle in `folder` that were made on this machine, if saved."""
+    """Return the parts of a bundle that were made on this machine; an empty set if unknown."""
     try:
         content = json.loads(_record(data, folder).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -56,7 +56,7 @@ def _record(data: DataFolder, folder: Path) -> Path:
 
 
 def claimed_sources(manifest: "Manifest | Bundle") -> dict[str, Mapping[str, str]]:
-    """Return name and digest of each part's source files, as claimed in a bundle's manifest.
+    """Return for each part the names and digests of its source files, as the manifest claims.
 
     A part that the provenance does not mention has no files.
     """
@@ -75,7 +75,7 @@ def _digests(files: object) -> dict[str, str]:
 
 
 def same_content(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether two sets of files have the same digests."""
+    """Return True if the files in `one` and `other` have the same digests; names are ignored."""
     return sorted(one.values()) == sorted(other.values())
 
 
@@ -108,7 +108,7 @@ def refuse_other_content(
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if the installed bundle `name` has a published name, but was made elsewhere.
+    """Return a warning if bundle `name` has a published name, but was made on another machine.
 
     Otherwise, return None.
     """

@@ -64,7 +64,7 @@ class PublishedFile:
     max_bytes: int
 
     def url(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the address of the file; on the mirror if its environment variable is set.
+        """Return the file's address, on a mirror if the mirror's environment variable is set.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Recipe:
 
     @property
     def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
-        """View of each encoder -> its files, and ``head`` -> the classifier file, if any."""
+        """Files by part: an encoder's view, or ``head`` for the classifier, if there is one."""
         head = {} if self.head is None else {HEAD_PART: (self.head,)}
         return {encoder.view: encoder.files for encoder in self.encoders} | head
 
@@ -129,7 +129,7 @@ class Recipe:
 
     @property
     def sources(self) -> dict[str, Mapping[str, str]]:
-        """Part (view or ``head``) -> name -> digest of its files, as in a bundle's provenance."""
+        """Digests by part (view or ``head``) and file name, as in a bundle's provenance."""
         return {part: sources_of(files) for part, files in self.parts.items()}
 
 
@@ -217,7 +217,7 @@ _RECIPES: Final[dict[str, Recipe]] = {
 
 
 def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
-    """Return name -> digest of each file, as in a bundle's provenance."""
+    """Return the published digest of each file as text, with the file's name as key."""
     return {file.name: str(file.checksum) for file in files}
 
 
@@ -227,7 +227,7 @@ def published_names() -> tuple[str, ...]:
 
 
 def published_name(part: str, digests: Collection[str]) -> str | None:
-    """Return the published name of a bundle's part by the digests of its source files.
+    """Identify a part of a bundle by the digests of its source files; return its published name.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def _all_files() -> Iterator[PublishedFile]:
 
 
 def published_digest(path: Path) -> str:
-    """Return a file's published digest if it is a published file, else its SHA-256.
+    """Return the digest of a file: the published digest for a published file, else SHA-256.
 
     Returns
     -------
@@ -277,13 +277,13 @@ def published_digest(path: Path) -> str:
 
 
 def origin_of(digest: str) -> str | None:
-    """Return the publication of a file by its digest (see `published_digest`); None if unknown."""
+    """Return the citation of the published file with this digest; None if there is none."""
     works = (HOMES[file.home].work for file in _all_files() if digest == str(file.checksum))
     return next(works, None)
 
 
 def require_published(spec: "EncoderSpec") -> None:
-    """Verify the checksum of an encoder file that has the name of a published encoder.
+    """Compare an encoder's weights with the published checksum, if the encoder's name is published.
 
     Raises
     ------
@@ -302,7 +302,7 @@ def require_published(spec: "EncoderSpec") -> None:
 
 
 def recipe_of(name: str) -> Recipe:
-    """Return the recipe of a published bundle.
+    """Return the recipe of the published bundle `name`: its files, addresses and checksums.
 
     Raises
     ------

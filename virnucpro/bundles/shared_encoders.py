@@ -27,7 +27,7 @@ class InstalledEncoder:
     entry, manifest
         Manifest entry of the encoder, and the complete manifest of its bundle.
     sources
-        Name -> digest of the files that the encoder was converted from, as the manifest states.
+        Digest of each source file of the encoder, by the file's name, as the manifest states.
     converted_here
         True if the encoder was converted on this machine, so that `sources` are verified.
     """
@@ -44,7 +44,7 @@ class InstalledEncoder:
             verify_file(self.folder, name, self.manifest.files[name])
 
     def link_into(self, folder: Path) -> EncoderEntry:
-        """Verify the files, hard-link or copy them into `folder`, return the encoder's entry."""
+        """Verify the encoder's files, link or copy them into `folder`; return its entry."""
         self.verify()
         for name in self.entry.files.values():
             try:
@@ -71,9 +71,10 @@ def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]
 
 
 def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | None:
-    """Return an undamaged encoder made on this machine from `wanted`'s files; None if not found.
+    """Find an installed, undamaged encoder that this machine made from the files of `wanted`.
 
-    The sources of a bundle that was packed elsewhere are not verified, so they are not used.
+    Return None if there is no such encoder. The sources of a bundle from another machine are not
+    verified, so its encoders are not used.
     """
     kind, sources = (wanted.view, wanted.architecture), sources_of(wanted.files)
     for folder in data.installed().values():

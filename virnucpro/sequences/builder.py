@@ -76,7 +76,7 @@ class Items:
 
 
 def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
-    """Divide records into windows and items; return all windows and items.
+    """Divide records into windows, and windows into items; return both in input order.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
 
 
 def _blocks(starts: IntArray) -> Iterator[slice]:
-    """Yield slices of `starts` (ascending); a slice spans less than `_BLOCK_BASES` bases."""
+    """Yield slices of ascending `starts`; starts in a slice differ by less than `_BLOCK_BASES`."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
@@ -165,7 +165,7 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Return a digest of each frame's bases, and of its peptide too if it has dropped codons."""
+    """Return a digest per frame: of its bases, plus its peptide if codons are dropped from it."""
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]
@@ -283,7 +283,7 @@ def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]
 
 
 class _StreamedColumns:
-    """Writes all columns of records, windows and items; each batch of records is appended."""
+    """Appends batches of records to the column files of records, windows and items."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._columns = {
@@ -327,7 +327,7 @@ class _StreamedColumns:
 
 
 def _write_rows(folder: Path) -> dict[str, ColumnFile]:
-    """Write the columns of rows (distinct items): each item's row, each row's place and length."""
+    """Assign a row to each distinct item and write the columns of rows; return their checksums."""
     column = {
         name: Column(folder, name).values
         for name in (*COLUMNS, *TEMPORARY_COLUMNS)

@@ -157,7 +157,7 @@ def _header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 class Column:
-    """A memory-mapped column.
+    """A column of an index as a memory-mapped, read-only array.
 
     Rows are sorted by length, so their bases are scattered over the file. Without `release`, a
     process that reads all rows would have the whole file in memory.

@@ -43,7 +43,7 @@ _SIGNATURE_BYTES = max(map(len, _SIGNATURES))
 
 
 class BlockStream(io.RawIOBase):
-    """Binary stream over blocks of bytes.
+    """File object that reads from an iterator of blocks of bytes.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Yield the text in new blocks: each header and the line end before it are in one block."""
+    """Yield the text in new blocks; no block ends inside a header or directly before its ``>``."""
     rest = b"\n"
     for block in blocks:
         text = rest + block.replace(b"\r", b"\n")
@@ -272,7 +272,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the blocks without blank lines at the end; an empty last record keeps its lines."""
+    """Yield the blocks without blank lines at the end; keep the lines of an empty last record."""
     held = b""
     ended_lines = 0
     for block in blocks:

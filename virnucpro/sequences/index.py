@@ -224,7 +224,7 @@ class SequenceIndex:
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
-        """Return the first ``letters[i]`` bases of ``rows[i]``, on the strand of its frame."""
+        """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
         offset, forward = (frame % 3).astype(np.int64), frame < 3
@@ -265,5 +265,5 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
-    """Return ``i`` for each number in `members` that is in ``first[i]`` to ``first[i + 1] - 1``."""
+    """Return, for each ``m`` in `members`, the ``i`` with ``first[i] <= m < first[i + 1]``."""
     return np.searchsorted(first, members, side="right") - 1

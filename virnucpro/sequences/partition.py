@@ -41,7 +41,7 @@ def unit_bounds(
 
 
 def deal(plan: Sequence[int], rank: int, world_size: int) -> Sequence[int]:
-    """Return the units of `plan` for one rank: every `world_size`-th unit, from the `rank`-th.
+    """Return the units of one rank: every `world_size`-th unit of `plan`, from position `rank`.
 
     Each unit belongs to exactly one rank. The numbers of units per rank differ by at most 1.
 

@@ -64,7 +64,7 @@ class Record:
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
-    """Return the byte table that normalises sequences; letters outside the alphabet become NUL."""
+    """Return a table for ``bytes.translate`` that normalises letters; invalid ones become NUL."""
     letters = alphabet.value.encode()
     table = bytearray(256)
     for letter in letters:
@@ -117,7 +117,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Divide a file into entries; its first byte after white space selects FASTA or FASTQ."""
+    """Yield the entries of a file; its first byte after white space selects FASTA or FASTQ."""
     blocks = read_blocks(path)
     start = b""
     for block in blocks:

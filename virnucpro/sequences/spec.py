@@ -108,7 +108,7 @@ class InputFile:
 
 
 class ContentDigest:
-    """Computes the `InputFile` of a file from its records.
+    """Computes digest and size of an input file, record by record; `result` returns both.
 
     The digest is over each record's name in UTF-8, a line end, its sequence, a line end. A name
     contains no white space and a sequence only letters, so different records have different

@@ -37,7 +37,7 @@ States: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ItemIndex(Protocol):
-    """Names and rows of the items of embeddings.h5, from a `SequenceIndex` or `RowNames`."""
+    """Name and row of each item; `SequenceIndex` and `RowNames` have these methods."""
 
     @property
     def n_items(self) -> int:
@@ -73,8 +73,8 @@ def write_embeddings(
     index : ItemIndex
         Name and row of each item.
     views : mapping of str to int, optional
-        View -> dimensions, in the order in which the vectors are joined; default: one view of all
-        dimensions.
+        Number of dimensions of each view, in the order in which the vectors are joined; default:
+        one view of all dimensions.
 
     Raises
     ------
@@ -100,11 +100,11 @@ def write_loose_embeddings(
     views: Mapping[str, int] | None = None,
     accept: Callable[[LooseCoverage], None] = lambda _: None,
 ) -> LooseCoverage:
-    """Verify segments and write embeddings.h5, with a single read of each segment.
+    """Write embeddings.h5 from segment files in any folders; return the coverage of the segments.
 
-    The file has the same bytes as a file that `write_embeddings` writes with the coverage from
-    `survey_loose`. The states of the rows are written last, when all segments have been read.
-    This needs a few hundred MB of memory, and 14 bytes per row.
+    Each segment is read and verified once. The file has the same bytes as a file that
+    `write_embeddings` writes with the coverage from `survey_loose`. The states of the rows are
+    written last. This needs a few hundred MB of memory, and 14 bytes per row.
 
     Parameters
     ----------
@@ -181,9 +181,9 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield the numbers of items whose vector in the file differs from the expected vector.
+    """Yield the number of each item whose vector in `found` differs from its vector in `vectors`.
 
-    `vectors` has the expected vectors. Per group of consecutive items, at most the first differing
+    Items are compared in groups of consecutive numbers. Of each group, only the first different
     item is yielded.
     """
     for items, values in vectors:
@@ -234,7 +234,7 @@ def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[st
 def _lay_out(
     stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
 ) -> EmbeddingsFile:
-    """Write embeddings.h5 without its vectors; equal arguments give equal bytes."""
+    """Write embeddings.h5 without its vectors, in reproducible bytes; return the open file."""
     blocks = list(_blocks(index.n_items))
     items = (np.arange(block.start, block.stop) for block in blocks)
     # A string of HDF5 cannot contain NUL: U+2400 replaces it.
@@ -267,7 +267,7 @@ def _rewrite_layout(
 
 
 def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, size) of blocks that cover all bytes of the file except the vectors."""
+    """Yield position and size of blocks that cover all bytes of the file except the vectors."""
     for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
@@ -281,7 +281,7 @@ def _blocks(n_items: int) -> Iterator[slice]:
 def _all_vectors(
     coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) of all items: items of segments, then items of missing rows (NaN)."""
+    """Yield all items with their vectors: first from segments, then of missing rows, as NaN."""
     yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
     yield from _gaps(coverage.row_state, index, layout)
 
@@ -294,7 +294,7 @@ def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segme
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield (path, segment): one segment per unit, and only segments of the first segment's run."""
+    """Yield paths and segments; skip copies of a unit, and runs other than the first segment's."""
     fingerprint, firsts = "", set[int]()
     for path, segment in segments:
         fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
@@ -306,7 +306,7 @@ def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, 
 def _vectors(
     segments: Iterator[tuple[Path, Segment]], index: ItemIndex, n_rows: int, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) of segments; quarantined rows have NaN vectors.
+    """Yield the items of segments with their vectors; quarantined rows have NaN vectors.
 
     Items are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments while the
     caller uses the current vectors.
@@ -326,7 +326,7 @@ def _vectors(
 def _gaps(
     row_state: States, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) of missing rows; the vectors are NaN."""
+    """Yield the items of missing rows with their vectors, which are NaN."""
     if (row_state == RowState.MISSING).any():
         nothing = np.full((1, layout.dim), np.nan, layout.dtype)
         places = np.where(row_state == RowState.MISSING, 0, -1)
@@ -336,7 +336,7 @@ def _gaps(
 def _scattered(
     places: npt.NDArray[np.integer], vectors: FloatArray, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield (items, vectors) of all items whose rows have a vector, in blocks of a few MB.
+    """Yield all items whose rows have a vector, with their vectors, in blocks of a few MB.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def _scattered(
 def _parts(
     segments: Iterator[tuple[Path, Segment]], layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield rows (n,) and vectors (n, D), joined over several segments.
+    """Join the rows (n,) and vectors (n, D) of several segments; yield both.
 
     Two buffers are used alternately: yielded vectors are overwritten after the next yield.
     """

@@ -26,7 +26,7 @@ between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vect
 
 
 def difference(one: Segment, other: Segment) -> str:
-    """Return the first difference of two segments that exceeds `ROUNDING`; "" if there is none.
+    """Describe the first difference of two segments that exceeds `ROUNDING`; return "" for none.
 
     Texts of quarantine reasons are not compared.
     """
@@ -95,7 +95,7 @@ class Coverage:
     fingerprint : str
         Fingerprint of the run and of every segment in use.
     done : mapping of int to Path
-        Unit -> segment file in use, ascending.
+        Segment file in use of each done unit; the units are ascending.
     missing : tuple of int
         The units without a valid segment, ascending: the plan of the next launch.
     rejected : tuple of RejectedFile
@@ -106,7 +106,7 @@ class Coverage:
         float32 (n_rows, 2), scores of `others` and `virus`; NaN for missing and quarantined rows,
         and in runs without a classifier.
     reasons : mapping of int to str
-        Quarantined row -> reason, if known.
+        Reason of each quarantined row, if known.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -120,16 +120,16 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Return whether no row is missing."""
+        """Return True if no row is missing."""
         return not self.missing
 
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
-    """Read and verify every segment of every shard, including segments copied into the run.
+    """Verify every segment of every shard of a run; return the state of each row.
 
-    If a unit has several segments, the first valid segment in path order is used. Another copy is
-    rejected if it differs by more than `ROUNDING`. This needs the memory of two segments, and 9
-    bytes per row.
+    Segments that were copied into the run are included. If a unit has several segments, the first
+    valid segment in path order is used. Another copy is rejected if it differs by more than
+    `ROUNDING`. This needs the memory of two segments, and 9 bytes per row.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def _difference(path: Path, copy: Segment) -> str:
 def _record(
     segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
 ) -> None:
-    """Copy the states and scores of `segment` into the coverage's arrays, which have all rows."""
+    """Copy the states and scores of `segment` into `state` and `scores`, the arrays of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
     if segment.scores is not None:

@@ -37,7 +37,7 @@ class Layout:
     n_items : int
         Number of vectors.
     views : mapping of str to int
-        View -> dimensions, in the order in which the views' vectors are joined.
+        Number of dimensions of each view, in the order in which the vectors are joined.
     dtype : numpy.dtype
         float16 or float32.
     attributes : mapping of str to object
@@ -61,7 +61,7 @@ class Layout:
 
 
 class EmbeddingsFile:
-    """Writes embeddings.h5 into an open file: first everything else, then vectors in any order.
+    """Writes embeddings.h5: the constructor writes all but the vectors, `write` adds the vectors.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class _UnfailingFile(io.RawIOBase):
         self._end = 0
 
     def check(self) -> None:
-        """Raise the stored error; do nothing if no error occurred."""
+        """Raise the first error that a method stored; do nothing if no error occurred."""
         if self._error is not None:
             raise self._error
 
@@ -201,7 +201,7 @@ class _UnfailingFile(io.RawIOBase):
 
 
 def _overlay(data: bytearray, patch: bytes, at: int) -> None:
-    """Copy `patch` into `data` at position `at`; bytes outside of `data` are ignored."""
+    """Copy `patch` into `data` at position `at`; bytes that do not fit into `data` are ignored."""
     first, last = max(at, 0), min(at + len(patch), len(data))
     if first < last:
         data[first:last] = patch[first - at : last - at]
@@ -210,7 +210,7 @@ def _overlay(data: bytearray, patch: bytes, at: int) -> None:
 def _write_layout(
     unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, Iterable[Sized]]
 ) -> int:
-    """Write everything except the vectors; return the byte position of the vectors."""
+    """Write embeddings.h5 without its vectors; return the position of the vectors in bytes."""
     # This version of object headers has no times, so that the bytes depend on the content alone.
     with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
         offset = _lay_out(file, layout)
@@ -220,7 +220,7 @@ def _write_layout(
 
 
 def _lay_out(file: h5py.File, layout: Layout) -> int:
-    """Create the datasets and attributes; return the byte position of the vectors."""
+    """Create the datasets and attributes of embeddings.h5; return the position of the vectors."""
     file.attrs["format"] = "virnucpro embeddings"
     file.attrs["schema_version"] = SCHEMA_VERSION
     file.attrs.update(layout.attributes)

@@ -32,7 +32,7 @@ class LooseCoverage:
     fingerprint : str
         Fingerprint of the run and of every segment.
     done : mapping of (int, int) to Path
-        (first row, last row + 1) -> segment file in use, ascending.
+        Segment file in use of each range of rows (first row, last row + 1), ascending.
     row_state : numpy.ndarray
         uint8 (n_rows,), codes of `RowState`. If the run's number of rows is unknown, the array ends
         with the last segment.
@@ -56,7 +56,7 @@ class LooseCoverage:
 
     @property
     def complete(self) -> bool:
-        """Return whether the number of rows is known and no row is missing."""
+        """Return True if the number of rows is known and no row is missing."""
         return self.n_rows is not None and not self.gaps
 
 
@@ -87,7 +87,7 @@ class _Span(NamedTuple):
 
 
 def find_segments(paths: Sequence[Path]) -> list[Path]:
-    """Return all segment files among `paths` and in the folders among `paths`.
+    """Return the files in `paths`, and the segment files in the folders in `paths`.
 
     A folder is a shard, a folder of shards, or a run. Temporary files in it are ignored.
 
@@ -142,7 +142,7 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
 
 
 class LooseSurvey:
-    """Does the checks of `survey_loose` while the caller reads the segments.
+    """Checks segments as `survey_loose` does, while the caller reads the segments.
 
     The caller iterates over `read`, then calls `coverage`. Parameters and errors: `survey_loose`.
     """
@@ -153,7 +153,7 @@ class LooseSurvey:
         self._rejected: list[RejectedFile] = []
 
     def read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Segment]]:
-        """Yield (path, segment) of all valid segments in path order.
+        """Yield the path and content of each valid segment, in path order.
 
         Copies and segments of other runs are included.
         """
@@ -213,7 +213,7 @@ def _refuse_other_runs(spans: Sequence[_Span]) -> None:
 
 
 def _distinct(spans: Sequence[_Span]) -> tuple[list[_Span], tuple[str, ...]]:
-    """Return the first copy of each unit, and a text per copy that differs by rounding.
+    """Return the first copy of each unit, and a message for each copy that differs by rounding.
 
     `spans` are sorted by rows, then by path.
     """

@@ -69,7 +69,7 @@ class Segment:
     scores : numpy.ndarray or None
         float32 (n, 2), finite; zero for quarantined rows. None in runs without a classifier.
     reasons : mapping of int to str
-        Quarantined row -> ``reason: evidence``, if known.
+        Text ``reason: evidence`` of each quarantined row, if known.
     """
 
     unit: int
@@ -148,7 +148,7 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
 
 
 def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | DamagedSegmentError]]:
-    """Yield (path, segment) in the order of `paths`; threads read the next segments (prefetch).
+    """Read segments with prefetch threads; yield each path and segment in the order of `paths`.
 
     File names are not verified. For a damaged file a `DamagedSegmentError` is yielded, not raised,
     so that the following segments can be read.
@@ -275,7 +275,7 @@ def _decode(image: bytes) -> Segment:
 
 
 def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
-    """Return a dataset as an array in the memory of `image`; h5py takes twice as long."""
+    """Return a dataset as an array in the memory of `image`, in half the time that h5py needs."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
     return values.reshape(shape)
