@@ -240,10 +240,10 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
 def _group(
     ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
 ) -> NDArray[Number]:
-    """Return an array with ``ufunc.reduce(values[first[g]:first[g + 1]])`` for each group g.
+    """Reduce the values of each group to one number with `ufunc`; return one number per group.
 
-    A group is the items of a window, or the windows of a record. Empty groups have the value
-    `empty`.
+    A group is the items of a window, or the windows of a record. Group g has the values
+    ``values[first[g]:first[g + 1]]``. The result of a group without values is `empty`.
     """
     result = np.full(len(first) - 1, empty, dtype)
     filled = np.flatnonzero(np.diff(first))

@@ -31,7 +31,7 @@ def norm_of(number: int) -> str:
 
 
 def head_shapes(sizes: Sequence[int]) -> Shapes:
-    """Return tensor name -> shape for all tensors of a head.
+    """Return a dict with the name and shape of each tensor of a head.
 
     Parameters
     ----------

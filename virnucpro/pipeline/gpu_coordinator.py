@@ -1,4 +1,4 @@
-"""Second import path of `virnucpro.runtime.gpu_coordinator`, kept for existing programs."""
+"""Alias of `virnucpro.runtime.gpu_coordinator` for programs that import this older name."""
 
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 

@@ -39,7 +39,7 @@ def predict_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
-    """Return a job for `virnucpro.pipeline.predict.predict`.
+    """Return the job of ``virnucpro predict``; the function `predict` computes it.
 
     Parameters
     ----------

@@ -184,13 +184,13 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
 
 
 def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Return for each window the name of its record."""
+    """Return the name of the record of each window."""
     records = np.searchsorted(index.record_first_window, windows, side="right") - 1
     return index.record_names(records)
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Return ``start-end`` of each window in its record, 1-based and inclusive; `NA` for -1."""
+    """Return ``start-end`` of each window (1-based, inclusive); `NA` for window number -1."""
     if not index.n_windows:
         return [NA] * len(windows)
     starts, ends = index.window_starts[windows] + 1, index.window_ends[windows]

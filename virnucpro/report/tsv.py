@@ -87,7 +87,7 @@ def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
 
 
 def names_warning(index: SequenceIndex) -> str:
-    """Return a warning that says how many names have control characters; "" if no name has any."""
+    """Return a warning with the number of names that have control characters; "" if none has."""
     if not (count := index.count_encoded_names()):
         return ""
     return (

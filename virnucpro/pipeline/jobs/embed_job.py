@@ -86,9 +86,9 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
 
 
 def _is_other_folder(path: str) -> bool:
-    """Return whether `path` is a folder that is certainly not a bundle.
+    """Return whether `path` is a readable folder without a bundle manifest.
 
-    Return False for a folder that cannot be read: it may be a bundle.
+    Return False if the folder cannot be read, because the folder may be a bundle.
     """
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
         return False
@@ -108,7 +108,7 @@ def embed_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
 ) -> Job:
-    """Return a job for `virnucpro.pipeline.predict.predict`.
+    """Return the job of ``virnucpro embed``; `virnucpro.pipeline.predict.predict` computes it.
 
     Parameters
     ----------

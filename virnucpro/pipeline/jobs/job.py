@@ -116,7 +116,7 @@ class Job:
 
     @property
     def settled_precision(self) -> Precision:
-        """Return `precision`, after ``auto`` has been resolved.
+        """Return the precision of the job: fp32, fp16 or bf16.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """Return option name -> value, for the options that a resume must not change."""
+        """Return a dict with the name and value of each option that a resume must not change."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,

@@ -95,7 +95,7 @@ class CoordinatorLog:
         self._log.write(str(status.state), text, rank=status.rank, attempt=status.attempt)
 
     def failed(self, status: WorkerStatus, next_step: str) -> None:
-        """Log the failure of a rank, and the next step for it."""
+        """Log the failure of a rank; `next_step` states whether the rank is restarted."""
         attempt = f" (attempt {status.attempt})" if status.attempt > 1 else ""
         text = f"worker {status.rank} failed{attempt}: {status.reason}"
         log = self._run.log(status.rank).relative_to(self._run.root)
@@ -217,7 +217,7 @@ def read_budgets(run: RunDirectory) -> Learnt:
 def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
     """Return whether key and value are a valid entry of budgets.json.
 
-    The type is compared exactly, because JSON's true would pass as an int.
+    Boolean values are invalid, although bool is a subclass of int.
     """
     name, _, size = key.rpartition("/")
     known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
@@ -225,10 +225,10 @@ def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that J
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Return a copy of `known` that also contains the budgets that a rank learnt on `device`.
+    """Return a copy of `known`, updated with the token budgets of one rank on `device`.
 
-    Each token budget is the lowest value of all ranks. The length of the longest row that fitted
-    into memory (``fitted``) is the highest value of all ranks.
+    If both contain the same token budget, the lower value is kept. For the length of the longest
+    row that fitted into memory (``fitted``), the higher value is kept.
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():

@@ -52,8 +52,8 @@ class Manifest:
     command
         ``predict`` or ``embed``.
     parameters
-        All parameters that affect results: name -> JSON value, not nested. Devices, ranks and
-        threads are not included, because a resume may change them.
+        Name and value of each parameter that affects results; a value is a str, number, bool or
+        None. Devices, ranks and threads are not included: a resume may change them.
     inputs
         The input files with the digests of their content.
     index_fingerprint
@@ -91,7 +91,7 @@ class Manifest:
 
     @property
     def views(self) -> Mapping[str, int]:
-        """Return view -> dimensions, in the order in which the vectors are joined."""
+        """Return the vector length of each view, in the order in which the vectors are joined."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":

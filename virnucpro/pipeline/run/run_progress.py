@@ -127,7 +127,7 @@ def _state(*, locked: bool, computed: bool, written: bool) -> str:
 
 
 def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Return the last known status of each rank: number of the rank -> content of status.json.
+    """Return the last known status of each rank from status.json; the keys are rank numbers.
 
     If the parent process is dead (`alive` is False), the state of a rank that was still running
     becomes ``lost with its parent``. If status.json is missing or invalid, the result is empty.

@@ -77,8 +77,8 @@ class Verification:
 def verify_run(run: RunDirectory) -> Verification:
     """Check all files of a run, without a change to them.
 
-    This checks run.json, the index, every segment (checksum, fingerprint, shapes, finite numbers)
-    and the rows that the segments cover. The tables are written again into a temporary folder and
+    The check covers run.json, the index, every segment (checksum, fingerprint, shapes, finite
+    numbers) and the rows in the segments. The tables are written again into a temporary folder and
     compared byte by byte; embeddings.h5 is compared directly with the segments. Outputs are not
     checked while a process works in the folder. If units are missing, a differing output is
     reported as a note: it may belong to an earlier state of the run, and a resume replaces it.
@@ -179,9 +179,9 @@ def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
 
 
 def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:
-    """Return what is wrong with the table `kept`, compared with the new table `made`.
+    """Compare the table `kept` with the new table `made`; return a description of the error.
 
-    Return "" if both files are equal. A missing table is accepted if the run is not complete.
+    Return "" if both files are equal or missing, or if `kept` is missing in an incomplete run.
     """
     if not kept.exists():
         return "is missing" if made.exists() and complete else ""

@@ -30,11 +30,11 @@ than the CPU time to read ten million bases.
 
 
 class CpuHeartbeat:
-    """Context manager: call `progressed` while the thread that entered it makes progress.
+    """Context manager that calls `progressed` while the thread of the ``with`` block computes.
 
     A second thread measures the CPU time of the first thread, and calls `progressed` after each
     `WORK_S` seconds. A thread that waits for a disk, a lock or a network uses no CPU time. The
-    second thread cannot run while the process is stopped or the interpreter lock is never
+    second thread cannot run if the process is stopped or the interpreter lock is never
     released. An endless loop in Python uses CPU time, so it is not detected as a hang.
 
     Parameters
@@ -76,7 +76,9 @@ class CpuHeartbeat:
 
 
 class InProcessRank:
-    """One rank that runs in this process, with the `GPUProcessCoordinator` methods for `run_job`.
+    """One rank that runs in this process.
+
+    The class has all methods of `GPUProcessCoordinator` that `run_job` calls.
 
     Parameters
     ----------
@@ -88,8 +90,8 @@ class InProcessRank:
     Attributes
     ----------
     step
-        Function that runs one step of the scheduler; called after each report, and at a progress
-        message about twice a second.
+        Function that processes reports and assigns units, see `RankScheduler.step`. The rank calls
+        the function after each report, and about twice a second at a progress message.
     """
 
     world_size = 1
@@ -109,7 +111,7 @@ class InProcessRank:
         return {0: self._status}
 
     def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Call ``function(0, 1, self, *arguments, models)`` in this process, until it returns."""
+        """Call ``function(0, 1, self, *arguments, models)`` in this process; wait for its end."""
         try:
             function(0, 1, self, *arguments, self._models)
         except BaseException as error:
@@ -120,7 +122,7 @@ class InProcessRank:
         self._end(WorkerState.SUCCEEDED)
 
     def put(self, payload: object) -> None:
-        """Store a report of the rank for `collect_results`, and run a scheduler step."""
+        """Store a report of the rank for `collect_results`, then call `step`."""
         self._reports.append(payload)
         self.step()
 
@@ -132,7 +134,7 @@ class InProcessRank:
             self.step()
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Record the work unit and rows that the rank computes next."""
+        """Record `place`: the unit, stage and rows that the rank computes next."""
         self._take(Mark(place))
 
     def collect_results(self) -> list[Any]:

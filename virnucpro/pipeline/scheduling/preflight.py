@@ -206,7 +206,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int) -> dict[str, int]:
-    """Return kind of file -> upper estimate of the bytes that a run still has to write.
+    """Return an upper estimate of the bytes that a run still has to write, per kind of file.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ class _Launch:
     log: CoordinatorLog
 
     def run(self, coverage: Coverage, rank: InProcessRank | None) -> None:
-        """Compute the missing units: `rank` in this process, or if None, one process per device."""
+        """Compute the missing units with `rank`; if `rank` is None, start a process per device."""
         task = _rank_task(self.session, self.job, self.devices, self.execution)
         open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
         record = _freeze_plan(self.session, coverage.missing, self.devices)
@@ -225,7 +225,7 @@ def _rank_task(
 def _rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return rank -> its entry in run.json; rows and seconds are sums over all its attempts."""
+    """Return the run.json entry of each rank; rows and seconds are sums over all attempts."""
     records: dict[str, dict[str, Any]] = {
         str(rank): {
             "state": status.state,

@@ -38,9 +38,9 @@ In seconds, plus three times the start time of a rank and the mean time of a uni
 
 
 def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Distribute units to ranks as at the start of a launch; return rank -> its units.
+    """Distribute units to ranks as at the start of a launch; return the units of each rank.
 
-    A rank without units has no entry.
+    A rank that receives no unit is not in the returned dict.
     """
     shares = {
         rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
@@ -83,8 +83,8 @@ def steal(
     """Choose units that idle ranks take over from the rank with the most uncommitted units.
 
     These units are divided equally among this rank and the idle ranks; the idle ranks get the last
-    units. Units that another rank has already taken over are not chosen. If a
-    unit is computed twice, the results are still correct.
+    units. Units that another rank has already taken over are not chosen. If
+    two ranks compute the same unit, the results are still correct.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ def steal(
     start
         Seconds that an idle rank needs before its first unit.
     suspects
-        Units in which processes died. They are not taken from a failing rank.
+        Units in which processes died. If the busy rank is failing, these units stay with it.
 
     Returns
     -------
     rank
-        The rank that loses units.
+        The busy rank with the most uncommitted units.
     units
-        Idle rank -> its new units; empty if moving units would not save time.
+        New units of each idle rank; empty if moving units would not save time.
     """
     slowest = max(busy, key=lambda one: len(one.left))
     owners = Counter(unit for one in busy for unit in one.share)
@@ -113,8 +113,9 @@ def _available(
 ) -> Sequence[int]:
     """Return the units of `left` that idle ranks take over from the rank `victim`.
 
-    All units if the rank is silent for too long; all units except `suspects` if it often fails;
-    no units if the rank needs little time for them. Otherwise, an equal part for each idle rank.
+    If `victim` often fails, return all units except `suspects`. If `victim` has sent no heartbeat
+    for too long, return all units. If `victim` needs little time for its units, return no unit.
+    Otherwise, return an equal part for each idle rank.
     """
     if victim.failing:
         return [unit for unit in left if unit not in suspects]

@@ -104,7 +104,7 @@ class ScoreAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Return whether all scores are within the tolerance and rounding explains all flips."""
+        """Return whether all scores are within the tolerance and only rounding changed labels."""
         near = self.largest_error <= self.tolerated
         return near and self.flips == self.explained and not self.not_finite
 

@@ -135,8 +135,8 @@ def compare_golden(
 def _published(bundle: Bundle, part: str, name: str) -> str:
     """Return the published name of the encoder or classifier `part` of a bundle.
 
-    The name is found by the digests of the files from which the part was imported. If these are not
-    published files, return `name`.
+    The digests of the files from which the part was imported identify the name. If no published
+    file has these digests, return `name`.
     """
     digests = claimed_sources(bundle).get(part, {}).values()
     return published_name(part, digests) or name

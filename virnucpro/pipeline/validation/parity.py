@@ -160,7 +160,7 @@ def measure_parity(
 def _items(
     fasta: str | os.PathLike[str] | None, spec: IndexSpec, views: Sequence[View], n: int
 ) -> Mapping[View, Sequence[bytes]]:
-    """Return view -> items of various lengths: at most `n` of a file, or `n` synthetic items."""
+    """Return for each view at most `n` items of `fasta`; without `fasta`, `n` synthetic items."""
     if fasta is None:
         n_long = -(-n // _LONG_SHARE)
         short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)

@@ -35,9 +35,10 @@ _CODONS: Final = np.array(
 
 
 def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[bytes]]:
-    """Return view -> `n` random items; the peptide of an item is the translation of its bases.
+    """Return the bases and the peptides of `n` random items, as lists for the two views.
 
-    The bases of an item are codons without a stop codon, plus one base.
+    The bases of an item are codons without a stop codon, plus one base. Its peptide is the
+    translation of these bases.
 
     Parameters
     ----------
@@ -88,7 +89,8 @@ def parse_lengths(lengths: str) -> tuple[int, int] | None:
 def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
     """Return the lengths in residues of `n` peptides.
 
-    Each peptide is one random reading frame of a window; the windows cover random records.
+    Records of random length are cut into windows. A peptide is as long as one random reading frame
+    of a window.
     """
     counts: list[int] = []
     low, high = np.log(_RECORD)

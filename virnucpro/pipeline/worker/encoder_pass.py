@@ -112,7 +112,8 @@ class EncoderPass:
     vectors
         (n, dim) float32 on the CPU; zeros for rows that were not encoded.
     shortages
-        Row within the unit -> memory shortage, for rows that do not fit into memory even alone.
+        Memory shortage of each row that does not fit into memory even alone. The keys are positions
+        of rows within the unit.
     filling
         Sums of tokens and token budgets of the encoded batches.
     """
@@ -149,9 +150,9 @@ class EncoderPass:
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
     def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
-        """Queue a batch on the device.
+        """Queue a batch on the device, then wait for the vectors of one batch.
 
-        Then wait: with prefetch for the previous batch, without prefetch for this batch.
+        With prefetch, this is the previous batch. Without prefetch, this is the queued batch.
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
@@ -164,7 +165,7 @@ class EncoderPass:
             self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:
-        """Wait for the oldest batches and store their vectors, until `leave` batches are queued."""
+        """Store the vectors of the oldest batches, until only `leave` batches are queued."""
         while len(self._launched) > leave:
             positions, budget, fetch = self._launched.popleft()
             vectors = within_memory(fetch)

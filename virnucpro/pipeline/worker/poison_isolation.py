@@ -31,7 +31,7 @@ FINISHING = -1
 
 
 def tokenising(encoder: int) -> int:
-    """Return the number of the stage that turns rows into tokens for the given encoder."""
+    """Return the negative stage number for tokenising rows for the encoder with this number."""
     return FINISHING - 1 - encoder
 
 
@@ -43,8 +43,8 @@ class UnitSpan(NamedTuple):
     unit
         Number of the unit.
     stage
-        Number of the encoder in the order of the run; the negative numbers are `FINISHING` and
-        the results of `tokenising`.
+        For encoding: the number of the encoder in the order of the run. For tokenising: the
+        result of `tokenising`. For all other work: `FINISHING`.
     first, stop
         Positions ``first`` to ``stop - 1`` of the unit's rows. Rows are sorted by descending length
         for an encoder, and in input order otherwise. Positions do not depend on batch sizes.
@@ -67,7 +67,8 @@ class Suspicion:
     suspects
         Spans in which workers died more than once; the spans do not overlap.
     isolated
-        (stage, position) -> reason why the row is not computed again; positions as in `UnitSpan`.
+        For each isolated row, the reason why the row is not computed again. A key is the stage and
+        the position of the row, as in `UnitSpan`.
     """
 
     seen: tuple[UnitSpan, ...] = ()
@@ -75,16 +76,16 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the ranges of suspected positions of a stage; the caller computes them last."""
+        """Return the ranges of suspected positions of a stage; these rows are computed last."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return position -> reason, for the isolated rows of a stage; they are not computed."""
+        """Return the position of each isolated row of a stage, with the reason of its isolation."""
         return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Return the suspected and isolated rows of one unit; `findings` has those of all units."""
+    """Select the suspected and isolated rows of `unit` from `findings`, which has all units."""
     known = findings.of(unit)
     return Suspicion(
         seen=tuple(UnitSpan(*span) for span in known.seen),

@@ -61,7 +61,7 @@ class Retry(NamedTuple):
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
-    """Encode one row; return (1, dim) float32 on the CPU, or the memory shortage."""
+    """Return the vector of one row, (1, dim) float32 on the CPU, or a `Shortage` of memory."""
     return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())
 
 
@@ -80,7 +80,7 @@ class Encoded(NamedTuple):
     vectors
         (n, dim) float32 on the CPU; zeros for rows that were not encoded.
     reasons
-        Row within the unit -> reason why the row has no vector.
+        For each row without a vector, the reason. The keys are positions of rows within the unit.
     filling
         Sums of tokens and token budgets of the batches.
     """
@@ -215,7 +215,7 @@ class RankEncoder:
         self.budget.fitted(n_tokens)
 
     def _too_large(self, tokens: UnitTokens, shortages: Mapping[int, Shortage]) -> dict[int, str]:
-        """Return row -> reason of its quarantine, for rows that do not fit into memory.
+        """Return the reason of the quarantine for each row that does not fit into memory.
 
         A row is quarantined only if no row of its length has ever fitted. Otherwise the device is
         faulty, or another process uses its memory, and MemoryError is raised. The longest length
@@ -267,12 +267,12 @@ class RankEncoder:
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return the encoder at a fallback precision, this precision, and the skipped precisions.
+        """Return an encoder at a fallback precision, the precision, and a text.
 
         A fallback precision has a larger range of numbers. The encoder is loaded when the first row
-        needs it; it is None if no fallback precision fits into memory. The third value is a text:
-        why preferred precisions do not fit; "" if none was skipped. The free memory is checked
-        before loading, because the system kills a process that exceeds it.
+        needs it. It is None if no fallback precision fits into memory. The text explains why
+        preferred precisions do not fit; it is "" if the first one fits. The free memory is checked
+        before loading, because the system kills a process that needs more memory.
         """
         if self._precision == "fp32":
             return self.encoder, "fp32", ""

@@ -28,8 +28,8 @@ class RankLoop:
     """Computes and commits the assigned units that have no valid segment.
 
     A thread turns the next unit's rows into tokens while the current unit is computed. If a rank
-    of this launch has died at a known row, all steps are sequential instead, to find the row that
-    kills the process.
+    of this launch has died at a known row, this thread is not used. If the process then dies,
+    the cause is in the last reported rows.
 
     Parameters
     ----------
@@ -113,10 +113,10 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Repeat the encoding or tokenising of single rows in which a rank died.
+        """Repeat the encoding or tokenising of each single row at which a rank died.
 
-        This comes before all units. If the process dies again, the row is the cause, and not the
-        rows computed before.
+        These rows come before all units. If the process dies again at a row, this row is the cause,
+        and not a row of an earlier batch.
         """
         for span, _ in self._share.findings.trials:
             if span.task in self._share.units:
@@ -129,7 +129,7 @@ class RankLoop:
 
         `tokens` is the future result of `RowEmbedder.tokenise`, prefetched in another thread. If a
         rank of this launch has died at a known row before this attempt, `tokens` is None for all
-        units, because the steps must then be sequential.
+        units: the caller must then tokenise the rows itself, without a second thread.
         """
         task = self._task
         open_units = (

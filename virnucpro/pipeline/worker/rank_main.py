@@ -46,7 +46,7 @@ class RankTask:
     batch_tokens
         Initial token budget of a batch.
     learnt
-        Device name -> token budgets found in earlier batches.
+        For each device name, the token budgets found in earlier batches.
     """
 
     run: RunDirectory
@@ -114,11 +114,11 @@ class UnitProgress:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the rows that are computed next: the suspected rows if the process dies."""
+        """Report the rows that are computed next; if the process dies, these rows are suspected."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:
-        """Report that `rows` rows of the unit are complete, averaged over the encoders."""
+        """Report the number of encoded rows of the unit, as the mean of all encoders."""
         self._channel.progress(self._done + rows, self._total)
 
 
@@ -149,7 +149,7 @@ def run_rank(
 
 
 def _rank_loop() -> ModuleType:
-    """Import the module with torch, after the device mask is set.
+    """Import and return the module `rank_loop`, which imports torch.
 
     The garbage collector is off during the import, and ignores the objects of the modules
     afterwards. Otherwise it would traverse half a million objects several times, which takes a

@@ -53,7 +53,7 @@ class RowNumbers(NamedTuple):
 
 
 def problems(numbers: RowNumbers) -> dict[int, str]:
-    """Return 0-based row -> ``reason: evidence`` for rows with numbers that cannot be stored."""
+    """Return a description of the error for each row with numbers that cannot be stored."""
     found: dict[int, str] = {}
     for name, values in numbers.vectors:
         for row in np.flatnonzero(~finite_rows(values)).tolist():
@@ -96,12 +96,12 @@ class RowEmbedder:
     Attributes
     ----------
     seconds
-        Stage -> seconds. The stage ``tokenise`` includes only the waiting time for prefetched
+        Seconds of each stage. The stage ``tokenise`` includes only the waiting time for prefetched
         tokens.
     again
-        Precision -> number of rows that were recomputed alone at this precision: NaN or infinite
-        numbers in the batch, finite numbers alone. A row with two precisions is counted at the
-        lower precision.
+        For each precision, the number of rows that were recomputed alone at this precision. These
+        rows had NaN or infinite numbers in the batch, and finite numbers alone. A row with two
+        precisions is counted at the lower precision.
     filling
         Sums of tokens and token budgets over all batches of all encoders.
     """
@@ -151,8 +151,8 @@ class RowEmbedder:
 
         A batch that does not fit into memory is split, and later batches are smaller. A row with a
         NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
-        get zeros and a reason: rows that do not fit into memory alone, rows that stay not finite,
-        and rows isolated by `suspicion`.
+        get zeros and a reason: rows that do not fit into memory alone, rows with NaN or infinite
+        numbers also alone, and rows that `suspicion` lists as isolated.
 
         Parameters
         ----------
@@ -162,8 +162,8 @@ class RowEmbedder:
         suspicion
             Rows that may have killed a worker in earlier attempts at this unit.
         prefetched
-            Future result of `tokenise`. None: tokenise here; required if the unit has suspected or
-            isolated rows.
+            Future result of `tokenise`; None to tokenise the rows in this method. If the unit has
+            suspected or isolated rows, `prefetched` must be None.
         """
         work = _UnitWork(len(self._encoders), watch)
         ready: list[UnitTokens] | None = None
@@ -246,7 +246,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Join the vectors of all encoders, convert them for storage, and compute the scores."""
+        """Return the vectors of a unit, the joined vectors for storage, and the scores."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
@@ -262,9 +262,10 @@ class RowEmbedder:
         return RowNumbers(parts, stored, scores)
 
     def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows alone, at a higher precision; return the vectors of the unit.
+        """Encode the given rows one by one at a fallback precision.
 
-        If a vector still has NaN, infinite or unstorable numbers, the reason is added to `work`.
+        Return the vectors and scores of all rows of the unit. If a row still has numbers that
+        cannot be stored, the reason of its quarantine is added to ``work.reasons``.
         """
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
