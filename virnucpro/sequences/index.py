@@ -128,8 +128,8 @@ class SequenceIndex:
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records, as written to all outputs.
 
-        Control characters of terminals and of the text direction are percent-encoded: ``%1B`` for the
-        escape character. Any other character is as in the input.
+        Control characters, line separators and marks of the text direction are percent-encoded:
+        ``%1B`` for the escape character. Any other character is as in the input.
         """
         distinct, which = np.unique(records, return_inverse=True)
         first = self._values["name_first"]
