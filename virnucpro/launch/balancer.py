@@ -99,7 +99,10 @@ class LoadBalancer:
                 progress_callback(item)
 
     def get_overall_rtf(self) -> float:
-        """Return the real-time factor of all files; 0.0 if no worker returned a duration."""
+        """Return the real-time factor: total processing time divided by total input duration.
+
+        Return 0.0 if no worker returned a duration.
+        """
         duration = self._duration()
         return self._processing() / duration if duration else 0.0
 
@@ -115,9 +118,9 @@ class LoadBalancer:
         return processing / self._seconds if self._seconds else 0.0
 
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
-        """Return the counts of each worker, by the number of the worker.
+        """Return a dict that maps each worker number to the statistics of this worker.
 
-        The keys of a worker: processed and failures (numbers of files), time (seconds).
+        The statistics are a dict: processed and failures (numbers of files), time (seconds).
         """
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids

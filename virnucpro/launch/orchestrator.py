@@ -202,7 +202,7 @@ class LauncherOrchestrator:
         }
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
-        """Return a dict of the files to process (see `look_through`), without the output folder."""
+        """Return the input files as `look_through` does, but omit files in the output folder."""
         output = target.resolve()
         found = self.resource_allocator.look_through(source, pattern)
         if source.resolve().is_relative_to(output):

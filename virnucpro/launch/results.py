@@ -86,7 +86,7 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrouble:
-    """Failure of a worker while it processed no file, or the retry of a file."""
+    """Event of a launch: a worker without a file failed, or a file is retried."""
 
     gpu_id: int | None
     error: str
@@ -94,7 +94,10 @@ class WorkerTrouble:
 
 @dataclass(frozen=True, slots=True)
 class RunOver:
-    """Last item of the result queue. `error`: why the launch ended early; None: it did not."""
+    """Last item of the result queue: the launch has ended.
+
+    `error` is the exception that ended the launch early; None if the launch ended normally.
+    """
 
     error: BaseException | None = None
 

@@ -173,7 +173,10 @@ class ProcessSpawner:
         gpu_ids: Sequence[int],
         devices: Sequence[int | str | Device],
     ) -> tuple[Dispatcher, Callable[..., object]]:
-        """Return a dispatcher and its method `run`; with a live table if `show_ui` is true."""
+        """Return a dispatcher and the function that runs it.
+
+        If `show_ui` is true, this function also shows a live table on the terminal.
+        """
         options = self._options | {"devices": devices}
         if not self._show_ui:
             quiet = self._options["log_folder"] is None

@@ -177,7 +177,10 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
 
 
 def _column_names(fields: Sequence[str]) -> list[str]:
-    """Return a column name for each field; a name of another column gets the prefix ``result.``."""
+    """Return a unique column name for each field of the workers' results.
+
+    If the table already has a column of this name, the prefix ``result.`` is added.
+    """
     names: list[str] = []
     for field in fields:
         name = _cell(field)

@@ -31,9 +31,9 @@ class FileWorker(BaseWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
-        """Return the keyword arguments for `setup`.
+        """Return the keyword arguments for `setup`; by default, a copy of `keywords`.
 
-        A subclass can also do work here that is common to all workers.
+        A subclass can change the arguments here, or do work that all workers need only once.
         """
         return dict(keywords)
 
@@ -91,7 +91,7 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments in `offered` that the worker's `setup` accepts, by name."""
+    """Return a dict of those arguments in `offered` that the worker's ``setup`` accepts."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return dict(offered)

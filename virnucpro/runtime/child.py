@@ -82,7 +82,10 @@ class Setup:
 
 
 def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
-    """Set up the process, call ``function(rank, world_size, channel, *arguments)``, report the end.
+    """Set up this process, call the worker function, and report its end to the parent.
+
+    The call is ``function(rank, world_size, channel, *arguments)``. The function sends its results
+    through the channel, a `WorkerChannel`.
 
     Parameters
     ----------
@@ -93,7 +96,8 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
     Raises
     ------
     SystemExit
-        If the function raised an exception. The exit code is that of a SystemExit, else 1.
+        If the function failed. The exit code is 1, or the integer that the function passed to
+        ``sys.exit``.
     """
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)

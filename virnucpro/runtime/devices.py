@@ -340,7 +340,11 @@ def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> li
 
 
 def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
-    """Return the key of `visible` for `wanted`: an index into `visible`, or the start of a UUID."""
+    """Return the CUDA_VISIBLE_DEVICES entry of the device `wanted`; raise DeviceError if missing.
+
+    `wanted` is an index into the visible devices or the start of a UUID. `visible` maps each entry
+    to the UUID of its device.
+    """
     entries = list(visible)
     if wanted.isdigit():
         if int(wanted) < len(entries):

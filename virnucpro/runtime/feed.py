@@ -1,4 +1,7 @@
-"""Pipe from the parent to one child process. A frame is one message: its length, then its bytes."""
+"""Pipe for messages (byte strings) from the parent to one child process.
+
+Each message is written as its length, followed by its bytes.
+"""
 
 import os
 import struct
@@ -21,7 +24,7 @@ class Feed:
     descriptor
         File descriptor that becomes writable when `flush` can continue; -1 after `close`.
     finishing
-        Whether the caller has called `finish`, after which it sends no more frames.
+        Whether the caller has called `finish`, after which it sends no more messages.
     writes
         Number of successful writes to the pipe; the watchdog treats a change as progress.
     """
@@ -40,7 +43,7 @@ class Feed:
 
     @property
     def waiting(self) -> bool:
-        """Whether unsent data are in memory, which `flush` must write."""
+        """Whether there are unsent data in memory. If so, the caller must call `flush`."""
         return bool(self._waiting)
 
     def started(self) -> None:
@@ -52,7 +55,7 @@ class Feed:
         self._reading = -1
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send one frame that consists of these parts, in order."""
+        """Send one message that consists of these parts, in order."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)
         if length < _READ_SIZE:
@@ -78,16 +81,16 @@ class Feed:
             self._waiting.clear()
 
     def finish(self) -> None:
-        """End the sending: close the pipe if all data are sent.
+        """Record that no more messages follow; close the pipe if all data are sent.
 
-        If not, the caller must call `flush` until `waiting` is false, and then `close`.
+        If data are unsent, the caller must call `flush` until `waiting` is false, then `close`.
         """
         self.finishing = True
         if not self._waiting:
             self.close()
 
     def close(self) -> None:
-        """Close the pipe and discard unsent frames."""
+        """Close the pipe and discard unsent messages."""
         if self._reading >= 0:
             self.started()
         if self.descriptor >= 0:
@@ -97,7 +100,7 @@ class Feed:
 
 
 def frames(descriptor: int) -> Iterator[bytes]:
-    """In the child: yield each frame from the parent until the parent closes the pipe or dies."""
+    """In the child: yield the parent's messages until the parent closes the pipe or dies."""
     with os.fdopen(descriptor, "rb", buffering=_READ_SIZE) as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             length = _LENGTH.unpack(head)[0]

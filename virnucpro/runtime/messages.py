@@ -1,8 +1,8 @@
 """Messages of a worker to its parent process, and their encoding as bytes.
 
-An encoded message (frame) has three parts: one byte for the type of the message (tag), the number
-of content bytes (8 bytes, big endian), and the content (body). The body is JSON or, for a report,
-a pickle. The parent unpickles a report only when a caller gets it from the results queue.
+An encoded message has three parts: one byte for its type, the length of its content (8 bytes, big
+endian), and the content. The content is JSON or, for a report, a pickle. The parent unpickles a
+report only when a caller gets it from the results queue.
 """
 
 import json
@@ -91,7 +91,7 @@ _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 
 
 def encode(message: Message) -> tuple[bytes, bytes]:
-    """Return the bytes of a message in two parts, header and body, without a copy of the body."""
+    """Return a message as two byte strings: header (type and length) and content."""
     if isinstance(message, Report):
         body = message.payload
     else:

@@ -5,10 +5,11 @@ device that fails sometimes. A span is a range of items that a worker processes 
 restarted worker gets the spans in which processes died, to find the reason.
 
 - The spans with deaths are processed last: a defective device fails in other spans first.
-- A span with two deaths (a suspect) is split into halves. Each further death halves it again.
+- A span with two deaths is called a suspect. It is split into halves, again after each death.
 - If a worker finished other items and then died in a single item, the restarted worker retries
-  this item first (a trial). If it dies again, the item is the cause. A defective device never
-  finishes other items. A device that fails sometimes survives the trial.
+  this item first. This retry is called a trial. If the worker dies again, the item is the cause.
+  A defective device never finishes other items. A device that fails sometimes survives the
+  trial.
 """
 
 import math
@@ -23,7 +24,9 @@ __all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decid
 
 
 class TaskSpan(NamedTuple):
-    """A piece of work: the items `first` to ``stop - 1`` of one stage of one task.
+    """A piece of work: the items `first` to ``stop - 1`` of one task.
+
+    `stage` is a number for each phase of a task. Spans of different stages are never compared.
 
     In an empty span (`first` equals `stop`), deaths are ignored: no item can be the cause.
     """
@@ -46,9 +49,9 @@ class RestartPolicy:
     Attributes
     ----------
     max_restarts
-        Maximum number of restarts of a worker since its last progress; 0: no restarts. Progress
-        is more computed rows, or an isolated item. A restart is not counted if the next death
-        occurs in a smaller part of an earlier span; a second limit applies to such restarts.
+        Maximum number of restarts of a worker without progress; 0: no restarts. Progress means
+        more computed rows, or the detection of an item that kills workers. Restarts that narrow
+        the search for such an item are not counted; they have a separate limit.
     first_delay, longest_delay
         Delay in seconds before the first restart without progress, and the maximum delay. The
         delay doubles after each restart.
@@ -60,7 +63,7 @@ class RestartPolicy:
 
 
 class Action(StrEnum):
-    """Action of the parent after the failure of a worker."""
+    """Possible reactions of the parent to the failure of a worker."""
 
     RESTART = "restart"
     """Restart the worker unchanged: the failure may be temporary."""
@@ -81,17 +84,18 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Spans of items in which workers died, grouped by the evidence that the span is the cause.
+    """Spans in which workers died, grouped by how likely the span contains the faulty item.
 
     Attributes
     ----------
     seen
         Spans in which a process died once. They are processed after all other spans.
     suspects
-        Disjoint spans in which processes died twice or more. They are processed last, in halves.
+        Spans, without overlap, in which processes died twice or more. They are split into halves
+        and processed last.
     trials
-        Pairs of a suspect of one item and a rank: the worker of this rank died in the item after
-        it had finished other items. The worker processes its trials first, one at a time.
+        Pairs of a span of one item and a rank. The worker of this rank finished other items and
+        then died in this item. After its restart, it retries the item first.
     isolated
         Pairs of a span of one item that kills processes, and its last failure. These items are
         skipped.
@@ -103,7 +107,7 @@ class Findings:
     isolated: tuple[tuple[TaskSpan, Fault], ...] = ()
 
     def of(self, task: int) -> "Findings":
-        """Return the part of these findings that concerns the task with this number."""
+        """Return the findings that belong to the task with this number."""
         return Findings(
             tuple(place for place in self.seen if place.task == task),
             tuple(place for place in self.suspects if place.task == task),
@@ -116,7 +120,7 @@ class Findings:
 
 
 def findings(faults: Sequence[Fault]) -> Findings:
-    """Return the findings from the failures of all workers of one job.
+    """Return the spans in which workers of one job died, grouped as in `Findings`.
 
     Parameters
     ----------
@@ -142,7 +146,10 @@ def findings(faults: Sequence[Fault]) -> Findings:
 
 
 def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings:
-    """Return the findings without the trials that the worker `rank` survived: all but `place`."""
+    """Return the findings without the trials that the worker `rank` survived.
+
+    The worker has died in the span `place`. It survived its trials of all other spans.
+    """
     passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
         found,
@@ -152,7 +159,7 @@ def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings
 
 
 def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool) -> Findings:
-    """Return the findings with one more death, in the span `place`.
+    """Return the findings after one more death: the failure `fault` in the span `place`.
 
     `several` is true if two or more workers that also finished other items died in this span.
     """
@@ -174,7 +181,7 @@ def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool)
 def _without(
     found: Findings, place: TaskSpan, isolated: tuple[tuple[TaskSpan, Fault], ...]
 ) -> Findings:
-    """Return the findings without the spans that contain `place`, and with the given `isolated`."""
+    """Return the findings without all spans that contain `place`; replace the isolated items."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),
@@ -193,7 +200,7 @@ def decide(
     own
         All failures of this worker, in order of time.
     before, after
-        The findings from all workers, without and with the last failure.
+        Return values of `findings` for all workers, without and with the last failure.
     """
     if own[-1].permanent or policy.max_restarts == 0:
         return Decision(Action.GIVE_UP, 0.0)
@@ -238,6 +245,6 @@ def _narrows(faults: Sequence[Fault]) -> bool:
 
 
 def _search(faults: Sequence[Fault]) -> int:
-    """Return how many deaths the search for one faulty item needs at most, plus a margin."""
+    """Return the maximum number of deaths that the search for one faulty item may cause."""
     sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
     return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

@@ -89,7 +89,9 @@ def unseal(descriptor: int) -> object:
 
 
 class HandedOver:
-    """A file descriptor of the parent, as a part of a `Sealed` object; the child receives an int.
+    """Passes a file descriptor of the parent to a child, as a part of a `Sealed` object.
+
+    The child receives the number of its own copy of the descriptor, an int.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class Child:
         return self._decoder.unfinished
 
     def messages(self, *, dead: bool = False) -> Iterator[Message]:
-        """Yield the messages of one read of the pipe; if `dead`, all messages that are in the pipe.
+        """Read the pipe once, or until it is empty if `dead` is true; yield the complete messages.
 
         This never blocks, even if a fork of the child has the other end of the pipe open.
 

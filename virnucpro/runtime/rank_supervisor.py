@@ -216,7 +216,7 @@ class RankSupervisor:
             raise WorkerError("the supervisor thread failed; report this bug") from self._error
 
     def _start_thread(self) -> None:
-        """Start the supervisor thread: at the start, and at a restart after all workers ended."""
+        """Start a supervisor thread. The thread ends when the last worker has ended."""
         self._thread = threading.Thread(target=self._run, name="virnucpro-supervisor", daemon=True)
         self._children = Supervisor(
             self._watched,
@@ -268,7 +268,10 @@ class RankSupervisor:
             children.close()
 
     def _all_done(self) -> bool:
-        """Return whether no worker is alive or will be restarted; if so, notify waiting threads."""
+        """Return whether all workers have ended and no restart is scheduled.
+
+        If so, notify the threads that wait for the workers.
+        """
         with self._changed:
             done = not self._children.ranks and not self._scheduled
             if done:
@@ -365,7 +368,7 @@ class RankSupervisor:
                 self._children.end(rank)
 
     def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
-        """Cancel the scheduled restarts of `ranks`, a mapping from rank to the recorded reason."""
+        """Cancel the scheduled restarts of these ranks; record the given reason for each rank."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class WorkerState(StrEnum):
-    """State of a worker during the run."""
+    """Possible states of a worker: from the start of its process to its end or restart."""
 
     STARTING = "starting"
     """The process was started, and has not sent a message yet."""

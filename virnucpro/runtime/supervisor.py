@@ -41,7 +41,7 @@ _CHECKS = 4
 
 
 class Measure(IntEnum):
-    """A step to stop a child: SIGTERM first, then SIGKILL."""
+    """How to stop a child: terminate it (SIGTERM), or kill it (SIGKILL)."""
 
     TERMINATE = 1
     KILL = 2
@@ -66,7 +66,8 @@ class _Member:
     pipe
         Descriptor of the pipe; -1 after its end, since a new pipe may get the same number.
     measure, due
-        The last stop step applied to the child (None: no step), and the time of the next step.
+        How the child was last stopped (None: not yet), and the time of the next step: SIGKILL
+        after SIGTERM; no further wait after SIGKILL.
     started
         Whether the child is set up, so that it can write its stack traces on request.
     """
@@ -90,7 +91,7 @@ class Supervisor:
     limits
         All limits that `deadlines` may return, in seconds.
     on_hang
-        The first stop step for a child that exceeds a deadline.
+        How to stop a child that exceeds a deadline: with SIGTERM first, or directly with SIGKILL.
     """
 
     def __init__(
@@ -166,7 +167,10 @@ class Supervisor:
                 os.eventfd_write(self._wake, 1)
 
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
-        """Apply the stop step `measure` to a child; no effect after the same or a later step."""
+        """Terminate or kill a child, as given by `measure`.
+
+        The call has no effect if the child was already stopped in this way or was killed.
+        """
         member = self._members[rank]
         if member.measure is None or member.measure < measure:
             self._take(member, measure)

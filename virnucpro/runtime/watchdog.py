@@ -72,9 +72,9 @@ class Watched(NamedTuple):
 
 @dataclass(slots=True)
 class _Silence:
-    """A worker without progress since the time `since`.
+    """A period without progress of a worker, from the time `since`.
 
-    If `asked` is true, its stack traces were requested at this time.
+    If `asked` is true, the period began when the parent requested the worker's stack traces.
     """
 
     sign: object
