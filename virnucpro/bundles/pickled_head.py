@@ -63,7 +63,7 @@ def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
         return _tensors_of(module)
     except _UnfitError as error:
         raise BundleError(
-            f"{path}: is not a published classifier: {error}. Give an MLPClassifier that "
+            f"{path} is not a published classifier ({error}). Give an MLPClassifier that "
             "torch.save wrote."
         ) from None
 

@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Number of the row after the last token of the group."""
+        """End of the group in the packed tokens: position of its last token, plus 1."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:

@@ -109,8 +109,9 @@ class LoadBalancer:
     def get_speedup(self) -> float:
         """Return the speedup; 0.0 before the first result.
 
-        If workers returned durations, the speedup is the inverse of the real-time factor. Otherwise
-        it is the total processing time of all workers divided by the elapsed time.
+        If workers returned the duration of their data, such as seconds of a recording, the speedup
+        is the total duration divided by the total processing time. Otherwise it is the total
+        processing time of all workers divided by the elapsed time.
         """
         processing, duration = self._processing(), self._duration()
         if duration:

@@ -38,7 +38,7 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The read end of the pipe. Pass it to the child, which calls `frames` with it."""
+        """The read end of the pipe, for the child; there, `frames` reads the messages from it."""
         return HandedOver(self._reading)
 
     @property

@@ -144,11 +144,12 @@ def compare_vectors(
 
 
 def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
-    """Compare scores `found` with expected scores `wanted`, both (n, 2) with n >= 1.
+    """Compare scores `found` with expected scores `wanted`: (n, 2), one column per class, n >= 1.
 
-    The effect of rounding is estimated from items with an equal label, as a change of log odds.
-    Rounding changes the log odds of all items by similar amounts, but scores near 0 and 1 hardly
-    change. A different label that needs a larger change of log odds is an error.
+    Differences are measured as log odds, because rounding changes the log odds of all items by
+    similar amounts. The items with the same label in `found` and `wanted` show the size of this
+    change. If the label of an item differs and rounding of this size cannot explain it, it is an
+    error.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)

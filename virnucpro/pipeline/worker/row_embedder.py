@@ -246,7 +246,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return the vectors of a unit, the joined vectors for storage, and the scores."""
+        """Return a unit's scores, its vectors of all encoders, and the same vectors for storage."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
