@@ -1,58 +1,84 @@
-"""Reassignment of units when ranks end at moments that a real process does not reproduce."""
+"""Restarts and reassignment of units, with fake ranks and a fake clock."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
+from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budgets
 from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
 from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.policy import RestartPolicy
-from virnucpro.runtime.status import WorkerState, WorkerStatus
+from virnucpro.runtime.policy import Findings, RestartPolicy, TaskSpan
+from virnucpro.runtime.status import WorkerState, WorkerStatus, waiting
 
 BUSY = WorkerStatus(0, WorkerState.RUNNING, 1, 0.0, 0.0, done=0, total=9, begun={0: 1})
 DONE = replace(BUSY, state=WorkerState.SUCCEEDED, done=9, ended_at=1.0)
 FAILED = replace(BUSY, state=WorkerState.FAILED, reason="killed", ended_at=1.0)
+SPAN = TaskSpan(task=3, stage=0, first=0, stop=8)
+DIED_IN_UNIT_3 = replace(FAILED, place=SPAN)
+READY_IN_1_S = replace(DONE, began_at=1.0)
 
 
 class Ranks:
-    """Ranks whose states the test sets; orders to them are recorded."""
+    """Ranks whose states the test sets; starts and stops are recorded.
 
-    def __init__(self, *statuses):
+    `started` contains the units of the last start of each rank. `starts` contains the task, the
+    share and the delay of each start.
+    """
+
+    def __init__(self, *statuses, reports=()):
         self.world_size = len(statuses)
         self.statuses = {}
-        self.started, self.stopped = {}, []
+        self.reports = list(reports)
+        self.started, self.starts, self.stopped = {}, [], []
         for rank, status in enumerate(statuses):
             self.set(rank, status)
 
     def set(self, rank, status):
-        self.statuses[rank] = replace(status, rank=rank, last_heartbeat=time.monotonic())
+        self.statuses[rank] = replace(status, rank=rank)
+
+    def fail(self, rank, status=FAILED):
+        """Set the status of a failed rank, and keep its attempt and its earlier failures."""
+        now = self.statuses[rank]
+        self.set(rank, replace(status, attempt=now.attempt, faults=now.faults))
 
     def collect_results(self):
-        return []
+        reports, self.reports = self.reports, []
+        return reports
 
-    def respawn_worker(self, rank, arguments, _delay):
-        self.started[rank] = arguments[1][rank].units
-        self.set(rank, replace(BUSY, attempt=self.statuses[rank].attempt + 1))
+    def respawn_worker(self, rank, arguments, delay):
+        task, shares = arguments
+        self.started[rank] = shares[rank].units
+        self.starts.append((task, shares[rank], delay))
+        former = waiting(self.statuses[rank])
+        self.set(rank, replace(BUSY, attempt=former.attempt + 1, faults=former.faults))
 
     def stop_worker(self, rank, _why):
         self.stopped.append(rank)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Replace the scheduler's clock; the test sets `now`."""
+    fake = SimpleNamespace(now=0.0)
+    double = SimpleNamespace(monotonic=lambda: fake.now)
+    monkeypatch.setattr("virnucpro.pipeline.scheduling.scheduler.time", double)
+    return fake
 
 
 @pytest.fixture
 def scheduler_of(tmp_path):
     """Return a function that makes a scheduler of 6 units for some ranks."""
 
-    def make(ranks, restarts=3, **options):
+    def make(ranks, restarts=3, task=None, **options):
         run = RunDirectory(tmp_path)
         execution = Execution(Path(), restarts=RestartPolicy(max_restarts=restarts), **options)
         log = CoordinatorLog(run, SilentReporter(), "text")
-        return RankScheduler(ranks, None, range(6), OpenUnits(run, []), execution, log)
+        return RankScheduler(ranks, task, range(6), OpenUnits(run, []), execution, log)
 
     return make
 
@@ -103,18 +129,90 @@ def test_units_of_a_failed_rank_that_are_committed_meanwhile_are_not_reassigned(
 
 
 @pytest.mark.parametrize(
-    ("began_at", "started"), [(-9.0, {1: (4,)}), (-0.1, {})], ids=["slow", "fast"]
+    ("committed", "working", "started"),
+    [
+        pytest.param([0, 1], 9.0, {1: (5,)}, id="slow"),
+        pytest.param([0, 1], 1.2, {1: (5,)}, id="4 units of 0.6 s: more than two starts"),
+        pytest.param([0, 1], 1.0, {}, id="4 units of 0.5 s: as long as two starts"),
+        pytest.param([], 9.0, {}, id="the time per unit is unknown"),
+    ],
 )
-def test_an_idle_rank_steals_from_a_slow_one(began_at, started, scheduler_of, tmp_path):
-    ranks = Ranks(BUSY, DONE)
-    now = time.monotonic()
-    ranks.statuses[0] = replace(BUSY, began_at=now + began_at, last_heartbeat=now)
-    ranks.statuses[1] = replace(DONE, rank=1, started_at=0.0, began_at=1.0)
+def test_an_idle_rank_steals_from_a_rank_with_much_work(
+    committed, working, started, scheduler_of, tmp_path, clock
+):
+    ranks = Ranks(replace(BUSY, began_at=2.0, last_heartbeat=2.0 + working), READY_IN_1_S)
+    clock.now = 5.0 + working
     scheduler = scheduler_of(ranks)
-    scheduler._shares = {0: Share((0, 1, 2, 3, 4)), 1: Share((5,))}
-    commit(tmp_path, 0, 5)
+    scheduler._shares = {0: Share(tuple(range(6))), 1: Share(())}
+    commit(tmp_path, *committed)
     scheduler.step(ignore)
     assert ranks.started == started
+
+
+@pytest.mark.parametrize(("now", "started"), [(8.0, {}), (8.1, {1: (0, 2, 4)})])
+def test_a_rank_that_is_silent_for_too_long_loses_all_units(now, started, scheduler_of, clock):
+    """The limit is 5 s plus three times the start time of 1 s."""
+    ranks = Ranks(BUSY, READY_IN_1_S)
+    clock.now = now
+    scheduler_of(ranks).step(ignore)
+    assert ranks.started == started
+
+
+def test_a_rank_that_failed_twice_loses_all_units_except_suspects(scheduler_of):
+    ranks = Ranks(BUSY, DIED_IN_UNIT_3)
+    scheduler = scheduler_of(ranks)
+    scheduler.step(ignore)
+    ranks.set(0, DONE)
+    scheduler.step(ignore)
+    assert 0 not in ranks.started  # one failure may be temporary
+    ranks.fail(1, DIED_IN_UNIT_3)
+    scheduler.step(ignore)
+    assert ranks.started[0] == (1, 5)
+
+
+def test_an_idle_rank_gets_the_findings_and_counts_its_earlier_rows(scheduler_of):
+    ranks = Ranks(DONE, DIED_IN_UNIT_3)
+    scheduler_of(ranks, restarts=0).step(ignore)
+    ((_, share, delay),) = ranks.starts
+    assert (share, delay) == (Share((1, 3, 5), DONE.done, Findings(seen=(SPAN,))), 0.0)
+
+
+def test_each_restart_gets_the_findings_and_a_longer_delay(scheduler_of):
+    ranks = Ranks(BUSY, DIED_IN_UNIT_3)
+    scheduler = scheduler_of(ranks)
+    scheduler._shares[1] = Share((1, 3, 5), rows_before=4)
+    scheduler.step(ignore)
+    ranks.fail(1, DIED_IN_UNIT_3)
+    scheduler.step(ignore)
+    once, twice = Findings(seen=(SPAN,)), Findings(suspects=(SPAN,))
+    assert [start[1:] for start in ranks.starts] == [
+        (Share((1, 3, 5), 4, once), 0.5),
+        (Share((1, 3, 5), 4, twice), 1.0),
+    ]
+
+
+def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(
+    scheduler_of, tmp_path, doubles
+):
+    statistics = {"rank": 0, "rows": 9}
+    reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
+    ranks = Ranks(BUSY, FAILED, reports=reports)
+    scheduler = scheduler_of(ranks, task=doubles.mini_task(tmp_path, 10))
+    scheduler.step(ignore)
+    ((task, _, _),) = ranks.starts
+    assert task.learnt == read_budgets(RunDirectory(tmp_path)) == {"H200": {"esm2": 512}}
+    assert scheduler.reports == [statistics]
+
+
+def test_a_unit_with_an_invalid_segment_is_open_until_the_file_is_replaced(tmp_path):
+    run = RunDirectory(tmp_path)
+    commit(tmp_path, 1, 2)
+    units = OpenUnits(run, [run.segment(0, 2)])
+    assert units.among([2, 1, 0]) == [2, 0]
+    new = tmp_path / "new"
+    new.touch()
+    new.replace(run.segment(0, 2))
+    assert units.among([2, 1, 0]) == [0]
 
 
 def test_a_failed_rank_is_restarted_with_its_own_units(scheduler_of):
