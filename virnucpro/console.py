@@ -77,7 +77,7 @@ class _Output(io.FileIO):
     Parameters
     ----------
     strict
-        Whether to raise the error of the first failed write, unless the reader is closed.
+        If True, the first failed write raises its error. A broken pipe never raises.
 
     Attributes
     ----------

@@ -144,8 +144,8 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
     if bundle is not None:
         if bundle not in installed:
             raise UsageError(
-                f"no bundle {bundle!r} is installed. Choose an installed bundle with the encoders: "
-                f"{', '.join(installed) or 'none'}."
+                f"bundle {bundle!r} is not installed. Give the name of an installed bundle that "
+                f"has the encoders. Installed bundles: {', '.join(installed) or 'none'}."
             )
         return installed_encoders(data, installed[bundle])
     for name in published_names():

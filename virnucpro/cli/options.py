@@ -173,7 +173,10 @@ def add_device(parser: _Group) -> None:
     """Add the options for one device, its precision and its CPU threads."""
     text = "cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
-    text = "floating-point precision; auto: as a new run on this device; default: %(default)s"
+    text = (
+        "floating-point precision; auto: that of a new run of virnucpro predict on this device; "
+        "default: %(default)s"
+    )
     parser.add_argument("--precision", **_PRECISION, help=text)
     text = "CPU threads; more than 1 is faster with large encoders only; default: %(default)s"
     parser.add_argument("-t", "--threads", type=_cpu_threads, default=1, metavar="N", help=text)

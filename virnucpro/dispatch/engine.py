@@ -256,9 +256,9 @@ class Engine:
         self._children.unwatch(worker.feed.descriptor)
         try:
             if worker.state is State.STARTING and worker.ending is not None:
-                yield self._setup_failed(worker.slot, f"{text} It was setting up.")
+                yield self._setup_failed(worker.slot, f"{text} The worker was in its setup.")
             elif worker.state is State.STARTING:
-                yield WorkerDied(worker_id, code, None, f"{text} It was setting up.")
+                yield WorkerDied(worker_id, code, None, f"{text} The worker was in its setup.")
                 yield from self._replace(worker, text, barren=True)
             elif worker.state is State.ENDING and not worker.outstanding:
                 if not (worker.finished and code in {0, None}):

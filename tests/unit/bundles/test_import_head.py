@@ -108,7 +108,7 @@ def test_a_published_classifier_is_recognised_by_its_content(data, files, recipe
 def test_missing_encoders_are_an_error_with_advice(data, files):
     with pytest.raises(UsageError, match=r"bundle fetch virnucpro-500.*--nucleotide and --protein"):
         import_classifier(files / "500_model.pth", data)
-    with pytest.raises(UsageError, match="no bundle 'other' is installed"):
+    with pytest.raises(UsageError, match="bundle 'other' is not installed"):
         import_classifier(files / "500_model.pth", data, encoders="other")
 
 

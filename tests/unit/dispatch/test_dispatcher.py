@@ -529,7 +529,7 @@ def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, ti
     assert sorted(deaths) == sorted(
         (worker_id, "SIGKILL", None) for worker_id, n in times.items() for _ in range(n)
     )
-    assert "It was setting up." in record.faults[0].how
+    assert "The worker was in its setup." in record.faults[0].how
     assert dispatcher.get_stats()["deaths"] == len(deaths)
 
 

@@ -310,7 +310,7 @@ def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
     printed = capsys.readouterr().err
     deaths = min(times, engine.BARREN)
     assert len(list(output.glob("killed-*"))) == deaths
-    assert printed.count("It was setting up.") >= deaths
+    assert printed.count("The worker was in its setup.") >= deaths
     if code == 0:
         assert "2 files: 2 done" in printed
     else:

@@ -28,8 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         default="esm2_t12_35M_UR50D",
         metavar="NAME",
-        help="random weights of a published size: esm2_t6_8M_UR50D, esm2_t12_35M_UR50D, "
-        "esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, esm2_t48_15B_UR50D, "
+        help="encoder of a published size, with random weights: esm2_t6_8M_UR50D, "
+        "esm2_t12_35M_UR50D, esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, esm2_t48_15B_UR50D, "
         "dnabert_s; default: %(default)s",
     )
     text = "encoders of a bundle, such as mini, instead of random weights"
@@ -39,8 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--lengths",
         default="six-frame",
         metavar="KIND",
-        help="sequence lengths: six-frame (frames of 500-base windows), or residues as N or A-B, "
-        "such as 20-400; default: %(default)s",
+        help="sequence lengths: six-frame (frames of 500-base windows), or numbers of residues: "
+        "N or a range A-B, such as 20-400; default: %(default)s",
     )
     text = "duration of the measurement of each encoder after loading; default: %(default)g s"
     parser.add_argument(

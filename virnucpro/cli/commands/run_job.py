@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_run_options", "run_job"]
 
-_SLOW = "a worker that exceeds it is killed and restarted"
+_SLOW = "a worker that exceeds this limit is killed and restarted"
 _TIMEOUTS = {
     "start": (
         options.DEFAULTS.deadlines.start,
