@@ -29,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="esm2_t12_35M_UR50D",
         metavar="NAME",
         help="encoder of a published size, with random weights: esm2_t6_8M_UR50D, "
-        "esm2_t12_35M_UR50D, esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, esm2_t48_15B_UR50D, "
+        "esm2_t12_35M_UR50D, esm2_t30_150M_UR50D, esm2_t33_650M_UR50D, esm2_t36_3B_UR50D, "
+        "esm2_t48_15B_UR50D, "
         "dnabert_s; default: %(default)s",
     )
     text = "encoders of a bundle, such as mini, instead of random weights"

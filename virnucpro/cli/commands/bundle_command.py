@@ -66,8 +66,8 @@ def _add_import_options(parser: argparse.ArgumentParser) -> None:
     text = "name of the bundle; default: the published name, or the name of the file"
     parser.add_argument("--name", help=text)
     text = (
-        "window length of the training data in bases; default: the published one, or the number in "
-        "the file name"
+        "window length of the training data in bases; default: that of the published classifier, "
+        "for other files the number in the file name"
     )
     parser.add_argument("--window", type=options.positive, metavar="BASES", help=text)
     text = "installed bundle with the encoders; default: an installed published classifier"

@@ -43,8 +43,8 @@ class UnitSpan(NamedTuple):
     unit
         Number of the unit.
     stage
-        For encoding: the number of the encoder in the order of the run. For tokenising: the
-        result of `tokenising`. For all other work: `FINISHING`.
+        Number of the step. Encoding: position of the encoder in the order of the run. Tokenising
+        for an encoder: the number that `tokenising` returns. Classifier and storage: `FINISHING`.
     first, stop
         Positions ``first`` to ``stop - 1`` of the unit's rows. Rows are sorted by descending length
         for an encoder, and in input order otherwise. Positions do not depend on batch sizes.

@@ -28,8 +28,8 @@ class RankLoop:
     """Computes and commits the assigned units that have no valid segment.
 
     A thread turns the next unit's rows into tokens while the current unit is computed. If a rank
-    of this launch has died at a known row, this thread is not used. If the process then dies,
-    the cause is in the last reported rows.
+    of this launch has died at a known row, this thread is not used: if this process dies,
+    one of the rows that it reported last is the cause.
 
     Parameters
     ----------
