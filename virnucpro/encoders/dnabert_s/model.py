@@ -155,7 +155,7 @@ class AlignedBias:
         return self._held[key]
 
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
-        """Return the attention bias of some queries: (1, heads, len(queries), keys), type of `q`."""
+        """Return the bias of some queries: (1, heads, len(queries), keys), with the type of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
