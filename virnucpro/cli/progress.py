@@ -61,7 +61,7 @@ class CommandReporter:
             say(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning, also if quiet; a repeated text is printed only once."""
+        """Print a warning, also in quiet mode; a repeated text is printed only once."""
         if text not in self._warnings:
             self._warnings.add(text)
             say(f"warning: {text}")
@@ -90,7 +90,7 @@ class CommandReporter:
             self.warn(_recomputed(outcome))
 
     def close(self) -> None:
-        """Restore the terminal."""
+        """Restore the terminal after the progress display."""
         if self._view is not None:
             self._view.close()
             self._view = None

@@ -70,7 +70,7 @@ class Callbacks:
         }
 
     def call(self, event: Event) -> None:
-        """Call the user's function for this event, if the user has given one."""
+        """Call the user's function for `event`; do nothing if the user gave no such function."""
         if isinstance(event, SetupFailed):
             self._on_setup_fail(event.gpu_id, event.error)
         elif isinstance(event, WorkerDied | CleanupFailed):

@@ -113,7 +113,7 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Pickle one value and return its body; return `Failed` if pickling raises an error."""
+    """Pickle one value for sending (as a body); return `Failed` if pickling raises an error."""
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -145,7 +145,7 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Encode bodies as one message (a frame); return its parts in the order of sending.
+    """Encode bodies (pickled values) as one message (a frame); return its parts in order.
 
     The first part is a pickle of all bodies, with the length in bytes in place of each large body.
     The other parts are the large bodies.
@@ -164,8 +164,8 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
     Returns
     -------
-    (True, values) for a frame of `pack_plain`; (False, bodies) for a frame of `pack_bodies`. Decode
-    each body with `from_body`. Large bodies share the memory of `frame`.
+    True and the values of a `pack_plain` message; False and the bodies (pickled values) of a
+    `pack_bodies` message. Decode bodies with `from_body`; large bodies share the memory of `frame`.
     """
     view = memoryview(frame)
     if view[:1] == _PLAIN_TAG:
@@ -209,6 +209,6 @@ def pack_answers(count: int, seconds: float) -> bytes:
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Return the two numbers of a `pack_answers` header, and the message after the header."""
+    """Return the number of results, their total seconds, and the message after this header."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -159,7 +159,7 @@ class Engine:
     def _look(self, patience: float | None) -> Iterator[Event]:
         """Wait for messages of workers; yield their events.
 
-        The wait ends after `patience` seconds; without a limit if `patience` is None.
+        The wait ends after `patience` seconds; None for no time limit.
         """
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")

@@ -53,7 +53,7 @@ class ResultSender:
     ring
         Ring buffer in shared memory for large results.
     words
-        Integers in shared memory: one shows whether the worker waits for space in the ring.
+        Integers in shared memory; one integer shows whether the worker waits for space in the ring.
     space
         Descriptor through which the parent signals free space in the ring.
     beat
@@ -95,12 +95,12 @@ class ResultSender:
         self._channel.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
-        """Record the start of a batch; a thread sends its results within milliseconds."""
+        """Record the start of a batch of tasks; a thread sends the results within milliseconds."""
         self.flushed_at = time.monotonic()
         self._busy.set()
 
     def end(self) -> None:
-        """Send the last results of the batch, at the end of the batch."""
+        """Send the remaining results at the end of a batch of tasks."""
         self._busy.clear()
         self.flush()
 
@@ -139,7 +139,7 @@ class ResultSender:
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        """Copy `pieces` into the ring; wait for space if necessary.
+        """Copy `pieces` into the ring buffer in shared memory; wait for space if necessary.
 
         Return the places of the copies; None if the pieces are too large or the run stops.
         """

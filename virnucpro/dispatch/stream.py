@@ -58,16 +58,16 @@ class Stream:
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` can return a task: one to reassign, or a new one from the source."""
+        """Whether a task can be taken: a task to reassign, or a new task from the source."""
         return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
 
     @property
     def over(self) -> bool:
-        """Whether no more tasks are read and the answers of all tasks are delivered."""
+        """Whether the stream has ended: no more tasks are read, all answers are delivered."""
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Remove and return up to `count` tasks.
+        """Remove up to `count` tasks from the stream and return these tasks.
 
         Tasks to reassign come first. If there are none, new tasks are read from the source.
         """
@@ -94,7 +94,7 @@ class Stream:
     def release(self) -> Tasks:
         """Remove and return one task that was reserved for a worker in its setup.
 
-        The task is a pair of lists (ids, data); both lists are empty if no task is reserved.
+        Return a list with the task's id and a list with its data; both are empty without a task.
         """
         return _pop(self.reserved)
 

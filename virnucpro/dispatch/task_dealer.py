@@ -60,10 +60,10 @@ class TaskDealer:
         return bool(stream.reserved) and not stream.has_more and idle
 
     def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield a pair (worker, tasks) for each worker that can accept tasks.
+        """Yield each worker that can accept tasks, together with the tasks for this worker.
 
         A worker gets at most `most` tasks; None for no limit. The caller must send the tasks
-        before it requests the next pair.
+        before it requests the next worker.
         """
         for worker in list(self._workers.values()):
             if self._stream.suspects:  # retries first: busy workers get no new tasks
@@ -78,7 +78,7 @@ class TaskDealer:
                     yield worker, tasks
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Give tasks reserved for workers in a slow setup to idle workers; yield (worker, task)."""
+        """Yield each idle worker with a task that was reserved for a worker in a slow setup."""
         surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:

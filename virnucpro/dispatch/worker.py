@@ -113,7 +113,7 @@ def import_file(file: Path) -> ModuleType:
 
 
 def file_of(worker: type[BaseWorker]) -> Path | None:
-    """Return the file of a class; None if `import_file` did not import the class."""
+    """Return the Python file of a worker class; None if `import_file` did not import the class."""
     if not worker.__module__.startswith(_PREFIX):
         return None
     return Path(str(sys.modules[worker.__module__].__file__))

@@ -130,7 +130,7 @@ class Pace:
         self._seconds: float | None = None
 
     def note(self, count: int, seconds: float) -> None:
-        """Update the throughput: `count` tasks took `seconds` in total."""
+        """Update the worker's throughput: `count` tasks took `seconds` in total."""
         each = seconds / count
         if self._seconds is None or each > 10 * self._seconds:
             self._seconds = each
@@ -185,7 +185,7 @@ class WorkerHandle:
         self.feed = Feed()
 
     def start(self, children: Supervisor, n_workers: int) -> None:
-        """Start the process; raises the errors of `Supervisor.start`."""
+        """Start the worker's process; raises the errors of `Supervisor.start`."""
         slot = self.slot
         setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
         arguments = (
@@ -200,7 +200,7 @@ class WorkerHandle:
         self._memory.started()
 
     def enter(self, state: State) -> None:
-        """Change the state and record the time of the change."""
+        """Change the state of the worker and record the time of the change."""
         self.state, self.since = state, time.monotonic()
 
     @property
@@ -219,7 +219,7 @@ class WorkerHandle:
         return serial if self.answered < serial <= self.answered + self.outstanding else None
 
     def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
-        """Yield the time limits that apply now: for setup, progress, task or cleanup."""
+        """Yield the worker's current time limits: for setup, progress, task or cleanup."""
         limits: list[tuple[str, float | None, object]] = []
         if self.state is State.STARTING:
             limits = [("it did not set up", rules.setup_timeout, None)]
@@ -242,7 +242,7 @@ class WorkerHandle:
                 yield Watched(self.worker_id, fault, limit, sign)
 
     def how_it_ended(self, death: Death) -> str:
-        """Return a text: how the process ended, its log file and its last error."""
+        """Return a text: how the worker ended, the name of its log file, and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
             how = f"was ended: {self.ending.why}"
@@ -326,7 +326,7 @@ class WorkerHandle:
                 yield TaskStarted(task_id, self.worker_id)
 
     def look(self) -> Work | None:
-        """Return the current task; None if no task is running. Any thread may call this."""
+        """Return the worker's current task; None if no task runs. Any thread may call this."""
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
@@ -336,7 +336,7 @@ class WorkerHandle:
         return Work(ids[0], since) if ids else None
 
     def unanswered(self) -> list[tuple[int, object]]:
-        """Return (id, data) of the tasks without an answer, in the order of sending."""
+        """Return id and data of each task without an answer, in the order of sending."""
         return [
             pair
             for batch in self._batches

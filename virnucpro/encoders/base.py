@@ -30,11 +30,11 @@ class EncoderSpec:
     name
         Name of the encoder in messages.
     architecture
-        Key of the registry.
+        Key of the encoder registry.
     view, dim
         Kind of sequence that the encoder reads, and length of its vectors.
     folder
-        Folder of the files.
+        Folder of the encoder's files.
     files
         File name in `folder` for each role. The roles are ``weights`` and, for some
         architectures, ``tokenizer``.

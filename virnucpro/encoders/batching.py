@@ -250,7 +250,7 @@ class TokenBudget:
         """Set the budget `tokens`, which `probe` found with sequences of `longest` tokens.
 
         A budget of at least the initial budget applies to all lengths. A smaller budget applies to
-        this length class and to longer sequences.
+        the length class of `longest` and to longer sequences.
         """
         self.known = True
         if tokens >= self._first:

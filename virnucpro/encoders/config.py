@@ -48,7 +48,7 @@ class EncoderConfig(Protocol):
         """Return by name the shapes of all tensors that a bundle's weights file must contain."""
 
     def require_weights(self, found: Shapes, source: Path) -> None:
-        """Compare the tensor shapes in the file `source` with these settings.
+        """Compare the tensor shapes `found` in the file `source` with these settings.
 
         Raises
         ------

@@ -59,11 +59,11 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """End of the group in the packed tokens: position of its last token, plus 1."""
+        """End of this group of sequences in the packed batch: row of its last token, plus 1."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the rows of this group without a copy, in the shape (n, length, ...)."""
+        """Return this group's part of `rows` without a copy, in the shape (n, length, ...)."""
         return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
@@ -94,17 +94,17 @@ class Packed:
     places: torch.Tensor
 
     def __len__(self) -> int:
-        """Return the number of sequences."""
+        """Return the number of sequences in the packed batch."""
         return len(self.places)
 
     @property
     def total(self) -> int:
-        """Number of tokens, without filler."""
+        """Number of tokens in the packed batch, without filler."""
         return self.runs[-1].stop if self.runs else 0
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence; 0 without sequences."""
+        """Number of tokens in the longest sequence of the batch; 0 without sequences."""
         return self.runs[0].length if self.runs else 0
 
     def to(self, device: torch.device) -> "Packed":
@@ -164,7 +164,7 @@ def _runs(lengths: IntArray) -> tuple[Run, ...]:
 def mean_of_runs(
     hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
-    """Return the mean over each sequence's tokens, summed in fp32 for any dtype of `hidden`.
+    """Return the mean token vector of each sequence, summed in fp32 for any dtype of `hidden`.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def mean_of_runs(
 
 
 def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Compute the mean of each sequence, one group of equal lengths at a time.
+    """Compute the mean token vector of each sequence, one group of equal lengths at a time.
 
     The parameters are those of `mean_of_runs`. The result is in packed order.
 
@@ -201,7 +201,7 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
 
 
 def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Compute the means of all sequences with one kernel.
+    """Compute the mean token vectors of all sequences with one kernel.
 
     The parameters are those of `mean_of_runs`. The result is in packed order.
 
@@ -273,7 +273,7 @@ class Encoder:
     def collate(self, batch: Sequence[IntArray]) -> Packed:
         """Pack tokenised sequences of any lengths on the encoder's device, ready for `encode`.
 
-        Another thread may call it while `encode` runs. The copy to a GPU is asynchronous.
+        Another thread may call `collate` while `encode` runs. The copy to a GPU is asynchronous.
         """
         step = CPU_STEP if self.device.type == "cpu" else 1
         return pack(batch, step).to(self.device)

@@ -33,7 +33,7 @@ _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_
 class Product:
     """Computes rows @ weight.T + bias with a weight that is packed once for oneDNN's kernels.
 
-    It is faster than torch's own call, which packs the weight each time. In float32, a row has the
+    Faster than torch's own call, which packs the weight each time. In float32, a row has the
     same bits in a product of any number of rows above 1. This needs oneDNN 3.12 (torch 2.13);
     in older versions (torch 2.11) and in bfloat16, rounding depends on the number of rows.
 

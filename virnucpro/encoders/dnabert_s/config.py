@@ -82,7 +82,7 @@ class DnabertSConfig:
         return self.hidden_size
 
     def tensor_shapes(self) -> Shapes:
-        """Return the shapes of all weights by name, without pooler and language model."""
+        """Return by name the shapes of all weights; omit pooler and language model."""
         width, inner = self.hidden_size, self.intermediate_size
         shapes: Shapes = {
             "embeddings.word_embeddings.weight": (self.vocab_size, width),
@@ -100,7 +100,7 @@ class DnabertSConfig:
         return shapes
 
     def require_weights(self, found: Shapes, source: Path) -> None:
-        """Compare the tensor shapes in the file `source` with these settings.
+        """Compare the tensor shapes `found` in the file `source` with these settings.
 
         Raises
         ------

@@ -47,7 +47,7 @@ class BpeTokeniser:
     The published file sets truncation and padding to 2,000 tokens: both are switched off.
 
     The library uses one thread: tokenising is a small part of the encoder's time on the same core,
-    and a pool would compete with other ranks. The environment variable ``TOKENIZERS_PARALLELISM``
+    and more threads would slow other ranks. The environment variable ``TOKENIZERS_PARALLELISM``
     has priority.
 
     Parameters
@@ -109,7 +109,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     Parameters
     ----------
     spec
-        Its files are ``weights`` (safetensors, or a state dict by ``torch.save``; published
+        The spec's files are ``weights`` (safetensors, or a state dict by ``torch.save``; published
         parameter names, with or without the prefix ``bert.``) and ``tokenizer``; its config has
         the fields of `DnabertSConfig`.
     device

@@ -84,7 +84,7 @@ class MirroredBias:
         return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
     def table(self, length: int) -> torch.Tensor:
-        """Return the bias of all queries and keys, the last key first, without a copy.
+        """Return the ALiBi bias of each query and key, keys in reverse order, without a copy.
 
         Returns
         -------
@@ -155,7 +155,7 @@ class AlignedBias:
         return self._held[key]
 
     def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
-        """Return the bias of some queries: (1, heads, len(queries), keys), with the type of `q`."""
+        """Return the ALiBi bias of `queries`: (1, heads, len(queries), keys), type of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
         key = torch.arange(length + -length % _ALIGNMENT, device=q.device)
@@ -164,7 +164,7 @@ class AlignedBias:
 
 
 def _mirrored(heads: torch.Tensor) -> torch.Tensor:
-    """Reverse the tokens and align rows to cache lines: (n, heads, length, head_dim)."""
+    """Reverse the tokens of a (n, heads, length, head_dim) tensor; align rows to cache lines."""
     n, count, length, _ = heads.shape
     rows = on_cache_lines(heads.transpose(1, 2).flip(1).reshape(n * length, -1))
     return rows.view(n, length, count, -1).transpose(1, 2)
@@ -194,7 +194,7 @@ def _by_runs(
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Compute attention per group of sequences of equal length; return (rows, heads * head_dim).
+    """Compute attention per group of sequences of equal length; return a row for each token.
 
     `attend` computes attention for one group: it converts queries, keys and values (n, length, 3,
     heads, head_dim) to (n, heads, length, head_dim).
@@ -233,7 +233,7 @@ class DnabertS(nn.Module):
         return x
 
     def forward(self, packed: Packed) -> torch.Tensor:
-        """Return each sequence's mean over its tokens, [CLS] and [SEP] included: (n, dim) fp32."""
+        """Return the mean token vector of each sequence, with [CLS], [SEP]: (n, dim) fp32."""
         return mean_of_runs(self.hidden(packed), packed)
 
 

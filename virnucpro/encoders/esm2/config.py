@@ -64,7 +64,7 @@ class Esm2Config:
         return self.embed_dim
 
     def tensor_shapes(self) -> Shapes:
-        """Return the shapes of all weights by name, without language model and contact head.
+        """Return by name the shapes of all weights; omit language model and contact head.
 
         Source of the names: the state dict of fair-esm's ``ESM2``.
         """
@@ -80,12 +80,12 @@ class Esm2Config:
         return shapes | norm("emb_layer_norm_after", dim)
 
     def frequency_shapes(self) -> Shapes:
-        """Return by name the shapes of the rotary frequencies of all layers; optional in a file."""
+        """Return by name the shapes of all layers' rotary frequencies, which a file may lack."""
         shape = (self.embed_dim // self.attention_heads // 2,)
         return {f"{layer}.self_attn.rot_emb.inv_freq": shape for layer in self._layers()}
 
     def require_weights(self, found: Shapes, source: Path) -> None:
-        """Compare the tensor shapes in the file `source` with these settings.
+        """Compare the tensor shapes `found` in the file `source` with these settings.
 
         Raises
         ------

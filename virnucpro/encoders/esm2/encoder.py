@@ -39,7 +39,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     Parameters
     ----------
     spec
-        Its ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
+        The spec's ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
         `Esm2Config.tensor_shapes`; its config has the fields of `Esm2Config`.
     device
         torch's name of the device.

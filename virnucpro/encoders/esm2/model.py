@@ -32,7 +32,7 @@ def inverse_frequencies(head_dim: int) -> torch.Tensor:
 
 
 def interleave_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder channels so that the two of each pair are adjacent, as `rotate` expects.
+    """Reorder channels so that both channels of a pair are adjacent, as `rotate` expects.
 
     A pair is channel j and channel j + head_dim / 2 of a head. If the projections of queries and
     keys are both reordered, their products do not change.
@@ -70,7 +70,7 @@ class Rotation:
         self._kept = self._angles(0)
 
     def table(self, longest: int) -> torch.Tensor:
-        """Return the rotation factors of the first positions: (longest, head_dim / 2) complex64."""
+        """Return rotation factors of `longest` positions: (longest, head_dim / 2) complex64."""
         if longest <= len(self._kept):
             return self._kept[:longest]
         table = self._angles(longest)
@@ -187,7 +187,7 @@ class Esm2:
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
-        """Return each sequence's mean over its residues, without <cls>, <eos>: (n, dim) float32.
+        """Return the mean residue vector of each sequence, without <cls>, <eos>: (n, dim) float32.
 
         Parameters
         ----------

@@ -83,7 +83,7 @@ def check_tensors(
     Raises
     ------
     BundleError
-        If `check_layout` raises it, or a number is infinite or NaN, now or after the conversion.
+        If `check_layout` refuses a tensor, or a number is infinite or NaN before or after rounding.
     """
     check_layout(shapes, tensors, source)
     for name, tensor in tensors.items():
@@ -105,7 +105,7 @@ def check_tensors(
 
 @contextmanager
 def init_empty_weights() -> Iterator[None]:
-    """Build modules on the ``meta`` device, without initial values, for `fill`.
+    """Context manager: build modules on the ``meta`` device, without initial values, for `fill`.
 
     Random initial values on that device make torch import its compiler and sympy, which takes as
     long as the import of torch itself.
@@ -155,7 +155,7 @@ def fill(
     Raises
     ------
     BundleError
-        If `check_tensors` raises it.
+        If `check_tensors` refuses a tensor.
     """
     linear = {
         f"{layer}.{name}"

@@ -30,7 +30,7 @@ def read_pickle(path: Path) -> object:
     Raises
     ------
     BundleError
-        If the file cannot be read, or contains anything else. No code of the file runs.
+        If the file cannot be read, or contains other objects. No code of the file runs.
     """
     archived = is_zipfile(path)
     if archived:
@@ -62,7 +62,7 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     Raises
     ------
     BundleError
-        If the file cannot be read, or contains anything but named tensors. No code of it runs.
+        If the file cannot be read, or contains anything but named tensors. No code is run.
     """
     if path.suffix == ".safetensors":
         return read_safetensors(path)

@@ -90,7 +90,7 @@ def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:
 def _numbers(
     block: npt.NDArray[np.float16], first: int, tensor: str, shape: tuple[int, ...]
 ) -> npt.NDArray[np.float16]:
-    """Return the values of one tensor.
+    """Return the random or constant values of one tensor.
 
     A matrix gets the random numbers of `block` from position `first` on, repeated if necessary.
     Weights of layer norms are 1, biases are 0.
@@ -103,7 +103,7 @@ def _numbers(
 def _write_tokeniser(path: Path, vocabulary: int) -> None:
     """Write a tokeniser trained on random bases.
 
-    It makes 106 tokens of 500 bases; the published tokeniser makes 109.
+    This tokeniser converts 500 bases to 106 tokens; the published tokeniser, to 109.
     """
     letters = np.random.default_rng(2).choice(np.frombuffer(b"ACGT", np.uint8), (400, 500))
     tokeniser = Tokenizer(models.BPE(unk_token=_SPECIAL[0]))

@@ -26,7 +26,7 @@ def norm(name: str, width: int) -> Shapes:
 
 
 def without(tensors: Mapping[str, T], prefixes: tuple[str, ...]) -> dict[str, T]:
-    """Return the tensors by name; omit names that begin with one of `prefixes`."""
+    """Return `tensors` without the names that begin with one of `prefixes`."""
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
