@@ -80,7 +80,7 @@ class WindowCalls:
     n_items, n_scored
         (n_windows,) int64, number of items, and of items with a score.
     best_item
-        (n_windows,) int64, number of the first item with the highest virus score, or -1.
+        (n_windows,) int64, number of the first item with the highest virus score; -1 if not scored.
     call, status
         (n_windows,) uint8, codes of `Call` and `Status`.
     """
@@ -108,8 +108,8 @@ class RecordCalls:
     n_missing
         (n_records,) int64, number of windows with a missing item.
     best_window
-        (n_records,) int64, number (in the whole index) of the first window with the highest score,
-        or -1.
+        (n_records,) int64, number (in the whole index) of the first window with the highest
+        score; -1 if no window is scored.
     call, status
         (n_records,) uint8, codes of `Call` and `Status`.
     """
@@ -261,7 +261,10 @@ def _max(first: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _argmax(first: IntArray, values: FloatArray) -> IntArray:
-    """Return the index in `values` of the first maximum of each group; -1 for an empty group."""
+    """Return the index of the first maximum of each group in `values`; -1 for an empty group.
+
+    Group g has the values ``values[first[g]:first[g + 1]]``.
+    """
     best = np.repeat(_max(first, values), np.diff(first))
     hits = np.flatnonzero(values == best)
     result = np.full(len(first) - 1, -1, np.int64)

@@ -51,7 +51,7 @@ class _Hidden(nn.Module):
 class Head(nn.Module):
     """Small MLP as in the published tool: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
 
-    `head_shapes` returns the names and shapes of its state dict. The published heads are
+    `head_shapes` returns the names and shapes of the tensors. The published heads are
     ``Head((3328, 512, 2))``: 768 nucleotide dimensions, then 2560 protein dimensions.
 
     Parameters
@@ -117,7 +117,7 @@ def load_head(path: Path, device: str = "cpu") -> Head:
     BundleError
         If the file cannot be read or does not contain such a head.
     DeviceError
-        If there is no such device.
+        If the device does not exist.
     """
     tensors = read_safetensors(path)
     sizes = layer_sizes({name: tuple(one.shape) for name, one in tensors.items()}, path)

@@ -52,7 +52,7 @@ def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[in
     Raises
     ------
     BundleError
-        If the tensors are not those of a head, or the number of classes is not 2.
+        If the tensors are not the tensors of a head, or the number of classes is not 2.
     """
     found = (match for name in shapes if (match := _HIDDEN_WEIGHT.fullmatch(name)))
     numbers = sorted(int(match[1]) for match in found)

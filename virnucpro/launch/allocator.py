@@ -32,7 +32,7 @@ Not usable are broken links, devices, pipes, and folders that cannot be listed.
 
 
 def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
-    """Divide a sequence into `n` parts of ``ceil(len(items) / n)``; last parts may be shorter.
+    """Divide a sequence into `n` consecutive parts of equal length; last parts may be shorter.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class ResourceAllocator:
     """Finds input files and distributes them over workers."""
 
     def validate_input_dir(self, input_dir: Path | str) -> tuple[bool, str]:
-        """Return (True, "") if `input_dir` is a folder, else (False, error message)."""
+        """Return two values: whether `input_dir` is a folder, and an error message or ""."""
         folder = Path(input_dir)
         if not folder.is_dir():
             return False, f"{folder} is not a folder: give the folder of the input files."
@@ -78,9 +78,9 @@ class ResourceAllocator:
         return [path for path, reason in found if not reason]
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Return a dict of the paths that match a pattern, without folders.
+        """Return a dict whose keys are the paths that match a pattern, without folders.
 
-        The value is "" for a usable file, else the reason why the path cannot be read.
+        The value of a path is "" for a usable file, else the reason why it cannot be read.
 
         See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
         symbolic links to folders.

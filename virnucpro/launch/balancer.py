@@ -110,8 +110,8 @@ class LoadBalancer:
         """Return the speedup; 0.0 before the first result.
 
         If workers returned the duration of their data, such as seconds of a recording, the speedup
-        is the total duration divided by the total processing time. Otherwise it is the total
-        processing time of all workers divided by the elapsed time.
+        is the total duration divided by the total processing time. Without
+        durations, it is the total processing time of all workers divided by the elapsed time.
         """
         processing, duration = self._processing(), self._duration()
         if duration:
@@ -158,7 +158,7 @@ class LoadBalancer:
         }
 
     def get_exit_code(self) -> int:
-        """Return 0 if all files are done, 1 if no file has a result, else 2."""
+        """Return the exit code: 0 if all files are done, 1 if no file has a result, else 2."""
         over = self.results and len(self.results) == (self._expected or len(self.results))
         if over and all(one.complete for one in self.results):
             return 0

@@ -70,7 +70,7 @@ class GPUDetector:
         return gpu_ids
 
     def validate_gpus(self, gpu_ids: Sequence[int]) -> tuple[bool, str]:
-        """Return (True, "") if this process can use all `gpu_ids`, else (False, error message)."""
+        """Return two values: whether all `gpu_ids` can be used here, and an error message or ""."""
         if not gpu_ids:
             return False, "the list of GPUs is empty: name one, or use CPUs (cpu:N)."
         if len(set(gpu_ids)) < len(gpu_ids):

@@ -42,8 +42,8 @@ class LaunchOptions:
     start_timeout
         Time limit of a worker's setup in seconds; None for no limit.
     progress_timeout
-        Maximum seconds without progress within a file; then the worker is replaced and the file is
-        retried. None for the limit of the worker class.
+        Maximum seconds without progress within a file. A worker that exceeds this limit is
+        replaced, and the file is retried. None for the limit of the worker class.
     quiet
         Whether to print only warnings and failures.
     """
@@ -136,7 +136,7 @@ class LauncherOrchestrator:
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``, also with names that this method itself uses.
+            More keyword arguments for ``setup``; the names of this method's parameters are allowed.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class LauncherOrchestrator:
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
-        """Return (True, "") if input folder and GPUs are valid, else (False, error message)."""
+        """Return two values: whether folder and GPUs are valid, and an error message or ""."""
         ok, error = self.resource_allocator.validate_input_dir(input_dir)
         if not ok:
             return False, error
@@ -297,7 +297,7 @@ class _Plan:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Input folder, pattern, worker class and devices, for ``launch.json``."""
+        """Input folder, pattern, worker class and devices, as a dict for ``launch.json``."""
         module = file_of(self.worker) or self.worker.__module__
         return {
             "input_dir": str(self.source),

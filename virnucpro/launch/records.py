@@ -22,7 +22,7 @@ def distribute_to_gpus(
 
     Returns
     -------
-    A list of ``(records, gpu_id, position)``, one for each GPU that has records. The position is
+    A list with three values for each GPU that has records: the records, the number of the GPU, and
     the line number of the GPU's progress bar on the terminal, from 0.
 
     Raises
@@ -64,12 +64,12 @@ def process_records(
     **setup_kwargs
         Keyword arguments for the worker's ``setup``.
     keywords
-        More keyword arguments for ``setup``, also with names that this function itself uses.
+        More keyword arguments for ``setup``; the names of this function's parameters are allowed.
 
     Returns
     -------
     The results in the order of the records. If a batch failed, its records are returned instead,
-    with the reason under ``_error``. A record that is not a mapping is stored under ``_record``.
+    with the reason under the key ``_error``; a record that is no mapping is under ``_record``.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _failed(batch: Sequence[Any], reason: str) -> list[dict[str, Any]]:
 
 
 def _devices(n_gpus: int, devices: str | Sequence[int | str | Device] | None) -> Sequence[Device]:
-    """Return the devices of `n_gpus` workers: `devices`, else the first GPUs, else CPUs."""
+    """Return a device for each worker: the given `devices`, or by default GPUs, else CPUs."""
     if devices is None:
         return devices_of_ranks(n_gpus, list(visible_gpus(os.environ)) or ["cpu"] * n_gpus, {})
     if isinstance(devices, str):

@@ -100,7 +100,7 @@ class ProcessSpawner:
         gpu_ids
             Numbers of the workers, passed to their ``setup``.
         task_queue
-            Files, then None. A worker gets a file when it has finished its previous file.
+            Queue of files, ended by None. A worker gets a file after its previous file.
         result_queue
             Receives a `FileResult` for each file, a `WorkerTrouble` for each failure of a worker,
             and a `RunOver` at the end.
@@ -111,7 +111,7 @@ class ProcessSpawner:
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``, also with names that this method itself uses.
+            More keyword arguments for ``setup``; the names of this method's parameters are allowed.
 
         Raises
         ------
@@ -150,9 +150,10 @@ class ProcessSpawner:
             self._dispatcher.terminate()  # repeated: no effect before the run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Return a dict for each worker, by the number of the worker.
+        """Return a dict that maps each worker's number to a dict about this worker.
 
-        The keys include status, current_task (file), completed and failed (numbers of files).
+        The keys of the second dict include status, current_task (file), completed and failed
+        (numbers of files).
         """
         if self._dispatcher is None:
             return {}
@@ -175,7 +176,7 @@ class ProcessSpawner:
     ) -> tuple[Dispatcher, Callable[..., object]]:
         """Return a dispatcher and the function that runs it.
 
-        If `show_ui` is true, this function also shows a live table on the terminal.
+        If `show_ui` is true, the returned function also shows a live table on the terminal.
         """
         options = self._options | {"devices": devices}
         if not self._show_ui:
@@ -261,7 +262,7 @@ class ProcessSpawner:
         )
 
     def _seconds(self, worker: int) -> float | None:
-        """Return the seconds of the worker's last file; None if unknown or if the worker died."""
+        """Return the seconds that a worker's last file took; None if unknown or the worker died."""
         stats = self.get_process_status().get(worker, {})
         seconds: float | None = stats.get("last_duration")
         return None if stats.get("status") == "restarting" else seconds

@@ -99,7 +99,7 @@ class LaunchTable:
         Raises
         ------
         OSError
-            If the table cannot be written; the launch must not start then.
+            If the table cannot be written; the launch must not start after this error.
         """
         self._write(self._results("not done yet"), None, lasting=True)
 
@@ -261,7 +261,7 @@ class LaunchProgress:
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return state, numbers of files by status and failures, as a dict for JSON."""
+        """Return the state of the launch, the files by status and the failures, as a dict."""
         return {
             "command": "launch",
             "state": self.state,
@@ -271,7 +271,7 @@ class LaunchProgress:
         }
 
     def as_text(self) -> str:
-        """Return state and numbers of files in one line of text, and one line for each failure."""
+        """Return one line with the state of the launch, and one for each failed or partial file."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
         return "\n".join(map(printable, (*lines, *self.failures)))

@@ -91,7 +91,7 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
 
 
 def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dict of those arguments in `offered` that the worker's ``setup`` accepts."""
+    """Return a dict of the arguments in `offered` that the worker's ``setup`` accepts."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return dict(offered)

@@ -184,7 +184,7 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
 
 
 def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
-    """Return the name of the record of each window."""
+    """Return, for each window, the name of the record that contains this window."""
     records = np.searchsorted(index.record_first_window, windows, side="right") - 1
     return index.record_names(records)
 

@@ -46,7 +46,7 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
         Row numbers that are passed to the functions in `columns`, one per line of the table. An int
         n stands for the numbers 0 to n - 1.
     columns : mapping of str to Cells
-        Column name -> function that formats the cells of the column.
+        For each column name, the function that formats the cells of this column.
 
     Raises
     ------
@@ -69,12 +69,12 @@ def blocks(n_rows: int) -> Iterator[IntArray]:
 
 
 def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
-    """Return a function that formats integers after adding `offset`."""
+    """Return a function that formats the integers in `values` after adding `offset`."""
     return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
 
 
 def decimals(values: npt.NDArray[np.floating]) -> Cells:
-    """Return a function that formats numbers with four decimals, and NaN as `NA`."""
+    """Return a function that formats the numbers in `values` with four decimals, NaN as `NA`."""
     return lambda rows: [
         f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
         for value in values[rows].tolist()
@@ -87,7 +87,7 @@ def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
 
 
 def names_warning(index: SequenceIndex) -> str:
-    """Return a warning with the number of names that have control characters; "" if none has."""
+    """Return a warning with the number of names with control characters; "" for 0 names."""
     if not (count := index.count_encoded_names()):
         return ""
     return (

@@ -113,7 +113,7 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
 
 
 def _leave(codes: Sequence[int]) -> None:
-    """Exit without the shutdown of the interpreter, which takes 0.5 s after an import of torch.
+    """End this process without Python's shutdown, which takes 0.5 s after an import of torch.
 
     Threads have ended and all other exit handlers have run before this call.
     """
@@ -147,7 +147,7 @@ def _run(channel: WorkerChannel, sealed: int, setup: Setup) -> int:
 
 
 def _report_failure(channel: WorkerChannel, error: BaseException) -> int:
-    """Send the exception to the parent, print it to the log, and return the exit code."""
+    """Send an exception to the parent and to the log; return the exit code for this process."""
     summary = traceback.TracebackException.from_exception(error)
     text = "".join(summary.format())
     channel.flush_progress()
@@ -157,7 +157,7 @@ def _report_failure(channel: WorkerChannel, error: BaseException) -> int:
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Return whether the error would also occur in a new process."""
+    """Return whether an exception would occur again in a restarted worker."""
     if isinstance(error, OSError):
         return error.errno in _PERMANENT
     return isinstance(error, VirnucproError | ImportError)
@@ -183,7 +183,7 @@ def _follow_parent(parent: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the next batch instead of returning it."""
+    """Make the C library keep freed memory for later use, not return it to the system."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # only glibc has these options
         for option, n_bytes in _MALLOC_OPTIONS.items():

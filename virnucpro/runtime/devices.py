@@ -85,7 +85,7 @@ class Gpu:
     uuid
         The UUID of the GPU, ``GPU-...``.
     partitions
-        Names of its MIG instances, ``MIG-...``; empty if the GPU is not partitioned.
+        Names of the GPU's MIG instances, ``MIG-...``; empty if the GPU is not partitioned.
     """
 
     uuid: str
@@ -201,7 +201,7 @@ def parse_devices(
 def thread_variables(threads: int | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that limit the threads of a worker, with their values.
 
-    Set them in the process of the worker before it imports numeric libraries.
+    The worker's process must set these variables before it imports numeric libraries.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def list_gpus() -> list[Gpu]:
 
 
 def _partitions(handle: object) -> tuple[str, ...]:
-    """Return the names of a GPU's MIG instances; empty if the GPU is not partitioned."""
+    """Return the names of a GPU's MIG instances (partitions); empty if there are none."""
     import pynvml  # noqa: PLC0415 - not needed for ranks on a CPU
 
     try:

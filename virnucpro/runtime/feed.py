@@ -43,19 +43,19 @@ class Feed:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are unsent data in memory. If so, the caller must call `flush`."""
+        """Whether unsent data are in memory. While this is true, the caller must call `flush`."""
         return bool(self._waiting)
 
     def started(self) -> None:
         """Close the parent's copy of the read end. Call this after the child has started.
 
-        Without this copy, a write to the pipe fails when the child is dead.
+        While this copy is open, a write to the pipe of a dead child does not fail.
         """
         os.close(self._reading)
         self._reading = -1
 
     def send(self, *parts: bytes | memoryview) -> None:
-        """Send one message that consists of these parts, in order."""
+        """Send one message to the child, joined from the given parts in order."""
         length = sum(map(len, parts))
         head = _LENGTH.pack(length)
         if length < _READ_SIZE:

@@ -107,8 +107,8 @@ class GPUProcessCoordinator:
         Raises
         ------
         UsageError
-            If workers were spawned before, or the function or its arguments cannot be pickled. In
-            the second case no worker is running.
+            If workers were spawned before. Also if the function or its arguments cannot be
+            pickled; no worker is running after this error.
         OSError
             If a log cannot be created, or the system cannot start a process.
         """
@@ -142,7 +142,7 @@ class GPUProcessCoordinator:
         Raises
         ------
         UsageError
-            If that rank's worker has not ended, or was never spawned.
+            If the worker of this rank has not ended, or was never spawned.
         """
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
             raise UsageError(f"cannot restart worker {rank}: it was never started.")
@@ -152,8 +152,8 @@ class GPUProcessCoordinator:
     def stop_worker(self, rank: int, why: str) -> None:
         """End the worker of one rank with SIGTERM, then SIGKILL; `why` is the recorded reason.
 
-        This does not wait for the end. The worker's state becomes ``stopped``. An ended worker is
-        ignored.
+        The call does not wait for the end of the worker, whose state becomes ``stopped``. An ended
+        worker is ignored.
         """
         if self._supervisor is not None:
             self._supervisor.stop_one(rank, why)

@@ -36,7 +36,7 @@ def run_isolated(
     Raises
     ------
     VirnucproError
-        If the function raises a VirnucproError: the same error.
+        If the function raises a VirnucproError, which is raised unchanged.
     WorkerError
         If the function raises any other exception, or the process dies or exceeds a limit.
     """

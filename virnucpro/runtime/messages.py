@@ -34,7 +34,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Message: `done` of `total` rows are computed. It also shows that the worker is alive."""
+    """Message: a worker, which is therefore alive, has computed `done` of `total` rows."""
 
     done: int
     total: int

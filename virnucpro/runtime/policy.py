@@ -148,7 +148,8 @@ def findings(faults: Sequence[Fault]) -> Findings:
 def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings:
     """Return the findings without the trials that the worker `rank` survived.
 
-    The worker has died in the span `place`. It survived its trials of all other spans.
+    A trial is the retry of one suspected item. The worker died in the span `place`, so it survived
+    the trials of all other spans.
     """
     passed = [trial for trial, tried_by in found.trials if tried_by == rank and trial != place]
     return replace(
@@ -181,7 +182,7 @@ def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool)
 def _without(
     found: Findings, place: TaskSpan, isolated: tuple[tuple[TaskSpan, Fault], ...]
 ) -> Findings:
-    """Return the findings without all spans that contain `place`; replace the isolated items."""
+    """Return the findings without spans that contain `place`, and with new `isolated` items."""
     return Findings(
         tuple(one for one in found.seen if not one.holds(place)),
         tuple(one for one in found.suspects if not one.holds(place)),

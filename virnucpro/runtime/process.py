@@ -66,7 +66,7 @@ class Sealed:
             self._descriptor = None
 
     def _written(self) -> int:
-        """Return the descriptor of the memory file. The first call writes the pickle."""
+        """Return the descriptor of the memory file; the first call writes the pickle into it."""
         if self._descriptor is None:
             self._descriptor = os.memfd_create("virnucpro-sealed")
             try:
@@ -210,12 +210,12 @@ class Child:
         return self.process.exitcode
 
     def signal(self, signum: signal.Signals) -> None:
-        """Send a signal if the child is alive."""
+        """Send a signal to the child process if it is alive."""
         if self.process.pid is not None and self.process.exitcode is None:
             os.kill(self.process.pid, signum)
 
     def close_pipe(self) -> None:
-        """Close the pipe. In the child, sending a message then raises BrokenPipeError."""
+        """Close the parent's end; later, each send in the child raises BrokenPipeError."""
         self._pipe.close()
 
     def close(self) -> None:
@@ -242,10 +242,10 @@ class Child:
 
 
 def _pidfd(process: SpawnProcess) -> int | None:
-    """Return a process descriptor (pidfd); None if the system cannot open such a descriptor.
+    """Return a descriptor of a child process (pidfd); None if the system cannot open it.
 
-    The sentinel of multiprocessing is a pipe. If the child was forked, its fork keeps this pipe
-    open after the death of the child; a process descriptor does not have this problem.
+    The sentinel of multiprocessing is a pipe. A process that the child forked keeps this pipe
+    open after the death of the child; a pidfd does not have this problem.
     """
     if process.pid is None:
         return None

@@ -1,4 +1,4 @@
-"""A thread that starts and restarts the workers of a job and records how each one ends."""
+"""A thread that starts and restarts the workers of a job and records how each worker ends."""
 
 import threading
 import time

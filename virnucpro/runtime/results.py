@@ -14,7 +14,7 @@ __all__ = ["ResultsQueue"]
 class ResultsQueue:
     """Queue of the workers' reports, in memory.
 
-    A report is unpickled only when a caller gets it: an invalid report does not affect the others.
+    A report is unpickled only when a caller gets it, so an invalid report affects no other report.
     """
 
     def __init__(self) -> None:

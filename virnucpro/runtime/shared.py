@@ -130,7 +130,7 @@ class SharedMemory:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The file descriptor of the memory. Pass it to the child."""
+        """The file descriptor of the shared memory, for the child process."""
         return HandedOver(self._descriptor)
 
     def started(self) -> None:

@@ -73,7 +73,7 @@ def stop_on_signals() -> Iterator[None]:
     """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
 
     A second signal ends the process immediately, and the workers end with it. A signal during an
-    import does the same, since imports may suppress exceptions. A repetition of
+    import also ends the process, since imports may suppress exceptions. A repetition of
     the first signal within `ECHO_S` is ignored: a scheduler signals the job script and the program,
     and the script may forward its signal. The former handlers are restored on exit. Call this in
     the main thread.

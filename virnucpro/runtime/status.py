@@ -129,7 +129,7 @@ class WorkerStatus:
         Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
         Times in seconds of `time.monotonic`: start of the process, last message, start of the
-        first piece of work, end of the process; None before this event.
+        first piece of work, end of the process; None for an event that has not occurred.
     """
 
     rank: int

@@ -1,7 +1,7 @@
 """The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `Engine` use this module. They
-decide which child to start, stop or restart.
+`RankSupervisor` and the dispatcher's `Engine` use this module and decide which child to start,
+stop or restart.
 """
 
 import atexit
@@ -151,12 +151,12 @@ class Supervisor:
         return child
 
     def watch(self, descriptor: int, events: int, callback: Callable[[], object]) -> None:
-        """Call `callback` in `step` whenever this descriptor is ready for `events`."""
+        """Make `step` call `callback` whenever this file descriptor is ready for `events`."""
         if descriptor not in self._selector.get_map():
             self._selector.register(descriptor, events, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop watching a descriptor; ignored if it is not watched."""
+        """Stop watching a file descriptor; no effect if the descriptor is not watched."""
         with suppress(KeyError, ValueError):  # ValueError: -1, a closed descriptor
             self._selector.unregister(descriptor)
 
@@ -169,7 +169,7 @@ class Supervisor:
     def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
         """Terminate or kill a child, as given by `measure`.
 
-        The call has no effect if the child was already stopped in this way or was killed.
+        The call has no effect on a child that already got the same `measure` or was killed.
         """
         member = self._members[rank]
         if member.measure is None or member.measure < measure:

@@ -105,7 +105,7 @@ class Watchdog:
     def check(
         self, deadlines: Iterable[Watched], now: float, away: float = 0.0
     ) -> list[tuple[Watched, bool]]:
-        """Return the workers that exceeded a deadline. Call this after each sleep of the parent.
+        """Return the exceeded deadlines. Call this after each sleep of the parent.
 
         The time without progress includes the parent's work, such as a callback, and its planned
         sleep. If the parent slept longer than planned, the machine was suspended: this extra time
