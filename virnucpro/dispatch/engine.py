@@ -353,4 +353,4 @@ class Engine:
             self._children.end(worker_id)
         while self._children.ranks:
             for _ in self._children.step():
-                pass  # nobody reads the events any longer
+                pass  # the reader of the events has ended
