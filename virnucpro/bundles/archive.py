@@ -53,7 +53,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
 
 
 def _output_file(target: Path) -> Path:
-    """Resolve the symbolic links of `target`; raise UsageError if it cannot be an output file."""
+    """Return `target` without symbolic links; raise UsageError if it cannot be an output file."""
     resolved = Path(os.path.realpath(target))
     if str(target) == "-":
         raise UsageError("pack cannot write to standard output. Name a file.")
@@ -72,7 +72,7 @@ def _output_file(target: Path) -> Path:
 
 
 def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
-    """Install a packed bundle atomically and verify each of its files.
+    """Install a packed bundle atomically; verify each file of the bundle. Return the bundle.
 
     Only regular files that the manifest lists are extracted.
 
@@ -127,7 +127,7 @@ def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
 
 
 def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
-    """Extract the files of the manifest; it was checked before that no name contains a folder.
+    """Extract the files of the manifest, whose file names are known to contain no folder.
 
     tarfile's own extraction is not used: its filter is missing in Python 3.11.0 to 3.11.3, and it
     sets modes that ignore the umask.

@@ -50,7 +50,7 @@ class Bundle:
     name, version, description
         Text for users.
     encoders
-        In the order in which their vectors are joined.
+        The encoders, in the order in which their vectors are joined.
     head
         Safetensors file of the head (the classifier's tensors); None for a bundle of encoders only.
     window, tiling, genetic_code
@@ -193,7 +193,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
     folder
         Contains all files except the manifest.
     manifest
-        The content to write; its `files` are replaced by those of the folder.
+        The content to write, except `files`, which is replaced by the files of the folder.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _classification(bundle: Bundle) -> list[str]:
 
 
 def _known() -> dict[str, Path]:
-    """Return the folder of each bundle by name; an embedded bundle has priority."""
+    """Return the folders of embedded and installed bundles by name; embedded bundles win."""
     return data_folder().installed() | _embedded()
 
 

@@ -26,7 +26,7 @@ class Checksum:
     value: str
 
     def __str__(self) -> str:
-        """Return algorithm and digest, such as ``md5 0a1b...``, as in a bundle's provenance."""
+        """Return algorithm and digest as in a bundle's provenance, such as ``md5 0a1b...``."""
         return f"{self.kind} {self.value}"
 
 
@@ -39,7 +39,7 @@ class FileDigest:
 
 
 def digest_of(kind: Kind, path: Path) -> Checksum:
-    """Compute the checksum of a file.
+    """Return the checksum of a file, computed with the algorithm `kind`.
 
     Raises
     ------

@@ -111,7 +111,7 @@ def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
 def convert_encoder(
     isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
 ) -> EncoderEntry:
-    """Convert an encoder's files into `folder` through `isolate`; return its manifest entry.
+    """Convert an encoder's files into `folder` through `isolate`; return the manifest entry.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
 
 
 def _entry(spec: EncoderSpec) -> EncoderEntry:
-    """Check names and shapes of a converted encoder's tensors; return its manifest entry."""
+    """Check names and shapes of a converted encoder's tensors; return the manifest entry."""
     load_encoder(spec, "meta")
     return EncoderEntry(
         spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), dict(spec.config)

@@ -114,7 +114,7 @@ class DataFolder:
             raise
 
     def _replace(self, folder: Path, final: Path) -> None:
-        """Rename `folder` to `final`; an existing `final` is renamed first, then deleted."""
+        """Rename `folder` to `final`; an existing folder `final` is replaced and deleted."""
         former = temporary_beside(final)
         if final.exists():
             final.rename(former)

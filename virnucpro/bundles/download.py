@@ -103,7 +103,7 @@ def download(
     file
         The published file.
     url
-        Its address, http or https. Proxies are those of the environment.
+        Address of the file, http or https. Proxies are those of the environment.
     target
         Path of the complete file.
     patience
@@ -184,7 +184,7 @@ class _Source:
             wait = min(2 * wait, self.patience.longest_wait)
 
     def size(self) -> int | None:
-        """Return the size in bytes that the server announces; None if unknown."""
+        """Return the file's size in bytes, as the server announces it; None if unknown."""
         response = self._open(0)
         if response is None:
             return None
@@ -242,7 +242,7 @@ class _Source:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Return the next block; after a network error, raise _TransientError, which is retried."""
+    """Return the next block of a response; a network error raises a retried _TransientError."""
     try:
         return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:

@@ -53,7 +53,7 @@ def fetch_bundle(
     Raises
     ------
     BundleError
-        If another process is installing, the disk is too small, a file is missing or is not
+        If another process installs a bundle, the disk is too small, a file is missing or is not
         the published file, or another bundle is installed under that name.
     """
     fetch = _Fetch(recipe, data, listener)
@@ -83,7 +83,7 @@ class _Fetch:
     listener: Listener
 
     def installed(self) -> Bundle | None:
-        """Return the installed bundle; None if it is missing or damaged."""
+        """Return the bundle if it is installed already and undamaged, else None."""
         folder = self.data.bundle(self.recipe.name)
         if not folder.exists():
             return None

@@ -37,7 +37,7 @@ class Parts:
     Attributes
     ----------
     encoders
-        In the order of the joined vector.
+        The encoders, in the order in which their vectors are joined.
     sources
         Names and digests of the source files of each part (view of an encoder, or ``head``).
     unverified

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EncoderEntry:
-    """One encoder in a manifest: an `EncoderSpec` without its folder."""
+    """One encoder in a manifest: an `EncoderSpec` without the folder."""
 
     name: str
     architecture: str
@@ -45,7 +45,7 @@ class Manifest:
     name, version, description
         Text for users.
     encoders
-        In the order in which their vectors are joined.
+        The encoders, in the order in which their vectors are joined.
     head
         File name of the head's tensors; None for a bundle of encoders only, whose labels and
         thresholds are empty.
@@ -104,7 +104,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
-    """Return the checked content of a bundle.json; `path` is its path.
+    """Return the checked content of a bundle.json; error messages name the file `path`.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
 
 
 def _refuse_control(path: Path, content: object) -> None:
-    """Refuse control characters: printed, they could imitate messages of this program."""
+    """Refuse texts with control characters, which could imitate messages of this program."""
     remaining = [content]
     while remaining:
         match remaining.pop():
@@ -148,7 +148,7 @@ def _controls(letter: str) -> bool:
 
 
 class _Reader:
-    """Read fields of a JSON object and check their types."""
+    """Reads fields of a JSON object and checks the types of the values."""
 
     def __init__(self, path: Path, content: object, location: str = "") -> None:
         self._path = path
@@ -242,7 +242,7 @@ def _listed(reader: _Reader, name: str, files: Mapping[str, FileDigest]) -> str:
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
-    """Yield a description of each invalid field; the types of all fields are correct."""
+    """Yield a description of each invalid field of a manifest; types were checked before."""
     if not manifest.encoders:
         yield "lists no encoder"
     for what in ("view", "name"):

@@ -108,10 +108,7 @@ def refuse_other_content(
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if bundle `name` has a published name, but was made on another machine.
-
-    Otherwise, return None.
-    """
+    """Return a warning if a bundle with a published name was made elsewhere, else None."""
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
     if name not in published_names() or parts <= parts_converted_here(data, folder):

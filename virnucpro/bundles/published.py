@@ -102,13 +102,13 @@ class EncoderSource:
 
     @property
     def view(self) -> "View":
-        """Kind of sequence that the encoder reads."""
+        """Kind of sequence that the encoder reads: nucleotide or protein."""
         return "protein" if self.architecture == "esm2" else "nucleotide"
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Content of a bundle that can be fetched. Joined vectors have the order of `encoders`."""
+    """Content of a bundle that can be fetched; vectors are joined in the order of `encoders`."""
 
     name: str
     description: str
@@ -118,18 +118,18 @@ class Recipe:
 
     @property
     def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
-        """Files by part: an encoder's view, or ``head`` for the classifier, if there is one."""
+        """Published files of each part of the bundle: the view of an encoder, or ``head``."""
         head = {} if self.head is None else {HEAD_PART: (self.head,)}
         return {encoder.view: encoder.files for encoder in self.encoders} | head
 
     @property
     def files(self) -> tuple[PublishedFile, ...]:
-        """All files of the bundle."""
+        """All published files that the bundle is made from."""
         return tuple(file for files in self.parts.values() for file in files)
 
     @property
     def sources(self) -> dict[str, Mapping[str, str]]:
-        """Digests by part (view or ``head``) and file name, as in a bundle's provenance."""
+        """Digests of the published files, by part (view or ``head``) and by file name."""
         return {part: sources_of(files) for part, files in self.parts.items()}
 
 
@@ -277,7 +277,7 @@ def published_digest(path: Path) -> str:
 
 
 def origin_of(digest: str) -> str | None:
-    """Return the citation of the published file with this digest; None if there is none."""
+    """Return the citation of the published file with this digest; None if no file has it."""
     works = (HOMES[file.home].work for file in _all_files() if digest == str(file.checksum))
     return next(works, None)
 

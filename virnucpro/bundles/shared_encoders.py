@@ -44,7 +44,7 @@ class InstalledEncoder:
             verify_file(self.folder, name, self.manifest.files[name])
 
     def link_into(self, folder: Path) -> EncoderEntry:
-        """Verify the encoder, link or copy its files into `folder`; return its manifest entry."""
+        """Verify the encoder, link or copy its files into `folder`; return the manifest entry."""
         self.verify()
         for name in self.entry.files.values():
             try:

@@ -165,7 +165,7 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Return a digest per frame: of its bases, plus its peptide if codons are dropped from it."""
+    """Return a digest per frame, of the bases; also of the peptide if codons are dropped."""
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]

@@ -94,7 +94,7 @@ class ColumnFile:
 
 
 def column_path(folder: Path, name: str) -> Path:
-    """Return the path of a column's file."""
+    """Return the path of the file of column `name` in the index `folder`."""
     return folder / f"{name}.npy"
 
 
@@ -102,7 +102,7 @@ class ColumnWriter:
     """Writes a column in pieces; `close` completes the file.
 
     The length of the array is known only at the end, so the header is written twice. Leaving the
-    context closes the file, also after an error.
+    ``with`` block closes the file, also after an error.
 
     Parameters
     ----------
@@ -124,14 +124,14 @@ class ColumnWriter:
         self._stream.close()
 
     def append(self, values: npt.ArrayLike | bytes) -> None:
-        """Append values to the array; bytes are written unchanged."""
+        """Append values to the column; bytes are written unchanged."""
         data = values if isinstance(values, bytes) else np.asarray(values, self._dtype).tobytes()
         self._stream.write(data)
         self._crc32 = zlib.crc32(data, self._crc32)
         self._length += len(data) // self._dtype.itemsize
 
     def close(self) -> ColumnFile:
-        """Write the header and fsync the file; return its size and checksum."""
+        """Write the header and fsync the column's file; return size and checksum of the file."""
         with self._stream as stream:
             stream.seek(0)
             stream.write(_header(self._dtype, self._length))
@@ -142,14 +142,14 @@ class ColumnWriter:
 
 
 def write_column(folder: Path, name: str, values: npt.ArrayLike) -> ColumnFile:
-    """Write all values of a column; return size and checksum of its file."""
+    """Write all values of a column; return size and checksum of the column's file."""
     with ColumnWriter(folder, name) as writer:
         writer.append(values)
         return writer.close()
 
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Return a .npy header; its size does not depend on `length`."""
+    """Return the .npy header of `length` values; the header's size is always the same."""
     stream = io.BytesIO()
     header = {"descr": dtype.str, "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -191,7 +191,7 @@ class Column:
         return self._map[self._origin + first : self._origin + last]
 
     def release(self) -> None:
-        """Unmap all memory pages that were read; the pages stay in the kernel's page cache."""
+        """Unmap all pages of the column that were read; they stay in the kernel's page cache."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
@@ -212,7 +212,7 @@ def checksum(folder: Path, name: str) -> int:
 
 @contextmanager
 def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Yield a column's open file, positioned at the start of its array."""
+    """Yield the open file of a column, positioned at the start of the array."""
     path = column_path(folder, name)
     expected = _DTYPES[name]
     header_bytes = len(_header(expected, 0))
@@ -252,7 +252,7 @@ class Header:
 
 
 def write_header(folder: Path, header: Header) -> None:
-    """Write index.json, with a digest of its content."""
+    """Write index.json: the content of `header`, and a digest of this content."""
     content = {
         "format": _FORMAT,
         "schema": SCHEMA_VERSION,
@@ -267,7 +267,7 @@ def write_header(folder: Path, header: Header) -> None:
 
 
 def read_header(folder: Path) -> Header:
-    """Read index.json, and compare the sizes of all column files with it.
+    """Return the content of index.json; check that all column files have the listed sizes.
 
     Raises
     ------

@@ -60,7 +60,7 @@ class BlockStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Copy bytes of the current block into the buffer; return their number."""
+        """Copy bytes of the current block into the buffer; return the number of copied bytes."""
         while not self._ready:
             block = next(self._blocks, None)
             if block is None:
@@ -193,7 +193,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Yield the text in new blocks; no block ends inside a header or directly before its ``>``."""
+    """Yield the text in new blocks, which end neither inside a header nor before a header."""
     rest = b"\n"
     for block in blocks:
         text = rest + block.replace(b"\r", b"\n")

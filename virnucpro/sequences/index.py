@@ -40,7 +40,7 @@ class SequenceIndex:
     """The records, windows, items and rows of a run.
 
     Columns are memory-mapped and read on access, so a process needs a few MB for an index of any
-    size. Create one with `build_index` or `open`.
+    size. `build_index` and `open` return an index.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class SequenceIndex:
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
-        """Open an index on disk and check the sizes of its files; `verify` checks their content.
+        """Open an index on disk and check the file sizes; `verify` checks the files' content.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class SequenceIndex:
         return cls(folder, read_header(folder))
 
     def verify(self) -> None:
-        """Read every file of the index once and compare its checksum.
+        """Read every file of the index once; compare the checksums with index.json.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class SequenceIndex:
             raise IndexFormatError(f"{path}: {reason}; {ADVICE}")
 
     def changed_files(self) -> Iterator[tuple[Path, str]]:
-        """Read every file of the index once; yield each changed file and the reason."""
+        """Read every file of the index once; yield path and description of each change."""
         for name, file in self._files.items():
             if checksum(self._folder, name) != file.crc32:
                 yield column_path(self._folder, name), "changed since it was written"
@@ -158,7 +158,7 @@ class SequenceIndex:
         return [f"{name}_chunk_{number}" for name, number in names]
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of items: window and frame, or the record of a whole sequence."""
+        """Return the names of items: window name and frame, or record name of a whole sequence."""
         windows = _owners(self.window_first_item, items)
         if self.spec.kind == "whole":
             return self.record_names(_owners(self.record_first_window, windows))
@@ -265,5 +265,5 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
-    """Return, for each ``m`` in `members`, the ``i`` with ``first[i] <= m < first[i + 1]``."""
+    """Return the owner ``i`` of each member ``m``, with ``first[i] <= m < first[i + 1]``."""
     return np.searchsorted(first, members, side="right") - 1

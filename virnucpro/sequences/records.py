@@ -64,7 +64,7 @@ class Record:
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
-    """Return a table for ``bytes.translate`` that normalises letters; invalid ones become NUL."""
+    """Return a ``bytes.translate`` table that normalises letters; invalid letters become NUL."""
     letters = alphabet.value.encode()
     table = bytearray(256)
     for letter in letters:
@@ -117,7 +117,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries of a file; its first byte after white space selects FASTA or FASTQ."""
+    """Yield header and body of each entry of a file, FASTA or FASTQ as the first byte says."""
     blocks = read_blocks(path)
     start = b""
     for block in blocks:

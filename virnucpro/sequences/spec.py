@@ -110,8 +110,8 @@ class InputFile:
 class ContentDigest:
     """Computes digest and size of an input file, record by record; `result` returns both.
 
-    The digest is over each record's name in UTF-8, a line end, its sequence, a line end. A name
-    contains no white space and a sequence only letters, so different records have different
+    For each record, the digest covers the name in UTF-8, a line end, the sequence, a line end. A
+    name contains no white space and a sequence only letters, so different records have different
     digests.
     """
 
@@ -137,7 +137,7 @@ class ContentDigest:
 def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:
     """Return a digest of the inputs' content, their order, the specification and the index version.
 
-    Paths, times and compression have no effect, but the division of records into files has.
+    The division of records into files has an effect; paths, times and compression have none.
 
     Returns
     -------

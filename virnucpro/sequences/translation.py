@@ -131,7 +131,7 @@ class OpenFrames:
 
 
 def reverse_complement(bases: bytes) -> bytes:
-    """Return the other strand; letters other than A, C, G, T are unchanged."""
+    """Return the reverse complement; letters other than A, C, G, T are unchanged."""
     return bases.translate(_COMPLEMENT)[::-1]
 
 

@@ -50,7 +50,7 @@ class Windows:
 
 
 def is_window(bases: object) -> TypeGuard[int]:
-    """Return whether `bases` is an allowed length of a window; a float or bool is not."""
+    """Return True if `bases` is an allowed window length; a float or bool is not allowed."""
     if isinstance(bases, bool) or not isinstance(bases, int):
         return False  # for other types, `in` would compare each number of the range
     return bases in WINDOWS

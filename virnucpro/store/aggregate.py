@@ -37,18 +37,18 @@ States: TypeAlias = npt.NDArray[np.uint8]
 
 
 class ItemIndex(Protocol):
-    """Name and row of each item; `SequenceIndex` and `RowNames` have these methods."""
+    """Interface of `SequenceIndex` and `RowNames`: name and row of each item of a run."""
 
     @property
     def n_items(self) -> int:
-        """Return the number of items."""
+        """Return the number of items of the run."""
 
     @property
     def item_row(self) -> IntArray:
-        """Return int64 (n_items,): for each item the row that has its vector."""
+        """Return int64 (n_items,): for each item the row whose vector is the item's vector."""
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of the given items, as the published tool writes them."""
+        """Return the names of the given items, in the notation of the published tool."""
 
 
 def write_embeddings(
@@ -181,7 +181,7 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield the number of each item whose vector in `found` differs from its vector in `vectors`.
+    """Yield the number of each item whose vector in the file `found` differs from `vectors`.
 
     Items are compared in groups of consecutive numbers. Of each group, only the first different
     item is yielded.
@@ -199,7 +199,7 @@ def _other_vectors(
 def _layout_of(
     coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int] | None
 ) -> Layout:
-    """Return the layout of embeddings.h5, with dtype and dimensions of the first segment."""
+    """Return the layout of embeddings.h5, with dtype and dimensions from the first segment file."""
     vectors: FloatArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
         vectors = _embeddings_of(path, read_segment(path, any_name=True))
@@ -213,13 +213,13 @@ def _layout(
     views: Mapping[str, int] | None,
     vectors: FloatArray,
 ) -> Layout:
-    """Return the layout of embeddings.h5 for vectors with the dtype and length of `vectors`."""
+    """Return the layout of embeddings.h5, with dtype and number of dimensions of `vectors`."""
     dims = views or {"joined": vectors.shape[1]}
     return Layout(index.n_items, dims, vectors.dtype, _attributes(coverage, index))
 
 
 def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
-    """Return the attributes of embeddings.h5; their size in bytes is always the same."""
+    """Return the attributes of embeddings.h5, which always have the same size in bytes."""
     counts = np.zeros(len(RowState), np.int64)
     for block in _blocks(index.n_items):
         counts += np.bincount(coverage.row_state[index.item_row[block]], minlength=len(RowState))
@@ -254,7 +254,7 @@ def _rewrite_layout(
     index: ItemIndex,
     folder: Path,
 ) -> None:
-    """Rewrite attributes, names and states with the final coverage; the vectors are unchanged."""
+    """Rewrite all of embeddings.h5 except the vectors, with the states in the final coverage."""
     layout = replace(layout, attributes=_attributes(coverage, index))
     with tempfile.TemporaryFile(dir=folder) as final:
         final_offset = _lay_out(final, layout, coverage.row_state, index, reserve=False).offset
@@ -267,7 +267,7 @@ def _rewrite_layout(
 
 
 def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield position and size of blocks that cover all bytes of the file except the vectors."""
+    """Yield position and size of blocks that cover all bytes of embeddings.h5 except vectors."""
     for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
@@ -281,7 +281,7 @@ def _blocks(n_items: int) -> Iterator[slice]:
 def _all_vectors(
     coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield all items with their vectors: first from segments, then of missing rows, as NaN."""
+    """Yield all items with their vectors: items in segments, then missing items with NaN."""
     yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
     yield from _gaps(coverage.row_state, index, layout)
 
@@ -294,7 +294,7 @@ def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segme
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield paths and segments; skip copies of a unit, and runs other than the first segment's."""
+    """Yield paths and segments; skip second copies of a unit, and segments of another run."""
     fingerprint, firsts = "", set[int]()
     for path, segment in segments:
         fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])

@@ -62,8 +62,8 @@ def _distances(
 ) -> npt.NDArray[np.float64]:
     """Return the distance between `left` and `right` for each row.
 
-    If `relative`, the Euclidean distance divided by the length of the longer vector; otherwise the
-    largest absolute difference.
+    If `relative` is True, the distance is the Euclidean distance divided by the length of the
+    longer vector. If False, the distance is the largest absolute difference.
     """
     one, other = left[rows].astype(np.float64), right[rows].astype(np.float64)
     distances: npt.NDArray[np.float64] = np.abs(one - other).max(axis=1, initial=0)
@@ -74,7 +74,7 @@ def _distances(
 
 
 class RejectedFile(NamedTuple):
-    """An unused file that is named like a segment; `reason` explains why and includes the path.
+    """A file that is named like a segment but is not used; the text `reason` says why.
 
     If `damaged`, the file is a segment with wrong content. It cannot be used and may be deleted.
     """
@@ -120,7 +120,7 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Return True if no row is missing."""
+        """Return True if no row of the run is missing."""
         return not self.missing
 
 
@@ -174,8 +174,8 @@ def valid_segment(
 ) -> Path | None:
     """Return the valid segment file of `unit` in any shard; None if there is none.
 
-    Segments are read in path order until a valid segment is found. Parameters and errors are those
-    of `survey`, which chooses the same segment.
+    Segments are read in path order until a valid segment is found. `survey` chooses the same
+    segment, and describes the parameters and errors.
     """
     for path in run.copies(unit):
         if isinstance(_own_segment(path, bounds, fingerprint), Segment):
@@ -217,7 +217,7 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
 
 
 def _difference(path: Path, copy: Segment) -> str:
-    """Return the difference between `copy` and the segment file `path`; "" if there is none."""
+    """Describe the difference between `copy` and the segment file `path`; return "" for none."""
     try:
         return difference(read_segment(path), copy)
     except SegmentError:

@@ -51,12 +51,12 @@ class Layout:
 
     @property
     def dim(self) -> int:
-        """Return the number of dimensions of a joined vector."""
+        """Return the number of dimensions of an item's vector: the sum over all views."""
         return sum(self.views.values())
 
     @property
     def item_bytes(self) -> int:
-        """Return the size of a joined vector in bytes."""
+        """Return the size in bytes of an item's vector, which joins all views."""
         return self.dim * self.dtype.itemsize
 
 
@@ -74,7 +74,7 @@ class EmbeddingsFile:
     status : iterable of numpy.ndarray
         uint8 codes of `RowState` of all items, in blocks of the same lengths.
     reserve : bool
-        Whether to allocate disk space for the vectors now; otherwise the file is sparse.
+        If True, allocate disk space for the vectors now. If False, make the file sparse.
 
     Attributes
     ----------
@@ -84,8 +84,8 @@ class EmbeddingsFile:
     Raises
     ------
     OSError
-        If the disk has too little space for the vectors, or a write fails. A note has the number
-        of bytes needed and available.
+        If the disk has too little space for the vectors, or a write fails. A note on the error
+        states the bytes needed and available.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write vectors (n, D) of ascending items (n,); one system call per consecutive group.
+        """Write vectors (n, D) of ascending items (n,); one system call per group of neighbours.
 
         Raises
         ------
@@ -144,8 +144,8 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 class _UnfailingFile(io.RawIOBase):
     """File object for HDF5 whose methods never fail; the first error is stored.
 
-    After the first error all writes are kept in memory, because HDF5 reads its own writes. It has
-    all methods that h5py's file-object driver calls.
+    After the first error all writes are kept in memory, because HDF5 reads data that it wrote.
+    The class has all methods that h5py's file-object driver calls.
     """
 
     def __init__(self, handle: int) -> None:
@@ -156,7 +156,7 @@ class _UnfailingFile(io.RawIOBase):
         self._end = 0
 
     def check(self) -> None:
-        """Raise the first error that a method stored; do nothing if no error occurred."""
+        """Raise the first error that this file object stored; do nothing if no error occurred."""
         if self._error is not None:
             raise self._error
 
@@ -237,7 +237,7 @@ def _lay_out(file: h5py.File, layout: Layout) -> int:
 
 
 def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
-    """Create the dataset of the vectors: contiguous, allocated, without initial values."""
+    """Create the dataset for the vectors: contiguous, allocated, without initial values."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -281,7 +281,7 @@ def _space_note(handle: int, layout: Layout) -> str:
 
 
 def write_all(handle: int, data: memoryview, offset: int) -> None:
-    """Write all of `data` at `offset`; repeat the system call after an incomplete write."""
+    """Write all of `data` at `offset` of a file; repeat the system call if it was incomplete."""
     while data:
         written = os.pwrite(handle, data, offset)
         data = data[written:]

@@ -56,7 +56,7 @@ class LooseCoverage:
 
     @property
     def complete(self) -> bool:
-        """Return True if the number of rows is known and no row is missing."""
+        """Return True if the run's number of rows is known and no row is missing."""
         return self.n_rows is not None and not self.gaps
 
 
@@ -72,7 +72,7 @@ class RowNames:
         self.n_items = len(self.item_row)
 
     def item_names(self, items: IntArray) -> list[str]:
-        """Return the row numbers of the items, as text."""
+        """Return the name of each item: the number of the item's row, as text."""
         return list(map(str, self.item_row[items].tolist()))
 
 
@@ -89,7 +89,7 @@ class _Span(NamedTuple):
 def find_segments(paths: Sequence[Path]) -> list[Path]:
     """Return the files in `paths`, and the segment files in the folders in `paths`.
 
-    A folder is a shard, a folder of shards, or a run. Temporary files in it are ignored.
+    A folder is a shard, a folder of shards, or a run. Temporary files are ignored.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
 class LooseSurvey:
     """Checks segments as `survey_loose` does, while the caller reads the segments.
 
-    The caller iterates over `read`, then calls `coverage`. Parameters and errors: `survey_loose`.
+    The caller iterates over `read`, then calls `coverage`. See `survey_loose` for errors.
     """
 
     def __init__(self, n_rows: int | None = None) -> None:
@@ -165,7 +165,7 @@ class LooseSurvey:
                 yield path, segment
 
     def coverage(self) -> LooseCoverage:
-        """Return the rows of all segments that have been read."""
+        """Return the coverage (state of each row) of all segments that `read` has read."""
         if not self._spans:
             raise StoreError(
                 f"none of {len(self._rejected):,} files is a valid segment. Give other files."

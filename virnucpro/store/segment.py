@@ -115,7 +115,7 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def read_segment(path: Path, *, any_name: bool = False) -> Segment:
-    """Read a segment, and verify its name, size, checksum, schema, shapes and finite numbers.
+    """Read a segment; verify file name, size, checksum, schema, shapes and finite numbers.
 
     The arrays are read-only and share the memory of the file content. With `any_name`, the file
     name is not verified; this is for segments outside of a run.
@@ -189,7 +189,7 @@ def commit_segment(path: Path, segment: Segment) -> int:
         As for `encode_segment`.
     OSError
         If the file cannot be written. An earlier file at `path` is unchanged. If disk space is
-        short, a note has the number of bytes needed.
+        short, a note on the error has the number of bytes needed.
     """
     data = encode_segment(segment)
     try:
@@ -206,7 +206,7 @@ def commit_segment(path: Path, segment: Segment) -> int:
 
 
 def is_short_of_space(error: OSError) -> bool:
-    """Return whether a full disk, a quota or a file size limit caused the error."""
+    """Return True if a full disk, a quota or a file size limit caused the error."""
     return error.errno in _SHORT_OF_SPACE
 
 
@@ -237,7 +237,7 @@ def _verified_image(path: Path) -> bytes:
 
 
 def _check_version(path: Path, header: bytes, signature: bytes) -> None:
-    """Raise SegmentError if the header of a file is not that of a segment of this version.
+    """Raise SegmentError if a file's header is not a segment header of this format version.
 
     A file with an HDF5 image but without a valid header is a damaged segment.
     """
@@ -318,7 +318,7 @@ def _numbers_problem(
 
 
 def finite_rows(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return bool (n,): whether all numbers in a row of `values` are finite.
+    """Return bool (n,): True for each row of `values` in which all numbers are finite.
 
     `values` is float16 or float32 (n, D). For float16 the exponent bits are tested as integers,
     which is six times as fast as ``np.isfinite``.

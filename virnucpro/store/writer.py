@@ -76,10 +76,10 @@ class SegmentWriter:
         Parameters
         ----------
         segment : Segment
-            Its arrays must not change afterwards.
+            The segment; its arrays must not change afterwards.
         committed : callable, optional
-            Called in the writer's thread after the commit. An exception from it has the same effect
-            as a failed write.
+            Called in the writer's thread after the commit. An exception of this function has the
+            same effect as a failed write.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class SegmentWriter:
         self._pending.append(self._thread.submit(self._commit, segment, committed))
 
     def close(self) -> None:
-        """Wait until all segments are committed, and end the thread.
+        """Wait until all segments are committed, and end the writer's thread.
 
         Raises
         ------
