@@ -40,7 +40,7 @@ def shortened(name: str) -> str:
 
 
 def output_failure() -> str:
-    """Return why the last write to standard error failed: ``standard error: Broken pipe``.
+    """Return why the last write to standard error failed, as ``standard error: Broken pipe``.
 
     Returns "" if the write succeeded, or if the process did not call `protect_standard_streams`.
     """

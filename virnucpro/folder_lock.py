@@ -19,8 +19,8 @@ _FLOCK = "hhqqi4x"
 def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     """Lock a folder during the block. The kernel releases the lock when the process ends.
 
-    This is an open-file-description lock: it also works between hosts on a network file system.
-    Child processes do not inherit it.
+    The lock is an open-file-description lock: it also works between hosts on a network file system.
+    Child processes do not inherit the lock.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     Raises
     ------
     RunLockedError
-        If another process holds the lock or is removing the folder; this does not wait.
+        If another process holds the lock or is removing the folder; the function does not wait.
     OSError
         If the folder is not writable.
     """

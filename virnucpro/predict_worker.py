@@ -1,6 +1,6 @@
-"""The default worker of ``virnucpro launch``. It does the same as ``virnucpro predict``.
+"""The default worker of ``virnucpro launch``, with the same results as ``virnucpro predict``.
 
-It loads the encoders once, then processes files one by one, each in its own run folder.
+The worker loads the encoders once, then processes files one by one, each in its own run folder.
 """
 
 import inspect
@@ -44,7 +44,7 @@ class Worker(FileWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the bundle and the options; return ``{"job": job}``, the keywords of `setup`.
+        """Check the bundle and the options; return the keywords of `setup`, a dict with ``job``.
 
         `keywords` are the options of `predict_job`.
 
@@ -119,7 +119,7 @@ class Worker(FileWorker):
         )
 
     def process(self, data: str) -> dict[str, Any]:
-        """Predict one file, or resume its run.
+        """Predict the sequences of the file `data`, or resume the run of this file.
 
         Returns
         -------

@@ -77,7 +77,7 @@ class RunDirectory:
         return self.shard(rank) / f"unit-{unit:06d}.h5"
 
     def log(self, rank: int) -> Path:
-        """Return the path of the log of `rank`."""
+        """Return the path of the log of `rank`, such as ``logs/rank-0003.log``."""
         return self.logs / f"rank-{rank:04d}.log"
 
     def steps(self, rank: int | None, suffix: str) -> Path:
@@ -93,7 +93,7 @@ class RunDirectory:
         return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
     def copies(self, unit: int) -> list[Path]:
-        """Return the path of the segment of `unit` in each shard that contains one, sorted."""
+        """Return the sorted paths of all segments of `unit`, at most one segment per shard."""
         shards = sorted(self.shards.glob("rank-*"))
         paths = (shard / self.segment(0, unit).name for shard in shards)
         return [path for path in paths if path.is_file()]
@@ -111,7 +111,7 @@ class RunDirectory:
         )
 
     def owns(self, path: Path) -> bool:
-        """Return True if `path` is a file of the run or in its folders, even if it does not exist.
+        """Return True if `path` is, or would be, a file of the run or in a folder of the run.
 
         Symbolic links to folders are followed.
         """

@@ -1,4 +1,4 @@
-"""Create the job of ``virnucpro embed``; its encoder is part of a bundle or a weight file."""
+"""Create the job of ``virnucpro embed``; the encoder is part of a bundle or a weight file."""
 
 import hashlib
 import os
@@ -37,7 +37,7 @@ class NamedEncoder:
     bundle: Bundle | None
 
     def fingerprint(self) -> str:
-        """Return the fingerprint of the bundle or, without a bundle, of the encoder's files."""
+        """Return the content hash of the encoder's bundle or, without a bundle, of its files."""
         if self.bundle is not None:
             return self.bundle.fingerprint
         digest = hashlib.sha256()
@@ -59,7 +59,7 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     Raises
     ------
     UsageError
-        If there is no such encoder.
+        If no encoder has this name or path.
     BundleError
         If the encoder is damaged, or the process that reads the weights crashes. Also if a file
         has the name of a published file, but other content.

@@ -131,7 +131,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """Return a dict with the name and value of each option that a resume must not change."""
+        """Return name and value of each option of this job that a resume must not change."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
@@ -154,17 +154,17 @@ class Reporter(Protocol):
         """Report the status of all ranks; called about twice a second."""
 
     def warn(self, text: str) -> None:
-        """Report a warning."""
+        """Report a warning about the run."""
 
 
 class SilentReporter:
     """A `Reporter` that prints nothing."""
 
     def stage(self, text: str) -> None:
-        """Ignore the report."""
+        """Ignore the message: this reporter prints nothing."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        """Ignore the report."""
+        """Ignore the message: this reporter prints nothing."""
 
     def warn(self, text: str) -> None:
-        """Ignore the report."""
+        """Ignore the message: this reporter prints nothing."""

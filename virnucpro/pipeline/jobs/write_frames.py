@@ -33,7 +33,7 @@ def write_frames(
 ) -> Iterator[Path]:
     """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
 
-    Each input has three files: its windows, the bases and the peptides of the stop-free frames.
+    Three files are written per input: the windows, the bases and the peptides of stop-free frames.
 
     The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
     `outdir` is created only after the first input has been read without an error.
@@ -93,7 +93,7 @@ def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
 
 
 def _stem(name: str) -> str:
-    """Return the prefix of the output file names: ``b`` for ``a/b.fa.gz``, ``stdin`` for ``-``."""
+    """Return the prefix of the output files of input `name`, such as ``b`` for ``a/b.fa.gz``."""
     if name == "-":
         return "stdin"
     path = Path(name)

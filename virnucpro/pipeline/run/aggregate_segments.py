@@ -32,12 +32,12 @@ class LooseOutcome:
 
     @property
     def rows_quarantined(self) -> int:
-        """Return the number of rows that failed permanently and have no vector."""
+        """Return the number of rows without a vector that failed permanently."""
         return int((self.coverage.row_state == RowState.QUARANTINED).sum())
 
     @property
     def partial(self) -> bool:
-        """Return whether a row has no vector, or the total number of rows is unknown."""
+        """Return True if any row has no vector, or the total number of rows is unknown."""
         rejected, quarantined = self.coverage.rejected, self.rows_quarantined
         return not self.coverage.complete or bool(rejected or quarantined)
 
@@ -93,7 +93,7 @@ def aggregate_segments(
 def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
     """Raise UsageError if the output cannot be written.
 
-    This check comes first, because reading the segments may take hours.
+    The output is checked before the segments are read, because reading may take hours.
     """
     if output.is_symlink():
         problem = "is a symbolic link; name the file itself"

@@ -67,7 +67,7 @@ class CoordinatorLog:
             self._log.write("interrupted", f"the run was stopped by {name}", signal=name)
 
     def check_output(self) -> None:
-        """Log that writing to standard error failed; at most one log entry per run."""
+        """If a write to standard error failed, log the failure, at most once per run."""
         failure = output_failure()
         if failure and not self._output_failed:
             text = f"progress cannot be printed ({failure}); the run continues"
@@ -163,7 +163,7 @@ def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, run
 
 
 def _plain(status: WorkerStatus) -> dict[str, Any]:
-    """Return a status as plain data for JSON.
+    """Return the status of a rank as plain data for JSON.
 
     Times of the monotonic clock are replaced by durations in seconds, because they have no meaning
     for other processes.
@@ -195,7 +195,7 @@ def read_budgets(run: RunDirectory) -> Learnt:
     """Return the content of budgets.json; an empty dict if the file is missing or unreadable.
 
     With the budgets in this file a launch avoids batches that exceeded the memory before.
-    Invalid entries are ignored: batch sizes affect results by rounding only.
+    Invalid entries of the file are ignored: batch sizes affect results by rounding only.
     """
     try:
         if not run.budgets.is_file():  # opening a named pipe would block

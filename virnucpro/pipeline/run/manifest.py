@@ -80,7 +80,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of everything that affects results: input content and parameters."""
+        """Return the SHA-256 of the input content and parameters, which determine the results."""
         content = {
             "command": self.command,
             "index": self.index_fingerprint,
@@ -91,16 +91,16 @@ class Manifest:
 
     @property
     def views(self) -> Mapping[str, int]:
-        """Return the vector length of each view, in the order in which the vectors are joined."""
+        """Return the vector length of each view of the run, in the order of the joined vectors."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Return a copy with `launch` added; `launch` replaces a launch with the same number."""
+        """Return a copy of this manifest with `launch`, which replaces a launch of equal number."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
-        """Raise FingerprintError if a parameter of the run differs; list all differences."""
+        """Raise FingerprintError, with all differences, if `parameters` differ from the run's."""
         own = {"command": self.command, **self.parameters}
         differing = [
             f"{name} was {own.get(name)}, is {parameters.get(name)} now"

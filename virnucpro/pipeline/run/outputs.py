@@ -71,12 +71,12 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Return whether every row has a result."""
+        """Return whether every row of the run has a result."""
         return not (self.rows_missing or self.rows_quarantined)
 
 
 def survey_segments(session: Session, reporter: Reporter) -> Coverage:
-    """Read and verify all segments of a run; return which rows are done.
+    """Read and verify all segments of a run; return which rows are done, quarantined or missing.
 
     Each invalid segment is reported as a warning, and ignored.
     """

@@ -53,7 +53,7 @@ class RunProgress:
     ranks: Mapping[str, Mapping[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all attributes as plain data for JSON."""
+        """Return all attributes of this progress as plain data for JSON."""
         return asdict(self)
 
     def as_text(self) -> str:

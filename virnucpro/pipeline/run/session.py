@@ -121,7 +121,7 @@ def open_session(
 
 
 def _make_folder(run: RunDirectory) -> bool:
-    """Create the run folder; return False if the folder exists already."""
+    """Create the run folder and return True; return False if the folder exists already."""
     run.root.parent.mkdir(parents=True, exist_ok=True)
     try:
         run.root.mkdir()

@@ -164,7 +164,7 @@ def _index(
 
 
 def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
-    """Yield a problem for each output file that differs from the segments."""
+    """Yield a problem for each output file whose content differs from the segments."""
     remedy = f"virnucpro aggregate {session.run.root}"
     with tempfile.TemporaryDirectory(prefix="virnucpro-verify-") as name:
         expected = RunDirectory(Path(name))
@@ -179,7 +179,7 @@ def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
 
 
 def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:
-    """Compare the table `kept` with the new table `made`; return a description of the error.
+    """Compare the table `kept` with the new table `made`; return a description of a difference.
 
     Return "" if both files are equal or missing, or if `kept` is missing in an incomplete run.
     """

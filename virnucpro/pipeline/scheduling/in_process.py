@@ -45,8 +45,8 @@ class CpuHeartbeat:
     Attributes
     ----------
     paused
-        True while the first thread calls `progressed` itself. The second thread then does not call
-        it.
+        True while the first thread calls `progressed` itself, and the second thread must not call
+        `progressed`.
     """
 
     def __init__(self, progressed: Callable[[], object]) -> None:

@@ -135,7 +135,7 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
 
 
 def with_precision(job: Job, execution: Execution) -> Job:
-    """Replace the precision ``auto`` of a job by a specific one; return other jobs unchanged.
+    """Replace the precision ``auto`` of a job by fp32, fp16 or bf16; return other jobs unchanged.
 
     A resumed run keeps its precision on all devices. A new run uses `default_precision`. The
     precision is part of the run's fingerprint.

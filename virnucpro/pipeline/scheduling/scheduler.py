@@ -93,7 +93,7 @@ def steal(
     start
         Seconds that an idle rank needs before its first unit.
     suspects
-        Units in which processes died. If the busy rank is failing, these units stay with it.
+        Units in which processes died. A busy rank that is failing keeps these units.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def _available(
 
     If `victim` often fails, return all units except `suspects`. If `victim` has sent no heartbeat
     for too long, return all units. If `victim` needs little time for its units, return no unit.
-    Otherwise, return an equal part for each idle rank.
+    In all other cases, return an equal part of `left` for each idle rank.
     """
     if victim.failing:
         return [unit for unit in left if unit not in suspects]
@@ -155,7 +155,7 @@ class OpenUnits:
         self._rejected = {(path, path.stat().st_ino) for path in rejected}
 
     def among(self, units: Sequence[int]) -> list[int]:
-        """Return the units of `units` without a committed segment, in the order of `units`."""
+        """Return the unit numbers in `units` that have no committed segment, in the same order."""
         committed = {
             unit
             for unit, path in self._run.segments()
@@ -221,7 +221,7 @@ class RankScheduler:
         self._collect()
 
     def step(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
-        """Process new reports of ranks, restart failed ranks, and assign units to idle ranks."""
+        """Process new reports, restart failed ranks, assign units to idle ranks; call `show`."""
         self._collect()
         self._handle_ends()
         if self._execution.redeal:
@@ -229,13 +229,13 @@ class RankScheduler:
         show(self._ranks.statuses)
 
     def finish(self) -> None:
-        """Collect the last reports, and log each rank that has ended, without a restart."""
+        """Collect the last reports of all ranks, and log each ended rank; restart no rank."""
         self._execution = replace(self._execution, restarts=RestartPolicy(max_restarts=0))
         self._collect()
         self._handle_ends()
 
     def _collect(self) -> None:
-        """Read the new reports of all ranks.
+        """Read the new reports that the ranks sent.
 
         Statistics are added to `reports`. Token budgets are used by ranks that start later.
         """

@@ -148,8 +148,7 @@ def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) 
 
     Differences are measured as log odds, because rounding changes the log odds of all items by
     similar amounts. The items with the same label in `found` and `wanted` show the size of this
-    change. If the label of an item differs and rounding of this size cannot explain it, it is an
-    error.
+    change. A label that differs is an error if rounding of this size cannot explain the difference.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
@@ -185,7 +184,7 @@ def _largest_shift(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64
 def _cosines(
     one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return the cosine of each pair of vectors; 0 for a vector of zeros."""
+    """Return the cosine of each row of `one` and the same row of `other`; 0 for a row of zeros."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: npt.NDArray[np.float64] = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return cosines

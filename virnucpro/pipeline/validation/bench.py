@@ -87,7 +87,7 @@ class EncoderFigures:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all attributes, and tokens and sequences per second, as plain data for JSON."""
+        """Return all figures, with tokens and sequences per second, as plain data for JSON."""
         return asdict(self) | {
             "tokens_per_second": self.tokens / self.seconds,
             "sequences_per_second": self.sequences / self.seconds,
@@ -143,7 +143,7 @@ def _choose(
     options: BenchOptions,
     verified: Collection[str] = (),
 ) -> tuple[str, Precision]:
-    """Return device and precision; raise DeviceError if an encoder exceeds the free memory."""
+    """Return device and precision for `options`; raise DeviceError if free memory is too small."""
     every = [shape for shapes in encoders.values() for shape in shapes]
     device, precision = choose_compute(
         options.device, options.precision, options.threads, every, verified
@@ -199,7 +199,7 @@ def _measure(
 
 
 def _time_batch(encoder: Encoder, texts: Sequence[bytes]) -> float:
-    """Encode a batch; return the seconds that this took."""
+    """Encode the batch `texts` with `encoder`; return the time in seconds."""
     started = time.perf_counter()
     encoder.encode(encoder.collate(encoder.tokenise(texts))).cpu()  # waits for a GPU
     return time.perf_counter() - started

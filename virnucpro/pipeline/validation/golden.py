@@ -59,7 +59,7 @@ class GoldenRow:
 
 
 def golden_items() -> list[tuple[str, bytes, bytes]]:
-    """Return (name, bases, peptide) of each reference item.
+    """Return name, bases and peptide of each reference item.
 
     The items are the reading frames R1 and R2 of each reference record.
     """
@@ -74,7 +74,7 @@ def golden_items() -> list[tuple[str, bytes, bytes]]:
 
 
 def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torch.Tensor:
-    """Return the reference items' vectors, (items, dim) float32, computed on `device`.
+    """Return the vectors of the reference items, (items, dim) float32, computed on `device`.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torc
 
 
 def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
-    """Project vectors, (n, dim), onto the fixed random directions; return (n, DIRECTIONS)."""
+    """Return the projections, (n, DIRECTIONS), of n vectors onto the fixed random directions."""
     dim = vectors.shape[1]
     drawn = hashlib.shake_256(b"virnucpro golden directions").digest(DIRECTIONS * dim // 8)
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8)).reshape(DIRECTIONS, dim) * 2.0 - 1.0

@@ -77,7 +77,7 @@ class Parity:
 
     @property
     def agrees(self) -> bool:
-        """Return whether all vectors and scores are within their tolerances."""
+        """Return True if the vectors of all encoders and all scores are within the tolerances."""
         heads = () if self.head is None else (self.head,)
         return all(one.agrees for one in (*self.encoders, *heads))
 

@@ -23,7 +23,7 @@ Made = TypeVar("Made")
 def prefetch_one(
     items: Iterable[Item], make: Callable[[Item], Made]
 ) -> Generator[tuple[Item, Future[Made]]]:
-    """Yield items in order; a thread prepares the next item while the caller uses the current one.
+    """Yield items in order; a thread prepares the next item while the caller uses the current item.
 
     One item is prepared at a time, so at most two prepared items are in memory. The thread ends
     when the iterator is exhausted or closed.
@@ -64,7 +64,8 @@ class UnitTokens:
     unit
         Number of the unit.
     ids
-        Token ids of each row; empty for an isolated row, which is not encoded.
+        Token ids of each row; empty for an isolated row (known to kill workers), which is not
+        encoded.
     lengths
         (n,) int64, number of tokens of each row.
     order
@@ -152,7 +153,8 @@ class EncoderPass:
     def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
         """Queue a batch on the device, then wait for the vectors of one batch.
 
-        With prefetch, this is the previous batch. Without prefetch, this is the queued batch.
+        The method waits for the previous batch with prefetching, and for the queued batch without
+        prefetching.
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
@@ -204,8 +206,8 @@ def fetching(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
     Returns
     -------
     callable
-        Waits until the copy is complete and returns the copy. It does not wait for later work on
-        the device.
+        Waits until the copy is complete and returns the copy. Later work on the device is not
+        awaited.
     """
     if not vectors.is_cuda:
         return lambda: vectors

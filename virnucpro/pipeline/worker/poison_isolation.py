@@ -31,7 +31,7 @@ FINISHING = -1
 
 
 def tokenising(encoder: int) -> int:
-    """Return the negative stage number for tokenising rows for the encoder with this number."""
+    """Return the number, below 0, of the stage that tokenises rows for encoder number `encoder`."""
     return FINISHING - 1 - encoder
 
 
@@ -76,16 +76,16 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the ranges of suspected positions of a stage; these rows are computed last."""
+        """Return the position ranges of the suspected rows of a stage, which are computed last."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return the position of each isolated row of a stage, with the reason of its isolation."""
+        """Return position and reason of each row of a stage that is isolated (not computed)."""
         return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Select the suspected and isolated rows of `unit` from `findings`, which has all units."""
+    """Return the suspected and isolated rows of `unit`, selected from the findings of all units."""
     known = findings.of(unit)
     return Suspicion(
         seen=tuple(UnitSpan(*span) for span in known.seen),
@@ -115,7 +115,8 @@ def pieces(
     Yields
     ------
     (k,) int64, k >= 1
-        Ascending positions in `lengths`. Each position that is not isolated occurs exactly once.
+        Ascending positions in `lengths`. Each position occurs exactly once, except the positions of
+        isolated rows (known to kill workers).
     """
     for piece, suspected in arranged(batches(lengths, budget), len(lengths), suspicion, encoder):
         if not suspected:
@@ -130,8 +131,8 @@ def arranged(
 ) -> Iterator[tuple[IntArray, bool]]:
     """Order the batches of a stage so that suspected rows are computed after all other rows.
 
-    Batches without a suspected row come first; only isolated rows are removed from them. Batches
-    in which a worker died once follow. The suspected spans come last, each in two halves.
+    Batches without a suspected row come first, without their isolated rows (known to kill workers).
+    Batches in which a worker died once follow. The suspected spans come last, each in two halves.
 
     Parameters
     ----------
@@ -141,7 +142,8 @@ def arranged(
     Yields
     ------
     (k,) int64, k >= 1
-        Ascending positions. Each position that is not isolated occurs exactly once.
+        Ascending positions. Each position occurs exactly once, except the positions of isolated
+        rows.
     bool
         Whether the positions are suspected.
     """

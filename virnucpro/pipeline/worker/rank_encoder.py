@@ -267,12 +267,13 @@ class RankEncoder:
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return an encoder at a fallback precision, the precision, and a text.
+        """Return an encoder at a fallback precision, its precision, and an explanation.
 
         A fallback precision has a larger range of numbers. The encoder is loaded when the first row
-        needs it. It is None if no fallback precision fits into memory. The text explains why
-        preferred precisions do not fit; it is "" if the first one fits. The free memory is checked
-        before loading, because the system kills a process that needs more memory.
+        needs an encoder at this precision, and is None if no fallback precision fits into memory.
+        The text explains why preferred precisions do not fit; "" if the first precision fits. The
+        free memory is checked before loading, because the system kills a process that needs more
+        memory.
         """
         if self._precision == "fp32":
             return self.encoder, "fp32", ""

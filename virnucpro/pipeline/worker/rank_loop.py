@@ -27,9 +27,9 @@ __all__ = ["RankLoop"]
 class RankLoop:
     """Computes and commits the assigned units that have no valid segment.
 
-    A thread turns the next unit's rows into tokens while the current unit is computed. If a rank
-    of this launch has died at a known row, this thread is not used: if this process dies,
-    one of the rows that it reported last is the cause.
+    A thread turns the next unit's rows into tokens while the current unit is computed. After a rank
+    of this launch has died at a known row, no thread is used: the cause of another death is then
+    one of the rows that the process reported last.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class RankLoop:
                 self._embedder.try_alone(UnitSpan(*span), self._rows(span.task), watch, suspicion)
 
     def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Yield ``(unit, tokens)`` for each assigned unit without a valid segment.
+        """Yield the number and the tokens of each assigned unit without a valid segment.
 
         `tokens` is the future result of `RowEmbedder.tokenise`, prefetched in another thread. If a
         rank of this launch has died at a known row before this attempt, `tokens` is None for all

@@ -88,13 +88,13 @@ class RankChannel(Protocol):
     """Interface for messages from a rank to its coordinator."""
 
     def put(self, payload: object) -> None:
-        """Send a report."""
+        """Send a report of the rank to the coordinator."""
 
     def progress(self, done: int, total: int) -> None:
-        """Report the number of finished rows, and the total number of rows."""
+        """Report the number of finished rows and the number of all rows to the coordinator."""
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Report which rows are computed next; return after the message has been sent."""
+        """Tell the coordinator which rows are computed next; return after the message was sent."""
 
 
 class UnitProgress:
@@ -114,11 +114,11 @@ class UnitProgress:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the rows that are computed next; if the process dies, these rows are suspected."""
+        """Report the rows `span` that are computed next, and are suspected if the process dies."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:
-        """Report the number of encoded rows of the unit, as the mean of all encoders."""
+        """Report that `rows` rows of the unit are encoded, as the mean over all encoders."""
         self._channel.progress(self._done + rows, self._total)
 
 
@@ -152,7 +152,7 @@ def _rank_loop() -> ModuleType:
     """Import and return the module `rank_loop`, which imports torch.
 
     The garbage collector is off during the import, and ignores the objects of the modules
-    afterwards. Otherwise it would traverse half a million objects several times, which takes a
+    afterwards. A collector that is on traverses half a million objects several times, which takes a
     fifth of the import time.
 
     Raises

@@ -40,7 +40,7 @@ class RowNumbers(NamedTuple):
     Attributes
     ----------
     vectors
-        (name, (n, dim) float32) of each encoder, in the order of the run.
+        Name and vectors, (n, dim) float32, of each encoder, in the order of the run.
     stored
         (n, D) float16 or float32, the joined vectors as stored; None if no vectors are stored.
     scores
@@ -230,7 +230,7 @@ class RowEmbedder:
         suspicion: Suspicion,
         watch: UnitProgress,
     ) -> UnitTokens:
-        """Return the tokens of a unit's rows for one encoder; isolated rows have no tokens."""
+        """Return a unit's tokens for one encoder; none for isolated rows (they kill workers)."""
         stage = tokenising(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
@@ -350,6 +350,6 @@ class _UnitWork:
         self._through = 0
 
     def through(self, rows: int) -> None:
-        """Record that one encoder has encoded `rows` more rows, and report the progress."""
+        """Record that one encoder has encoded `rows` more rows; report the mean of all encoders."""
         self._through += rows
         self.watch.through(self._through // self._n_encoders)
