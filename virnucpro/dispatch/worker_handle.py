@@ -318,7 +318,7 @@ class WorkerHandle:
         return ids[first - self.answered : stop - self.answered]
 
     def starts(self, until: int | None) -> Iterator[TaskStarted]:
-        """Yield `TaskStarted` for started tasks up to number `until` that were not reported yet."""
+        """Yield `TaskStarted` for each task not reported yet, up to serial number `until`."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
             self._reported = until

@@ -306,10 +306,10 @@ def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, 
 def _vectors(
     segments: Iterator[tuple[Path, Segment]], index: ItemIndex, n_rows: int, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the items of segments with their vectors; quarantined rows have NaN vectors.
+    """Yield item numbers and their vectors, segment by segment; quarantined rows have NaN vectors.
 
-    Items are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments while the
-    caller uses the current vectors.
+    Item numbers are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments
+    while the caller uses the current vectors.
     """
     parts = _parts(segments, layout)
     with ThreadPoolExecutor(1, "gatherer") as thread:

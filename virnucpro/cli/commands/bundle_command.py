@@ -55,7 +55,7 @@ def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
     from virnucpro.bundles.published import published_names
 
     parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
-    text = "folder of the published files; default: download them"
+    text = "folder that holds the published model files; default: download the files"
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help=text)
     options.add_quiet(parser)
 
@@ -63,7 +63,7 @@ def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
 def _add_import_options(parser: argparse.ArgumentParser) -> None:
     text = "classifier, such as 500_model.pth"
     parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
-    text = "name of the bundle; default: the published name, or the name of the file"
+    text = "name of the bundle; default: the published name, for other files the name of the file"
     parser.add_argument("--name", help=text)
     text = (
         "window length of the training data in bases; default: that of the published classifier, "

@@ -87,8 +87,8 @@ class RowEmbedder:
     task, index
         Parameters of the launch, and the index with the rows.
     learnt
-        Value of `learnt` of an earlier embedder on a device of this type. On a GPU without this
-        value, the first token budget is found by test batches.
+        Token budgets that an earlier embedder found on a device of this type (its `learnt`). On a
+        GPU without them, the first token budget is found by test batches.
     models
         Loaded models for the encoders, classifier, precision and device of `task`; None to load
         the models here.
