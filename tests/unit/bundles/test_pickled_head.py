@@ -162,7 +162,7 @@ def test_a_classifier_of_another_structure_is_refused(tmp_path, stand_ins, chang
     module = stand_ins.roughen(stand_ins.MLPClassifier())
     change(module)
     stand_ins.save_as_published(module, tmp_path / "other.pth")
-    with pytest.raises(BundleError, match=rf"other\.pth is not .*{message}"):
+    with pytest.raises(BundleError, match=rf"other\.pth.*{message}"):
         convert_head(tmp_path / "other.pth", tmp_path)
 
 
