@@ -53,7 +53,7 @@ def computed_units(folder):
 
 def cases():
     """All points with all kinds of failure; most are slow."""
-    default = {("load", "SIGKILL"), ("unit", "raise"), ("commit", "os._exit")}
+    default = {("load", "SIGKILL"), ("commit", "os._exit")}
     for point in POINTS:
         for how in ("raise", *KILLS):
             marks = () if (point, how) in default else (pytest.mark.slow,)

@@ -17,6 +17,7 @@ from virnucpro.run_dir import RunDirectory
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
+@pytest.mark.slow
 def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
     """The seed differs in each run; a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)

@@ -16,7 +16,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 CAMPAIGNS = 20
-IN_EVERY_RUN = 2
+IN_EVERY_RUN = 1
 DEADLINE = 60.0
 
 

@@ -51,7 +51,7 @@ def started(fasta, folder):
 @pytest.mark.parametrize(
     ("signum", "whole_group"),
     [
-        (signal.SIGINT, True),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.slow),
         (signal.SIGTERM, False),
         pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),

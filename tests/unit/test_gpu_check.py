@@ -99,6 +99,7 @@ def test_a_timeout_ends_the_part_and_keeps_its_figures(run_part):
     assert result.figures == {"row": {"tokens per s": 1234.5}}
 
 
+@pytest.mark.slow
 def test_a_timeout_ends_the_processes_that_the_part_started(run_part, tmp_path):
     result = run_part("", seconds=3.0, program=TIMED_OUT_WITH_A_CHILD)
     assert result.status == "timeout"

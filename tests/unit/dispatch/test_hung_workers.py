@@ -126,6 +126,7 @@ def test_a_worker_stopped_in_the_middle_of_a_result_is_ended(workers, record):
     assert "it made no progress" in record.errors[0]
 
 
+@pytest.mark.slow
 def test_slow_callbacks_do_not_extend_deadlines(workers, record):
     """It takes two callbacks until the stacks are requested, and two more until the kill."""
     seen = []

@@ -327,6 +327,7 @@ def test_a_file_without_a_worker_for_its_retry_is_left(workers, files, tmp_path,
     assert "a.txt is retried" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
     workers, files, tmp_path, capsys, monkeypatch
 ):
