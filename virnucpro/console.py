@@ -26,21 +26,21 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with control characters as escapes, such as ``\x1b``, for a terminal."""
+    r"""Return `text` in a form safe to print: control characters become escapes, as ``\x1b``."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def shortened(name: str) -> str:
-    """Return a name from an input file, such as a sequence's name, in a form for messages.
+    """Return a name from an input file (such as a sequence's name), safe and short for messages.
 
-    Control characters become escapes. A text of more than 200 characters is cut at the end.
+    Control characters become escapes. A result of more than 200 characters is cut at the end.
     """
     text = printable(name[: _LONGEST_NAME + 1])
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
 def output_failure() -> str:
-    """Return why the last write to standard error failed, as ``standard error: Broken pipe``.
+    """Return why the last write to standard error failed, such as ``standard error: Broken pipe``.
 
     Returns "" if the write succeeded, or if the process did not call `protect_standard_streams`.
     """
@@ -53,13 +53,13 @@ def protect_standard_streams(*, strict: bool = True) -> None:
 
     A failed write to standard error is ignored. A failed write to standard output is ignored if
     the stream has no reader (broken pipe, closed stream). Other failures on standard output, such
-    as a full disk, are raised once. Closed descriptors from 0 to 2 are opened on /dev/null, so that
-    no other file gets these numbers.
+    as a full disk, are raised once. If file descriptor 0, 1 or 2 is closed, it is opened on
+    /dev/null, so that no file opened later gets this number.
 
     Parameters
     ----------
     strict
-        Whether to raise the failures on standard output; if False, they are ignored.
+        True: raise these other failures on standard output. False: ignore all failures.
     """
     for descriptor in range(3):
         try:
@@ -77,7 +77,8 @@ class _Output(io.FileIO):
     Parameters
     ----------
     strict
-        If True, the first failed write raises its error. A broken pipe never raises.
+        If True, the first failed write raises its error. A broken pipe or a closed stream raises
+        no error.
 
     Attributes
     ----------
@@ -105,7 +106,10 @@ class _Output(io.FileIO):
 
 
 def _text_stream(former: TextIO | None, raw: _Output) -> TextIO:
-    """Return a text stream that writes to `raw`, with encoding and line buffering of `former`."""
+    """Return a text stream that writes to `raw`, with encoding and line buffering of `former`.
+
+    If `former` is None, the encoding is UTF-8.
+    """
     if former is None:
         return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace")
     each_line = getattr(former, "line_buffering", False) or getattr(former, "write_through", False)

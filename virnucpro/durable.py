@@ -21,7 +21,8 @@ def temporary_beside(path: Path) -> Path:
 def finished_name(path: Path) -> str | None:
     """Return the final name of a temporary file of this program; None for other files.
 
-    No program reads a temporary file. The file may be deleted after its writing process has ended.
+    For example, ``a.h5`` for ``a.h5.17-0123abcd.tmp``. No program reads a temporary file. It may be
+    deleted after the process that wrote the file has ended.
     """
     match = _TEMPORARY.fullmatch(path.name)
     return match and match[1]

@@ -32,7 +32,7 @@ def available_memory() -> int:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the feature names (flags) of the first CPU in /proc/cpuinfo; empty without flags."""
+    """Return the feature names (flags) of the first CPU in /proc/cpuinfo; empty if not listed."""
     for line in _CPUINFO.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "flags":
@@ -76,6 +76,6 @@ def _groups(root: Path, cgroups: str, controller: str) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[int]:
-    """Return the positive numbers in a file; empty for no limit ("max", -1) or a missing file."""
+    """Return the numbers in a file, without "max" and -1 (no limit); empty for a missing file."""
     texts = file.read_text().split() if file.is_file() else []
     return [int(text) for text in texts if text.isdigit()]

@@ -44,11 +44,10 @@ class Worker(FileWorker):
 
     @classmethod
     def prepare(cls, device: Kind, output_dir: Path, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the bundle and the options; return the keywords of `setup`, a dict with ``job``.
+        """Check the bundle and the options; return ``{"job": Job}``, the keywords for `setup`.
 
-        `keywords` are the options of `predict_job`.
-
-        The precision ``auto`` is replaced by the precision of the first run below `output_dir`. If
+        `keywords` are the options of `predict_job`, or an earlier result of this method. The
+        precision ``auto`` is replaced by the precision of the first run below `output_dir`. If
         there is no run, it is replaced by the default precision of this kind of device.
 
         Raises
@@ -71,7 +70,7 @@ class Worker(FileWorker):
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
-        """Return the memory in bytes that one CPU worker needs."""
+        """Return the memory in bytes that one CPU worker needs; `keywords` are from `prepare`."""
         job: Job = keywords["job"]
         return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
 
@@ -131,9 +130,9 @@ class Worker(FileWorker):
         Raises
         ------
         VirnucproError, OSError
-            The same errors as `virnucpro.pipeline.predict.predict`; committed units are kept.
+            The same errors as in `virnucpro.pipeline.predict.predict`; committed units are kept.
         WorkerUnusable
-            If the device failed. A new process may be able to use it again.
+            If the device failed. A new process may be able to use the device again.
         """
         from torch import AcceleratorError  # noqa: PLC0415 - after the mask is set
 
@@ -183,7 +182,7 @@ class _Warnings(SilentReporter):
 
 
 def _precision_of_runs(folder: Path) -> Precision | None:
-    """Return the precision of the first readable run below a folder; None if there is no run."""
+    """Return the precision of the first run below a folder that can be read; None without a run."""
     for path in folder.rglob("run.json"):
         with suppress(RunError, OSError):
             precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]

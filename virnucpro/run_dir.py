@@ -69,7 +69,7 @@ class RunDirectory:
         return self.launches / f"{number:04d}.json"
 
     def shard(self, rank: int) -> Path:
-        """Return the folder of the segments that `rank` writes."""
+        """Return the shard of `rank`: the folder of the segments that it writes."""
         return self.shards / f"rank-{rank:04d}"
 
     def segment(self, rank: int, unit: int) -> Path:
@@ -111,9 +111,9 @@ class RunDirectory:
         )
 
     def owns(self, path: Path) -> bool:
-        """Return True if `path` is, or would be, a file of the run or in a folder of the run.
+        """Return True if `path` has the name of a file of the run, or is in a folder of the run.
 
-        Symbolic links to folders are followed.
+        The file may be missing. Symbolic links to folders are followed.
         """
         place = path.parent.resolve() / path.name
         folders = (self.index, self.next_index, self.launches, self.shards, self.logs)

@@ -49,7 +49,7 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
 
 
 def _unreadable_file(error: OSError | MemoryError) -> str | None:
-    """Return advice to make a file readable; None if missing permission is not the cause."""
+    """Return advice about a file without read permission; None if `error` has another cause."""
     name = getattr(error, "filename", None)
     if not isinstance(name, str | bytes | os.PathLike):
         return None

@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 def _cpu_threads(text: str) -> int:
-    """Parse a number of threads; refuse more threads than CPUs, which can make torch abort."""
+    """Parse a number of threads; refuse a number above the CPUs, because torch can then abort."""
     number, cpus = positive(text), usable_cpus()
     if number > cpus:
         raise argparse.ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
@@ -183,7 +183,7 @@ def add_device(parser: _Group) -> None:
 
 
 def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
-    """Add the options of windows and translation; `default` is shown in their help."""
+    """Add the options of windows and translation; their help texts show `default`."""
     default = f"default: {default}"
     text = f"window length in bases; {default}"
     parser.add_argument("--window", type=positive, metavar="BASES", help=text)
@@ -194,6 +194,6 @@ def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
 
 
 def job_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of a job that are set on the command line."""
+    """Return the options given on the command line, as keyword arguments for a job."""
     given = vars(arguments)
     return {name: given[name] for name in _JOB_OPTIONS if given.get(name) is not None}

@@ -25,7 +25,7 @@ _IF_PARTIAL: Final = "Rerun the command with --resume."
 
 
 class CommandReporter:
-    """Report the progress of a run on standard error.
+    """Reporter of the progress of a run, on standard error.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class CommandReporter:
             say(f"warning: {text}")
 
     def ranks(self, statuses: "Mapping[int, WorkerStatus]") -> None:
-        """Update the display of the progress of each worker."""
+        """Show the progress of each worker; `statuses` maps ranks to current statuses."""
         raise_if_asked_to_stop()
         self._computing = True
         if self._view is not None:
@@ -105,7 +105,7 @@ class CommandReporter:
 
 
 def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
-    """Return a reporter: bars on a terminal, lines elsewhere, only warnings if `quiet`.
+    """Return a progress reporter: bars on a terminal, else lines; only warnings if `quiet`.
 
     The optional keyword arguments `if_stopped` and `if_partial` are passed to `CommandReporter`.
     """
@@ -116,7 +116,7 @@ def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
 
 
 class _ProgressLines:
-    """Print a line every 10 s, for logs."""
+    """Display of the workers' progress for logs: one line every 10 s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -138,7 +138,7 @@ class _ProgressLines:
 
 
 class _RichBars:
-    """Show a bar for each worker."""
+    """Display of the workers' progress on a terminal: one bar for each worker."""
 
     def __init__(self) -> None:
         from rich import progress

@@ -14,7 +14,7 @@ _LOG_INTERVAL_S: Final = 10.0
 
 
 class TransferReporter:
-    """Report on standard error which file is downloaded and how much of it has arrived."""
+    """Reporter of downloads, on standard error: name, received bytes and size of the file."""
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet
@@ -31,7 +31,7 @@ class TransferReporter:
             say(text)
 
     def progress(self, name: str, have: int, size: int | None) -> None:
-        """Report the received bytes of a file, at most once per interval."""
+        """Report the received bytes `have` of the file `name`, at most once per interval."""
         if self._quiet or self._clock() < self._next:
             return
         self._next = self._clock() + self._interval

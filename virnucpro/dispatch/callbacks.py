@@ -22,7 +22,7 @@ _log = logging.getLogger("virnucpro.dispatch")
 
 
 class Callbacks:
-    """Calls the user's function for each event, in the thread that runs the dispatcher.
+    """The user's functions for the events of a run, called in the thread of `Dispatcher.run`.
 
     Parameters
     ----------
@@ -35,13 +35,14 @@ class Callbacks:
     on_timeout
         ``on_timeout(task_id, timeout, worker_id)``: the task exceeded the limit in seconds.
     on_setup_fail
-        ``on_setup_fail(gpu_id, traceback)``: a worker's setup failed; other workers run its tasks.
-        By default, this is logged as a warning.
+        ``on_setup_fail(gpu_id, traceback)``: the setup of a worker failed permanently. Other
+        workers run all tasks. By default, the failure is logged as a warning.
     on_task_start
         ``on_task_start(task_id, worker_id)``: a worker started an attempt at the task. It is called
         before the callback for the result or the error of the task.
     on_retry
-        ``on_retry(task_id, attempts so far, error, worker_id)``: the worker of the task died.
+        ``on_retry(task_id, attempts, error, worker_id)``: the worker died during the task, and the
+        task is retried. ``attempts`` is the number of failed attempts.
     on_fault
         ``on_fault(event)`` with a `WorkerDied` or `CleanupFailed`. By default, the event is
         logged as a warning.
@@ -70,7 +71,7 @@ class Callbacks:
         }
 
     def call(self, event: Event) -> None:
-        """Call the user's function for `event`; do nothing if the user gave no such function."""
+        """Call the function for `event`: the user's function, else the default if there is one."""
         if isinstance(event, SetupFailed):
             self._on_setup_fail(event.gpu_id, event.error)
         elif isinstance(event, WorkerDied | CleanupFailed):

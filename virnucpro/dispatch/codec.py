@@ -1,11 +1,11 @@
 """Encoding of tasks and results as bytes.
 
-A frame here is one message with several values, not a reading frame. Numbers and short strings of
-a frame are pickled together, which is fast. Otherwise each value is pickled separately, so that a
-value that cannot be unpickled affects only its own task; a value encoded in this way is a body.
+A frame here is one message with several values, not a reading frame. If all values of a frame are
+numbers or short strings, the values are pickled together, which is fast. Otherwise each value is
+pickled separately and is called a body. A body that cannot be unpickled affects only its own task.
 
 Large arrays and bytes are sent through a ring buffer in shared memory. A value too large for the
-ring is appended to the frame without another copy, since a worker reports no progress while it
+ring buffer is appended to the frame without another copy: a worker cannot report progress while it
 copies gigabytes.
 """
 
@@ -54,7 +54,7 @@ RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
 
 
 class Failed(NamedTuple):
-    """A worker sends this instead of a result if a task failed or timed out.
+    """Marker that replaces a value: the task failed, timed out, or could not be pickled.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ TIMED_OUT = Failed(None)
 
 
 class Stored(NamedTuple):
-    """A value in shared memory.
+    """A large value whose bytes are in shared memory.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Stored(NamedTuple):
         Pickle of the value without its large buffers. Empty if the whole pickle is in shared
         memory; None if the value is of type bytes, which is stored without a pickle.
     pieces
-        Places in shared memory of the large buffers, of the whole pickle, or of the bytes.
+        Regions of shared memory that contain the large buffers, the whole pickle, or the bytes.
     """
 
     head: bytes | None
@@ -95,7 +95,7 @@ class Packed(NamedTuple):
 
 
 def is_short(value: object) -> bool:
-    """Return whether a value is a str or bytes object, shorter than `LARGE` (65,536)."""
+    """Return whether a value is a str or bytes object with a length below `LARGE` (65,536)."""
     return isinstance(value, str | bytes) and type(value) in _PLAIN and len(value) < LARGE
 
 
@@ -113,7 +113,10 @@ def pack_plain(values: Sequence[object]) -> bytes | None:
 
 
 def as_body(value: object, place: RingWriter) -> Body:
-    """Pickle one value for sending (as a body); return `Failed` if pickling raises an error."""
+    """Pickle one value separately, as a body; return `Failed` if pickling raises an error.
+
+    The function `place` copies large buffers of the value into shared memory.
+    """
     try:
         return _as_body(value, place)
     except Exception:  # noqa: BLE001 - pickling runs the user's code, which may raise anything
@@ -145,9 +148,9 @@ def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
-    """Encode bodies (pickled values) as one message (a frame); return its parts in order.
+    """Encode bodies (pickled values) as one message; return the parts of the message in order.
 
-    The first part is a pickle of all bodies, with the length in bytes in place of each large body.
+    The first part is a pickle of all bodies; each large body is replaced by its length in bytes.
     The other parts are the large bodies.
     """
     head = pickle.dumps([len(body) if _is_large(body) else body for body in bodies], 5)
@@ -164,8 +167,9 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
     Returns
     -------
-    True and the values of a `pack_plain` message; False and the bodies (pickled values) of a
-    `pack_bodies` message. Decode bodies with `from_body`; large bodies share the memory of `frame`.
+    For a message of `pack_plain`: True and the values. For a message of `pack_bodies`: False and
+    the bodies (pickled values). Decode each body with `from_body`. Large bodies share the memory
+    of `frame`.
     """
     view = memoryview(frame)
     if view[:1] == _PLAIN_TAG:
@@ -181,12 +185,12 @@ def unpack(frame: bytes | memoryview) -> tuple[bool, list[object]]:
 
 
 def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
-    """Return the value that `as_body` encoded; release the space of the body in shared memory.
+    """Return the value that `as_body` encoded; free the body's space in shared memory (`ring`).
 
     Raises
     ------
     Exception
-        Any error of the user's code, which unpickling runs.
+        Any error that the user's classes raise during unpickling.
     """
     if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
@@ -204,11 +208,11 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
 
 
 def pack_answers(count: int, seconds: float) -> bytes:
-    """Encode the header of a message: the number of results and their total seconds."""
+    """Encode the header of a message of results: their number and total processing seconds."""
     return _ANSWERS.pack(count, seconds)
 
 
 def unpack_answers(payload: memoryview) -> tuple[int, float, memoryview]:
-    """Return the number of results, their total seconds, and the message after this header."""
+    """Split a message of results: return their number, their total seconds, and the frame."""
     count, seconds = _ANSWERS.unpack_from(payload)
     return count, seconds, payload[_ANSWERS.size :]

@@ -42,12 +42,13 @@ class Dispatcher:
     The generator and all callbacks run in the thread that calls `run`. The generator must not wait
     for an answer. While the generator or a callback blocks, dead workers are not replaced. At most
     `queue_size` tasks are in memory: received from the generator, but not answered yet.
-    If a worker dies, it is replaced. Only its running task counts as the cause and may fail; its
-    other tasks are reassigned. A task may be started more than once, but it is answered once.
+    If a worker dies, a new process replaces it. Only the running task counts as the cause and may
+    fail; the worker's other tasks are reassigned. A task may be started several times, but is
+    answered once.
 
-    The dispatcher sets no signal handlers: Ctrl-C stops the run and raises KeyboardInterrupt. The
-    workers end with the program. The worker class must be in a module that can be imported, not in
-    a notebook.
+    The dispatcher sets no signal handlers: Ctrl-C stops the run and raises KeyboardInterrupt. If
+    the program ends, the workers end too. The worker class must be in a module that can be
+    imported, not in a notebook.
 
     Parameters
     ----------
@@ -69,14 +70,14 @@ class Dispatcher:
     ordered
         Whether to deliver answers in the order of the tasks.
     setup_timeout, cleanup_timeout
-        Maximum duration in seconds of a worker's setup and cleanup; None for no limit. When all
-        tasks are answered, an unfinished setup must also end within `cleanup_timeout`.
+        Maximum duration in seconds of a worker's setup and cleanup; None for no limit. After the
+        last answer, an unfinished setup must also end within `cleanup_timeout`.
     progress_timeout
         Maximum time in seconds that a worker with tasks makes no progress. Progress is the start or
         end of a task, a call of `BaseWorker.progressed`, or a transfer of bytes. A worker over the
         limit is treated as hung: it writes its stack traces to its log, is killed, and its task has
-        failed one attempt. At most half of the limit can pass during one callback or generator
-        call. Default: `progress_timeout` of the worker class.
+        failed one attempt. While one callback or generator call blocks, at most half of the limit
+        is counted. Default: `progress_timeout` of the worker class.
     one_at_a_time
         Whether a worker gets a task only after it has answered its previous task. By default,
         tasks of milliseconds are sent in batches, and a task may wait for a longer task.
@@ -189,13 +190,15 @@ class Dispatcher:
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``; they may have the names of parameters of `run`.
+            Mapping with more keyword arguments for ``setup``. It may contain names of parameters of
+            `run`, such as ``total_tasks``.
 
         Raises
         ------
         RuntimeError
             If all workers failed permanently, this dispatcher is already running, or `terminate`
-            stopped the run. If all workers failed, the tasks in memory are answered before.
+            stopped the run. If all workers failed, the tasks in memory are first answered with an
+            error.
         ValueError
             If `task_timeout` is not a number above 0.
         UsageError
@@ -255,7 +258,7 @@ class Dispatcher:
     def shutdown(self) -> None:
         """Read no more tasks; the run ends when the tasks in memory are answered.
 
-        This does not wait. Any thread, callback or signal handler may call it.
+        This method returns immediately. Any thread, callback or signal handler may call it.
         """
         if self._engine is not None:
             self._engine.drain()
@@ -263,7 +266,8 @@ class Dispatcher:
     def terminate(self) -> None:
         """Stop the run: the workers get SIGTERM, then SIGKILL, and `run` raises RuntimeError.
 
-        This does not wait. Any thread may call it. It has no effect if nothing is running.
+        This method returns immediately. Any thread may call it. It has no effect without
+        a run.
         """
         if self._engine is not None:
             self._engine.terminate()
@@ -277,7 +281,8 @@ class Dispatcher:
         timeouts, retries, deaths, setup_failures, cleanup_failures. Also recent (the last errors,
         one line each) and workers. For each worker id, workers has status (initializing, idle,
         processing, restarting, error, finished), current_task, task_start_time (seconds of
-        `time.monotonic`), last_duration (seconds), and the counts of this worker.
+        `time.monotonic`), last_duration (mean seconds per task in the worker's last message of
+        results), and the counts of this worker.
         """
         engine, in_flight = self._engine, self._stream.in_flight
         busy = {} if engine is None else engine.at_work()
@@ -302,7 +307,7 @@ class Dispatcher:
         keywords: dict[str, Any],
         rules: Rules,
     ) -> Iterator[Iterator[Event]]:
-        """Context manager of one run; returns an iterator of the run's events."""
+        """Return a context manager for one run; its value is an iterator of the run's events."""
         rules = replace(rules, task_timeout=task_timeout)
         _check_importable(self.worker_cls)
         if not self._busy.acquire(blocking=False):
@@ -320,7 +325,7 @@ class Dispatcher:
             self._busy.release()
 
     def _deliver(self, events: Iterable[Event], callbacks: Callbacks) -> None:
-        """Count each event and call its callback."""
+        """Add each event to the statistics and call the user's callback for this event."""
         stats, stream, on_success = self._stats, self._stream, callbacks.on_success
         for event in events:
             if type(event) is Answers:
@@ -358,7 +363,8 @@ class Dispatcher:
 def worker_ids(gpu_ids: Sequence[int]) -> list[int]:
     """Return a unique number for each worker: its `gpu_id`, or a higher number if the id repeats.
 
-    The k-th repetition of an id gets the number id + k * (largest id - smallest id + 1).
+    The k-th repetition of an id gets the number id + k * step. If no id is negative, step is the
+    largest id + 1.
     """
     seen: dict[int, int] = {}
     step = max(gpu_ids) - min(0, *gpu_ids) + 1

@@ -62,7 +62,7 @@ class Engine:
     Attributes
     ----------
     durations
-        Duration in seconds of each worker's last task, by worker id.
+        Mean seconds per task in the last message of results of each worker, by worker id.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class Engine:
         return _TICK_S if self._rules.report_starts or self._dealer.waits else None
 
     def _look(self, patience: float | None) -> Iterator[Event]:
-        """Wait for messages of workers; yield their events.
+        """Wait at most `patience` seconds for messages of the workers; yield the resulting events.
 
-        The wait ends after `patience` seconds; None for no time limit.
+        If `patience` is None, the wait has no time limit.
         """
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
@@ -272,9 +272,10 @@ class Engine:
             worker.close()
 
     def _replace(self, worker: WorkerHandle, how: str, *, barren: bool) -> Iterator[Event]:
-        """Restart a dead worker if tasks are left.
+        """Restart a dead worker if unanswered tasks are left.
 
-        Yield `SetupFailed` if the restart fails, or the worker died too often before a task.
+        Yield `SetupFailed` if the restart fails. Yield it also, without a restart, if the worker
+        died `BARREN` times in a row before it started a task (`barren`).
         """
         worker_id = worker.worker_id
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
@@ -319,7 +320,7 @@ class Engine:
             yield from self._look(self._patience())
 
     def _give_up(self) -> Iterator[Event]:
-        """Yield an error as the answer to each remaining task, since all workers have failed."""
+        """Yield a `TaskError` for each remaining task in memory; all workers have failed."""
         self._gave_up = True
         self._stream.exhausted = True
         ids, _ = self._stream.take_all()

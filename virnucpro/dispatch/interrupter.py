@@ -10,7 +10,7 @@ __all__ = ["Interrupter", "TaskInterrupted"]
 
 
 class TaskInterrupted(BaseException):
-    """Raised in a task to end it. Not an Exception: ``except Exception`` must not catch it."""
+    """Error that ends a running task; ``except Exception`` in the task does not catch it."""
 
 
 class Interrupter:
@@ -39,10 +39,10 @@ class Interrupter:
         call_on_stop(self._on_stop)
 
     def limited(self, process: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a function that calls `process` and returns its result, or `TIMED_OUT`.
+        """Return a function that calls `process` with the time limit of a task.
 
-        The result is `TIMED_OUT` if the task exceeds the time limit, also if the task catches the
-        interruption and continues.
+        The function returns the result of `process`, or `TIMED_OUT` if the limit is exceeded. It
+        returns `TIMED_OUT` even if the task catches `TaskInterrupted` and continues.
         """
         limit = self._limit
         if limit is None:
@@ -67,7 +67,7 @@ class Interrupter:
         return call
 
     def work(self, batch: Callable[[], None]) -> None:
-        """Call `batch`, which runs a batch of tasks; a stop of the run interrupts the call."""
+        """Call the function `batch`, which runs a batch of tasks; SIGTERM interrupts this call."""
         self.interruptible = True
         try:
             if not self.stopping:

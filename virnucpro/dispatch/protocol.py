@@ -68,7 +68,7 @@ class TaskTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TaskRetried:
-    """A worker died during a task, which is retried. `attempt`: failed attempts so far."""
+    """A worker died during a task; the task is retried. `attempt`: number of failed attempts."""
 
     task_id: int
     attempt: int
@@ -118,7 +118,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Results of one or more tasks of a worker: one event instead of many `TaskSuccess`."""
+    """Results of one or more successful tasks of a worker; replaces one `TaskSuccess` per task."""
 
     task_ids: range | list[int]
     data: list[object]
@@ -131,7 +131,11 @@ Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | Cleanup
 
 
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the answers in ascending order of task ids, and all other events without delay."""
+    """Yield one answer per task, in ascending order of task ids.
+
+    Each `Answers` event is split into `TaskSuccess` events. Events that are not answers are yielded
+    immediately.
+    """
     held: dict[int, Event] = {}
     turn = 0
     for event in events:

@@ -95,7 +95,7 @@ class ResultSender:
         self._channel.send(Report(tag + text.encode("utf-8", "backslashreplace")))
 
     def begin(self) -> None:
-        """Record the start of a batch of tasks; a thread sends the results within milliseconds."""
+        """Record the start of a batch of tasks; until `end`, a thread sends finished results."""
         self.flushed_at = time.monotonic()
         self._busy.set()
 
@@ -125,8 +125,8 @@ class ResultSender:
     def pack(self, result: object) -> object:
         """Prepare a result for sending; return short strings, short bytes and `Failed` unchanged.
 
-        Any other result is pickled immediately and returned as `Packed`: later changes by the
-        worker have no effect, and a crash during pickling is attributed to the right task.
+        Any other result is pickled immediately and returned as `Packed`. Later changes of the
+        result then have no effect, and a crash during pickling is attributed to the right task.
         """
         if is_short(result) or isinstance(result, Failed):
             return result
@@ -141,7 +141,8 @@ class ResultSender:
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
         """Copy `pieces` into the ring buffer in shared memory; wait for space if necessary.
 
-        Return the places of the copies; None if the pieces are too large or the run stops.
+        Return the regions of the ring buffer that contain the copies. Return None if the pieces are
+        too large or the run stops.
         """
         if not self._ring.fits(pieces):
             return None

@@ -58,5 +58,5 @@ class Rules:
 
     @property
     def task_limit(self) -> float | None:
-        """Seconds from a task's start until the parent kills its worker; None for no limit."""
+        """Seconds from the start of a task until the parent kills the worker; None for no limit."""
         return None if self.task_timeout is None else self.task_timeout + HARD_GRACE_S

@@ -70,7 +70,7 @@ class DispatchStats:
         return self._shares.setdefault(worker_id, Share())
 
     def note(self, event: Event) -> None:
-        """Add an event to the counts, and update the status of its worker."""
+        """Add an event to the counts of its worker, and update the status of this worker."""
         share = self.share(event.worker_id)
         match event:
             case TaskSuccess():
@@ -98,13 +98,13 @@ class DispatchStats:
                 self._recent.append(f"worker {worker_id}, cleanup: {_last_line(error)}")
 
     def finish(self) -> None:
-        """Set the status of all workers to ``finished`` at the end of the run."""
+        """Set the status of each worker to ``finished`` at the end of the run; keep ``error``."""
         for share in self._shares.values():
             if share.status != "error":
                 share.status = "finished"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all counts and statuses as a dict of plain data."""
+        """Return a dict of totals, recent errors, and the counts and status of each worker."""
         shares = self._shares.copy()
         names = ("completed", "failed", "timeouts", "retries", "deaths")
         return {

@@ -28,9 +28,9 @@ class Stream:
     Attributes
     ----------
     reserved
-        Tasks that are kept for workers in their setup, so that each worker gets a task.
+        Tasks that are kept for workers that are still in their setup, one task per worker.
     suspects
-        Tasks to retry, which may have killed their worker. A worker runs such a task alone, without
+        Tasks to retry because they may have killed their worker. A worker runs a suspect without
         other tasks in its queue.
     taken, delivered
         Numbers of tasks read from the source, and of tasks whose answer is delivered.
@@ -67,7 +67,7 @@ class Stream:
         return self.exhausted and not self.in_flight
 
     def take(self, count: int) -> Tasks:
-        """Remove up to `count` tasks from the stream and return these tasks.
+        """Remove up to `count` tasks from the stream; return their ids and their data.
 
         Tasks to reassign come first. If there are none, new tasks are read from the source.
         """
@@ -80,7 +80,7 @@ class Stream:
         self._again.extendleft(reversed(list(tasks)))
 
     def take_suspect(self) -> Tasks:
-        """Remove and return one task to retry, which may have killed its worker.
+        """Remove one task from `suspects`; return its id and its data as two lists.
 
         The caller must send this task to a worker without other tasks.
         """
@@ -92,14 +92,14 @@ class Stream:
         self.reserved.extend(zip(ids, data, strict=True))
 
     def release(self) -> Tasks:
-        """Remove and return one task that was reserved for a worker in its setup.
+        """Remove one task that was reserved for a worker in its setup; return its id and its data.
 
-        Return a list with the task's id and a list with its data; both are empty without a task.
+        The id and the data are returned as two lists. Both are empty if no task is reserved.
         """
         return _pop(self.reserved)
 
     def take_all(self) -> Tasks:
-        """Remove and return the tasks to retry, the reserved tasks and the tasks to reassign."""
+        """Remove all tasks to retry, reserved tasks and tasks to reassign; return ids and data."""
         for waiting in (self.suspects, self.reserved):
             self._again.extend(waiting)
             waiting.clear()

@@ -86,7 +86,7 @@ class TaskDealer:
                 yield worker, self._stream.release()
 
     def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Return the tasks of a dead worker to the stream; yield the events of its death.
+        """Put the tasks of a dead worker back into the stream; yield the events of the death.
 
         The first event is `WorkerDied`. If a task was running, its retry or final answer follows.
 
@@ -114,7 +114,7 @@ class TaskDealer:
 
     @property
     def _punctual(self) -> int:
-        """Number of workers whose setup is running and is not slower than expected."""
+        """Number of workers whose setup is running and is within the expected duration."""
         latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
         workers = self._workers.values()
         return sum(one.state is State.STARTING and one.since > latest for one in workers)
@@ -122,7 +122,7 @@ class TaskDealer:
     def _charge(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
-        """Handle a task during which a worker died; yield its retry or its final answer.
+        """Retry or answer the task that a worker was running when it died; yield the event.
 
         If the task did not cause the death, the task is reassigned and no event is yielded.
         """

@@ -16,15 +16,15 @@ _PREFIX = "virnucpro_worker_"
 
 
 class WorkerUnusable(Exception):  # noqa: N818 - a state of the worker, not an error of the task
-    """Raise this in ``process`` if the process cannot continue, for example after a device error.
+    """Error to raise in ``process`` if the worker cannot continue, for example after a GPU error.
 
-    The process ends and is replaced. The task has failed one attempt; it is retried up to the
-    dispatcher's `max_attempts`.
+    The worker process ends and a new process replaces it. The task has failed one attempt; a task
+    has at most `max_attempts` attempts (parameter of the dispatcher).
     """
 
 
 class BaseWorker(ABC):
-    """Base class of a worker: it processes tasks in its own process, after one setup.
+    """Base class of a worker, which runs one setup and then tasks in its own process.
 
     Define a subclass at the top level of a module that can be imported. Its ``__init__`` must have
     no arguments and should be fast; it runs in the worker's process.
@@ -66,16 +66,16 @@ class BaseWorker(ABC):
         Raises
         ------
         WorkerUnusable
-            Ends this worker process; a new process replaces it. Any other exception is the answer
-            to this task and the worker continues.
+            If this worker process must end; a new process replaces it. Any other exception becomes
+            the answer to this task, and the worker continues.
         """
 
     def progressed(self) -> None:
         """Report progress within a task, for example a finished batch; takes under a microsecond.
 
-        If the class or the dispatcher has a `progress_timeout`, a worker without a call for that
-        time is treated as hung: it is killed and replaced, and the task has failed one attempt. Any
-        thread may call this. Without a dispatcher it has no effect.
+        If a task makes no call within `progress_timeout` (of the class or the dispatcher), the
+        worker is treated as hung. It is killed and replaced, and the task has failed one attempt.
+        Any thread may call this method. Without a dispatcher, the call has no effect.
         """
         self._beat()
 
@@ -86,8 +86,8 @@ class BaseWorker(ABC):
 def import_file(file: Path) -> ModuleType:
     """Import a Python file as a module with a unique name; return the module.
 
-    The folder of the file is added to the end of ``sys.path``: the file can import other modules of
-    this folder, and these do not hide installed modules.
+    The folder of the file is added to the end of ``sys.path``, so that the file can import other
+    modules of this folder. Installed modules with the same name have priority.
 
     Raises
     ------

@@ -57,7 +57,7 @@ class Work(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The reason why the parent kills a worker.
+    """Reason for which the parent kills a worker.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Ending(NamedTuple):
     why
         The reason as text.
     timed_out
-        Whether the task exceeded its time limit; then its answer is a timeout.
+        Whether the task exceeded its time limit; the answer to the task is then a timeout.
     """
 
     serial: int
@@ -161,7 +161,7 @@ class WorkerHandle:
     Attributes
     ----------
     answered, outstanding
-        Numbers of the tasks sent to the worker that have an answer, and that have no answer yet.
+        Number of tasks that the worker has answered, and number of sent tasks without an answer.
     """
 
     def __init__(self, slot: WorkerSlot, most: int) -> None:
@@ -205,15 +205,15 @@ class WorkerHandle:
 
     @property
     def running(self) -> int | None:
-        """Number of the running task of this worker, from 1; None if no task is running."""
+        """Serial number (from 1) of the worker's running task; None if no task is running."""
         serial: int = self._memory.words[RUNNING]
         return serial if serial > self.answered else None
 
     @property
     def begun(self) -> int | None:
-        """Number of the last started task, from 1; None if its answer has arrived.
+        """Serial number (from 1) of the last started task; None if its answer has arrived.
 
-        The task may have ended without a received result. If the worker dies, the result is lost.
+        The task may be finished, but its result not sent. The result is lost if the worker dies.
         """
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self.outstanding else None
@@ -242,7 +242,7 @@ class WorkerHandle:
                 yield Watched(self.worker_id, fault, limit, sign)
 
     def how_it_ended(self, death: Death) -> str:
-        """Return a text: how the worker ended, the name of its log file, and its last error."""
+        """Return an error text: how the worker ended, its log file (if any), and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
             how = f"was ended: {self.ending.why}"
@@ -265,7 +265,7 @@ class WorkerHandle:
         return self.state is State.READY and not self.outstanding
 
     def give(self, tasks: Tasks) -> list[TaskError]:
-        """Send tasks to the worker; return an answer for each task that cannot be pickled."""
+        """Send tasks to the worker; return a `TaskError` for each task that cannot be pickled."""
         ids, data = tasks
         plain = pack_plain(data)
         refused: list[TaskError] = []
@@ -292,7 +292,7 @@ class WorkerHandle:
     ) -> Iterator[Answer]:
         """Decode a message with `count` results and yield the answers.
 
-        The results took `seconds` in total.
+        The tasks took `seconds` in total; `timeout` is the time limit for a `TaskTimeout`.
         """
         self._pace.note(count, seconds)
         self.alone = False
@@ -313,12 +313,12 @@ class WorkerHandle:
                     yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
 
     def ids_between(self, first: int, stop: int) -> list[int]:
-        """Return the ids of the worker's unanswered tasks, from number ``first + 1`` to `stop`."""
+        """Return the ids of unanswered tasks with serial numbers ``first + 1`` to `stop`."""
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
 
     def starts(self, until: int | None) -> Iterator[TaskStarted]:
-        """Yield `TaskStarted` for each task not reported yet, up to serial number `until`."""
+        """Yield a `TaskStarted` event for each unreported task, up to serial number `until`."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
             self._reported = until

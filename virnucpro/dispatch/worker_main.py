@@ -62,7 +62,11 @@ def serve(
     shared: int,
     space: int,
 ) -> None:
-    """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`."""
+    """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`.
+
+    `feed`, `shared` and `space` are descriptors: of the pipe with tasks, of the shared memory, and
+    of the signal of the parent that the ring buffer has free space.
+    """
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
     sender = ResultSender(channel, memory.upwards, memory.words, space, beat)

@@ -32,7 +32,9 @@ Not usable are broken links, devices, pipes, and folders that cannot be listed.
 
 
 def contiguous(items: Sequence[Item], n: int) -> list[Sequence[Item]]:
-    """Divide a sequence into `n` consecutive parts of equal length; last parts may be shorter.
+    """Divide a sequence into `n` consecutive parts of equal length.
+
+    The last parts may be shorter or empty.
 
     Raises
     ------
@@ -78,9 +80,10 @@ class ResourceAllocator:
         return [path for path, reason in found if not reason]
 
     def look_through(self, input_dir: Path | str, pattern: str = "*") -> Found:
-        """Return a dict whose keys are the paths that match a pattern, without folders.
+        """Return a dict of the paths that match a pattern, and of folders that cannot be listed.
 
-        The value of a path is "" for a usable file, else the reason why it cannot be read.
+        The value of a path is "" for a usable file, else the reason why the path cannot be read.
+        All other folders are omitted.
 
         See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
         symbolic links to folders.

@@ -22,7 +22,9 @@ _FIRST_WAIT_S = 10.0
 
 
 class LoadBalancer:
-    """Collects and counts results of files. The next file goes to the first idle worker.
+    """Collects and counts the results of the files of a launch.
+
+    This object does not assign files: an idle worker gets the next file of the queue.
 
     Workers may return a number ``duration``, the length of an input recording in seconds. The
     real-time factor (RTF) is the processing time divided by this length.
@@ -110,8 +112,8 @@ class LoadBalancer:
         """Return the speedup; 0.0 before the first result.
 
         If workers returned the duration of their data, such as seconds of a recording, the speedup
-        is the total duration divided by the total processing time. Without
-        durations, it is the total processing time of all workers divided by the elapsed time.
+        is the total duration divided by the total processing time. Without durations, the speedup
+        is the total processing time of all workers divided by the elapsed time.
         """
         processing, duration = self._processing(), self._duration()
         if duration:
@@ -121,7 +123,7 @@ class LoadBalancer:
     def get_per_gpu_stats(self) -> dict[int, dict[str, float]]:
         """Return a dict that maps each worker number to the statistics of this worker.
 
-        The statistics are a dict: processed and failures (numbers of files), time (seconds).
+        Each value is a dict: processed and failures (numbers of files), time (seconds).
         """
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
@@ -138,7 +140,8 @@ class LoadBalancer:
 
         Numbers of files: completed (files with any status), successful, partial, failed. Times in
         seconds: seconds (elapsed), total_duration (input), total_processing_time. Other keys:
-        overall_rtf, speedup, gpu_stats (see `get_per_gpu_stats`), error_count.
+        overall_rtf, speedup, gpu_stats (see `get_per_gpu_stats`), error_count (failed files, plus
+        failures of workers and retries).
         """
         successful = sum(one.complete for one in self.results)
         partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
@@ -219,9 +222,20 @@ class LoadBalancer:
 
 @dataclass(slots=True)
 class ResultPrinter:
-    """Prints the result of each file; if `quiet`, only failures; if `table`, nothing.
+    """Prints the results of a launch as lines of text.
 
-    `table` means that the terminal shows a live table.
+    Attributes
+    ----------
+    balancer
+        Object that collects the results and prints the lines.
+    status
+        Function that returns the state of each worker by worker number.
+    quiet
+        Whether to print only failures.
+    table
+        Whether the terminal shows a live table; then no lines are printed.
+    next_wait
+        Seconds without a result until the current files are printed.
     """
 
     balancer: LoadBalancer

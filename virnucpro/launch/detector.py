@@ -13,18 +13,18 @@ __all__ = ["GPUDetector"]
 
 
 class GPUDetector:
-    """Detects GPUs through the driver, since CUDA itself would allocate memory on every GPU.
+    """Detects GPUs through the driver; CUDA itself would allocate memory on every GPU.
 
-    GPUs have the same numbers as in CUDA in this process. An inherited CUDA_VISIBLE_DEVICES is
-    used. For a partitioned (MIG) GPU, its instances are listed instead of the GPU.
+    GPUs have the same numbers as in CUDA in this process, also if CUDA_VISIBLE_DEVICES is set. If a
+    GPU is partitioned (MIG), its instances are listed instead of the GPU.
 
     Parameters
     ----------
     environ
         The environment variables; default: those of this process.
     gpus, describe
-        Functions that query the driver; default: `virnucpro.runtime.devices.list_gpus` and
-        `virnucpro.runtime.gpu_facts.gpu_facts`.
+        Functions that return all GPUs and the properties of one GPU. Default:
+        `virnucpro.runtime.devices.list_gpus` and `virnucpro.runtime.gpu_facts.gpu_facts`.
     """
 
     def __init__(

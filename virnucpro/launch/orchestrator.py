@@ -62,7 +62,8 @@ class LauncherOrchestrator:
     A task is the path of a file, as a string. The worker's ``setup`` gets the following keyword
     arguments if it accepts them: `input_dir` and `output_dir` (`Path`), `device` (``cuda`` or
     ``cpu``) and `threads`. ``process`` returns a dict: its scalars become columns of the table,
-    ``complete=False`` means a partial result, ``skipped=True`` a file done by an earlier launch.
+    ``complete=False`` marks a partial result, ``skipped=True`` a file that an earlier launch has
+    done.
 
     Attributes
     ----------
@@ -95,7 +96,8 @@ class LauncherOrchestrator:
 
         Returns
         -------
-        0: all files are done. 1: no file is done. 2: some files failed or are partial. 130:
+        0: all files are done. 1: no file has a result, or `launch` raised an error. 2: some files
+        failed, are partial or were not processed, or the result table could not be written. 130:
         interrupted by Ctrl-C.
         """
         setup_kwargs |= keywords or {}
@@ -136,7 +138,8 @@ class LauncherOrchestrator:
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``; the names of this method's parameters are allowed.
+            Mapping with more keyword arguments for ``setup``. It may contain names of parameters of
+            this method, such as ``pattern``.
 
         Raises
         ------
@@ -184,7 +187,7 @@ class LauncherOrchestrator:
         return True, ""
 
     def get_workload_info(self, input_dir: Path | str, pattern: str = "*") -> dict[str, Any]:
-        """Return number and sizes of the input files; see `ResourceAllocator.estimate_workload`."""
+        """Return the number and sizes of input files; see `ResourceAllocator.estimate_workload`."""
         allocator = self.resource_allocator
         return allocator.estimate_workload(allocator.discover_files(input_dir, pattern))
 
@@ -202,7 +205,7 @@ class LauncherOrchestrator:
         }
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
-        """Return the input files as `look_through` does, but omit files in the output folder."""
+        """Return the input paths like `look_through`, but without paths in the output folder."""
         output = target.resolve()
         found = self.resource_allocator.look_through(source, pattern)
         if source.resolve().is_relative_to(output):
@@ -314,7 +317,7 @@ def _has_live_table() -> bool:
 
 
 def _devices(gpus: object) -> list[Device]:
-    """Return the devices for the value of ``--gpus``; for ``auto`` without a GPU, one CPU."""
+    """Return the devices for the value of ``--gpus``; without a GPU, ``auto`` gives one CPU."""
     if isinstance(gpus, str):
         return parse_devices(gpus, os.environ, option="--gpus")
     listed = list(gpus) if isinstance(gpus, Sequence) else []
@@ -330,7 +333,7 @@ def _devices(gpus: object) -> list[Device]:
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:
-    """Return the worker numbers: the GPU numbers if all devices are visible GPUs, else 0, 1, ..."""
+    """Return a number for each worker: 0, 1, ..., or the GPU numbers if all are visible GPUs."""
     visible = list(visible_gpus(os.environ)) if devices[0].kind == "cuda" else []
     masks = [device.mask for device in devices]
     if all(mask in visible for mask in masks):

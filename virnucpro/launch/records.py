@@ -22,8 +22,8 @@ def distribute_to_gpus(
 
     Returns
     -------
-    A list with three values for each GPU that has records: the records, the number of the GPU, and
-    the line number of the GPU's progress bar on the terminal, from 0.
+    A list with one tuple for each GPU that has records: the records, the number of the GPU, and the
+    line of its progress bar on the terminal (equal to the number of the GPU).
 
     Raises
     ------
@@ -46,7 +46,9 @@ def process_records(
     keywords: Mapping[str, Any] | None = None,
     **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
 ) -> list[dict[str, Any]]:
-    """Process records in batches; an idle worker gets the next batch. No record is lost.
+    """Process records in batches on several devices; return one result dict per record.
+
+    An idle worker gets the next batch. No record is lost.
 
     Parameters
     ----------
@@ -64,12 +66,14 @@ def process_records(
     **setup_kwargs
         Keyword arguments for the worker's ``setup``.
     keywords
-        More keyword arguments for ``setup``; the names of this function's parameters are allowed.
+        Mapping with more keyword arguments for ``setup``. It may contain names of parameters of
+        this function, such as ``records``.
 
     Returns
     -------
-    The results in the order of the records. If a batch failed, its records are returned instead,
-    with the reason under the key ``_error``; a record that is no mapping is under ``_record``.
+    One dict per record, in the order of the records. If a batch failed, each of its records is
+    returned as a dict with the extra key ``_error`` (the reason). If the record is not a mapping,
+    it is stored under the key ``_record``.
 
     Raises
     ------

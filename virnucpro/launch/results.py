@@ -86,7 +86,7 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrouble:
-    """Event of a launch: a worker without a file failed, or a file is retried."""
+    """Event of a launch: a worker failed outside the processing of a file, or a file is retried."""
 
     gpu_id: int | None
     error: str
@@ -122,8 +122,8 @@ def reason_of(traceback: str) -> str:
 def plain_result(data: object) -> dict[str, Any]:
     """Return a worker's result as a dict of JSON types.
 
-    Numbers of other libraries become Python numbers. NaN and infinity become text, as do all other
-    objects. A result that is not a mapping is stored under the key ``result``.
+    Numbers of other libraries become Python numbers. NaN, infinity and all other objects become
+    text. A result that is not a mapping is stored under the key ``result``.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def plain_result(data: object) -> dict[str, Any]:
         If a key is neither text nor a number, two keys have the same text, or the nesting exceeds
         `MAX_DEPTH`.
     Exception
-        If the ``__str__`` method or the iteration of an object raises it.
+        Any error that ``__str__`` or the iteration of an object raises.
     """
     mapping = data if isinstance(data, Mapping) else {"result": data}
     plain: dict[str, Any] = _plain(mapping, MAX_DEPTH + 1)
@@ -139,7 +139,7 @@ def plain_result(data: object) -> dict[str, Any]:
 
 
 def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
-    """Return a value converted to JSON types; `depth` is the maximum number of nested levels."""
+    """Convert a value to JSON types; `depth` is the maximum number of nested levels."""
     if depth == 0 and isinstance(value, Mapping | list | tuple | AbstractSet):
         raise ValueError(f"more than {MAX_DEPTH} nested levels, or an object that contains itself")
     match value:

@@ -31,7 +31,8 @@ _TERMINATE_INTERVAL_S = 0.05
 class ProcessSpawner:
     """Starts workers, sends files to them and ends them, without blocking the caller's thread.
 
-    Workers end with the program. If a worker dies, it is replaced and its file is retried.
+    If the program ends, the workers end too. If a worker dies, a new process replaces it and its
+    file is retried.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class ProcessSpawner:
         gpu_ids
             Numbers of the workers, passed to their ``setup``.
         task_queue
-            Queue of files, ended by None. A worker gets a file after its previous file.
+            Queue of files, ended by None. A worker gets one file at a time.
         result_queue
             Receives a `FileResult` for each file, a `WorkerTrouble` for each failure of a worker,
             and a `RunOver` at the end.
@@ -111,7 +112,8 @@ class ProcessSpawner:
         **setup_kwargs
             Keyword arguments for the worker's ``setup``.
         keywords
-            More keyword arguments for ``setup``; the names of this method's parameters are allowed.
+            Mapping with more keyword arguments for ``setup``. It may contain names of parameters of
+            this method, such as ``total_files``.
 
         Raises
         ------
@@ -150,9 +152,9 @@ class ProcessSpawner:
             self._dispatcher.terminate()  # repeated: no effect before the run starts
 
     def get_process_status(self) -> dict[int, dict[str, Any]]:
-        """Return a dict that maps each worker's number to a dict about this worker.
+        """Return the state of each worker: a dict from worker number to a dict about this worker.
 
-        The keys of the second dict include status, current_task (file), completed and failed
+        The keys of a worker's dict include status, current_task (file), completed and failed
         (numbers of files).
         """
         if self._dispatcher is None:

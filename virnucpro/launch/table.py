@@ -61,8 +61,8 @@ class LaunchReport:
     rows
         Lines of the result table, as lists of cells; the first line is the header.
     exit_code
-        0: all files are done. 1: no file is done. 2: some files failed or are partial, or the
-        table could not be written.
+        0: all files are done. 1: no file has a result. 2: some files failed, are partial or were
+        not processed, or the table could not be written.
     """
 
     results: Sequence[FileResult]
@@ -145,7 +145,7 @@ class LaunchTable:
     ) -> Sequence[Sequence[str]]:
         """Write ``launch.tsv`` and ``launch.json`` atomically; return the lines of the table.
 
-        If `lasting` is false, the files may be lost at a power failure.
+        If `lasting` is false, a power failure may destroy the written files.
         """
         rows = table_rows(results, self.source)
         content = {
@@ -165,8 +165,8 @@ class LaunchTable:
 def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]]:
     """Return the lines of the result table, as lists of cells; the first line is the header.
 
-    Each text, number or bool in the workers' results has a column. File names are relative to
-    `input_dir`. Missing values are ``NA``.
+    The table has one line per file. A field of the workers' results has a column if it contains a
+    text, number or bool. File names are relative to `input_dir`. Missing values are ``NA``.
     """
     scalars = (
         name for one in results for name, value in one.result.items() if isinstance(value, _SCALARS)
@@ -179,7 +179,7 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
 def _column_names(fields: Sequence[str]) -> list[str]:
     """Return a unique column name for each field of the workers' results.
 
-    If the table already has a column of this name, the prefix ``result.`` is added.
+    If the name of a field is already a column name, the prefix ``result.`` is added.
     """
     names: list[str] = []
     for field in fields:
@@ -212,7 +212,7 @@ def _cell(value: object) -> str:
 
 
 def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the table for a terminal: empty columns are omitted, long cells are shortened."""
+    """Return a copy of the table for the terminal: without empty columns, with shortened cells."""
     columns = [
         ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
         for name, *cells in zip(*rows, strict=True)
@@ -271,7 +271,7 @@ class LaunchProgress:
         }
 
     def as_text(self) -> str:
-        """Return one line with the state of the launch, and one for each failed or partial file."""
+        """Return one line with the state of the launch, and one line per failed or partial file."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
         lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
         return "\n".join(map(printable, (*lines, *self.failures)))
@@ -283,7 +283,7 @@ def is_launch(folder: Path) -> bool:
 
 
 def read_launch(folder: Path) -> LaunchProgress:
-    """Return the state of a launch, read from its table and lock.
+    """Return the state of the launch in a folder, read from ``launch.json`` and the lock file.
 
     Raises
     ------

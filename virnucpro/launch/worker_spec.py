@@ -1,4 +1,4 @@
-"""Worker classes of a launch: import by name, and hooks for keyword arguments and memory."""
+"""Worker classes of a launch: base class, import by name, selection of keyword arguments."""
 
 import importlib
 import inspect
@@ -49,7 +49,7 @@ class FileWorker(BaseWorker):
 
 
 def load_worker(worker: str | type[BaseWorker]) -> type[BaseWorker]:
-    """Return the worker class that a name describes; a class is returned unchanged.
+    """Import the worker class with the given name; return a class argument unchanged.
 
     Parameters
     ----------

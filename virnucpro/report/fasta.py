@@ -1,4 +1,4 @@
-"""Write the three FASTA files of `virnucpro frames`, byte-identical to the published tool."""
+"""The three FASTA files of `virnucpro frames`, byte-identical to those of the published tool."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ _LINE = 60
 def write_frames_files(
     index: SequenceIndex, chunked: Path, nucleotide: Path, protein: Path
 ) -> None:
-    """Write three FASTA files: windows, and bases and peptides of their open frames.
+    """Write three FASTA files: all windows, the bases of all open frames, and their peptides.
 
     An open frame is a reading frame without a stop codon (an item). The order is the input order.
 

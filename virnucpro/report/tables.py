@@ -1,10 +1,10 @@
-"""Write the tables of a run, and two result files in the format of the published tool.
+"""Tables of a run, and two result files in the format of the published tool.
 
 ``prediction_results.txt`` has one line per scored item. Its label is the class with the higher
 score. If both scores are equal, the label is `others`, as with ``torch.max`` in the published tool.
 ``prediction_results_highestscore.csv`` is tab-separated despite its name and has one line per
-scored window. A window with two equal scores is a virus. A score is written as the shortest decimal
-number that is read back as the same float32.
+scored window. A window with two equal scores is viral. In both files, a score is written as the
+shortest decimal number that is read back as the same float32.
 """
 
 import re
@@ -107,8 +107,8 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
 def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
     """Write the table of ``virnucpro embed``: one row per record, in input order.
 
-    `embedding` is the 0-based row of the record in embeddings.h5. It is `NA` for an empty record,
-    which has no embedding.
+    The column `embedding` contains the 0-based index of the record in embeddings.h5. The value is
+    `NA` for an empty record, because it has no embedding.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> N
 
 
 def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
-    """Write missing.tsv: one row per record with windows that are not computed yet.
+    """Write missing.tsv: one line per record that has windows without a result yet.
 
     `n_missing` is the number of these windows.
 
@@ -244,12 +244,11 @@ def write_results(
 
 
 def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write the published tool's table: one row per scored window, with call and highest scores.
+    """Write prediction_results_highestscore.csv: call and highest scores of each scored window.
 
-    Users open this file in spreadsheet programs, which execute cells that look like a formula. The
-    characters ``=``, ``+``, ``-`` and ``@`` of a name are therefore percent-encoded where a
-    spreadsheet program could start a cell: at the start of the name, and after a comma, semicolon,
-    quotation mark or space.
+    Spreadsheet programs execute a cell that looks like a formula. Therefore the characters ``=``,
+    ``+``, ``-`` and ``@`` of a window name are percent-encoded where a cell could start: at the
+    start of the name, and after a comma, semicolon, quotation mark or space.
 
     Raises
     ------
@@ -274,6 +273,6 @@ def _without_formula(name: str) -> str:
 
 
 def _shortest(values: npt.NDArray[np.float32]) -> list[str]:
-    """Format float32 values as the shortest decimal numbers that are read back as equal."""
+    """Format float32 values as the shortest decimal numbers with the same float32 value."""
     texts: list[str] = values.astype(np.str_).tolist()
     return texts

@@ -1,4 +1,4 @@
-"""Write tables as tab-separated text, in blocks of rows. Equal data give byte-identical files.
+"""Tables as tab-separated text, written in blocks of rows. Equal data give byte-identical files.
 
 Cells are written without quotes. This is safe because the only free text is the record name: it
 ends at the first white space of the header, and `SequenceIndex` encodes control characters.
@@ -69,12 +69,15 @@ def blocks(n_rows: int) -> Iterator[IntArray]:
 
 
 def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
-    """Return a function that formats the integers in `values` after adding `offset`."""
+    """Return a function for `write_tsv` that formats the integers ``values[rows] + offset``."""
     return lambda rows: [str(value) for value in (values[rows] + offset).tolist()]
 
 
 def decimals(values: npt.NDArray[np.floating]) -> Cells:
-    """Return a function that formats the numbers in `values` with four decimals, NaN as `NA`."""
+    """Return a function for `write_tsv` that formats ``values[rows]`` with four decimals.
+
+    NaN is formatted as `NA`.
+    """
     return lambda rows: [
         f"{value:.4f}" if value == value else NA  # noqa: PLR0124 - false for NaN only
         for value in values[rows].tolist()
@@ -82,12 +85,12 @@ def decimals(values: npt.NDArray[np.floating]) -> Cells:
 
 
 def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
-    """Return a function that formats each integer code as ``names[code]``."""
+    """Return a function for `write_tsv` that formats each code in ``values[rows]`` as its name."""
     return lambda rows: [names[value] for value in values[rows].tolist()]
 
 
 def names_warning(index: SequenceIndex) -> str:
-    """Return a warning with the number of names with control characters; "" for 0 names."""
+    """Return a warning if sequence names contain control characters, else ""."""
     if not (count := index.count_encoded_names()):
         return ""
     return (

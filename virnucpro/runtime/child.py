@@ -113,9 +113,10 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
 
 
 def _leave(codes: Sequence[int]) -> None:
-    """End this process without Python's shutdown, which takes 0.5 s after an import of torch.
+    """End this process with the exit code in `codes`, without the shutdown of Python.
 
-    Threads have ended and all other exit handlers have run before this call.
+    The shutdown takes 0.5 s after an import of torch. Threads have ended and all other exit
+    handlers have run before this call. If `codes` is empty, the function does nothing.
     """
     if codes:
         for stream in (sys.stdout, sys.stderr):
@@ -183,7 +184,7 @@ def _follow_parent(parent: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for later use, not return it to the system."""
+    """Make the C library keep freed memory for later use instead of returning it to the system."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:  # only glibc has these options
         for option, n_bytes in _MALLOC_OPTIONS.items():

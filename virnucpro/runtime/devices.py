@@ -68,7 +68,7 @@ class Device:
     def environment(self) -> dict[str, str]:
         """Environment variables, with values, that make only this device visible to a process.
 
-        Devices are numbered as by the driver, unless the environment sets another order.
+        CUDA numbers the devices in the driver's order, unless the environment sets another order.
         """
         if self.mask is None:
             return {MASK_VARIABLE: ""}
@@ -132,7 +132,7 @@ def devices_of_ranks(
     Raises
     ------
     DeviceError
-        If there are fewer devices than ranks, or CUDA_VISIBLE_DEVICES has no such entry.
+        If there are fewer devices than ranks, or a device is not in CUDA_VISIBLE_DEVICES.
     UsageError
         If an entry is invalid.
     """
@@ -343,7 +343,7 @@ def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
     """Return the CUDA_VISIBLE_DEVICES entry of the device `wanted`; raise DeviceError if missing.
 
     `wanted` is an index into the visible devices or the start of a UUID. `visible` maps each entry
-    to the UUID of its device.
+    to the UUID of its device. `given` is the user's option, for the error message.
     """
     entries = list(visible)
     if wanted.isdigit():

@@ -17,7 +17,7 @@ _READ_SIZE = 1 << 16
 
 
 class Feed:
-    """The parent's end of the pipe. No method blocks: unsent data are stored in memory.
+    """The parent's end of a pipe to one child. No method blocks: unsent data stay in memory.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The read end of the pipe, for the child; there, `frames` reads the messages from it."""
+        """The read end of the pipe, for the child, which passes it to `frames`."""
         return HandedOver(self._reading)
 
     @property
@@ -100,7 +100,7 @@ class Feed:
 
 
 def frames(descriptor: int) -> Iterator[bytes]:
-    """In the child: yield the parent's messages until the parent closes the pipe or dies."""
+    """Yield the parent's messages from a pipe until the parent closes it or dies; for the child."""
     with os.fdopen(descriptor, "rb", buffering=_READ_SIZE) as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             length = _LENGTH.unpack(head)[0]

@@ -1,4 +1,4 @@
-"""SPMD (same program, many devices): one independent process per rank."""
+"""Execution of one function in independent processes, one process per rank (SPMD)."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ class GPUProcessCoordinator:
     """Runs one function on every device, in one process per device, and records how each ends.
 
     If a worker raises, exits, is killed or hangs, the other workers continue; the worker's status
-    shows the reason. Use the coordinator as a context manager: all workers end with the block.
+    shows the reason. Use the coordinator in a ``with`` block, whose end terminates all workers.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Message: a worker, which is therefore alive, has computed `done` of `total` rows."""
+    """Message: the worker is alive and has computed `done` of `total` rows."""
 
     done: int
     total: int
@@ -42,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Message: the worker starts the piece of work `place`, given as numbers.
+    """Message: the worker starts the piece of work that the numbers `place` identify.
 
     The worker function defines the meaning of these numbers. If the worker dies, the parent
     assumes that it died in the last reported piece of work.
@@ -117,7 +117,7 @@ class Decoder:
         Raises
         ------
         WorkerError
-            If the bytes are not a valid message: other code of the worker wrote into its pipe.
+            If the bytes are not a valid message, because other code wrote into the pipe.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:

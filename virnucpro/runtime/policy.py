@@ -1,11 +1,12 @@
 """Decision about a failed worker: restart it, or let it fail permanently. No I/O.
 
 A worker can die for three reasons: an item that kills every process, a defective device, or a
-device that fails sometimes. A span is a range of items that a worker processes together. A
-restarted worker gets the spans in which processes died, to find the reason.
+device that fails sometimes. A span is a range of items that a worker processes together. To
+find the reason, the spans in which workers died are processed again:
 
-- The spans with deaths are processed last: a defective device fails in other spans first.
-- A span with two deaths is called a suspect. It is split into halves, again after each death.
+- They are processed after all other spans. A defective device fails in the other spans first.
+- A span with two deaths is called a suspect. It is split into halves. After a further death, the
+  half with this death is split again.
 - If a worker finished other items and then died in a single item, the restarted worker retries
   this item first. This retry is called a trial. If the worker dies again, the item is the cause.
   A defective device never finishes other items. A device that fails sometimes survives the
@@ -26,9 +27,9 @@ __all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decid
 class TaskSpan(NamedTuple):
     """A piece of work: the items `first` to ``stop - 1`` of one task.
 
-    `stage` is a number for each phase of a task. Spans of different stages are never compared.
+    `stage` is the number of a phase of the task. Spans of different stages are never compared.
 
-    In an empty span (`first` equals `stop`), deaths are ignored: no item can be the cause.
+    Deaths in an empty span (`first` equals `stop`) are ignored, because it has no faulty item.
     """
 
     task: int
@@ -54,7 +55,7 @@ class RestartPolicy:
         the search for such an item are not counted; they have a separate limit.
     first_delay, longest_delay
         Delay in seconds before the first restart without progress, and the maximum delay. The
-        delay doubles after each restart.
+        delay doubles after each restart without progress.
     """
 
     max_restarts: int = 3
@@ -221,7 +222,10 @@ def decide(
 
 
 def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Fault]:
-    """Return the failures since the worker's last progress (computed rows or an isolated item)."""
+    """Return the failures in `own` after the worker's last progress.
+
+    Progress means more computed rows, or a new item in ``found.isolated``.
+    """
     isolated = [fault for _, fault in found.isolated]
     recent: list[Fault] = []
     done = 0
@@ -233,7 +237,7 @@ def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Faul
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Return whether the last failure limits the possible cause to a smaller span.
+    """Return whether the last of the `faults` limits the possible cause to a smaller span.
 
     True if the worker finished other items and then died in a part of an earlier failure's span.
     """
@@ -246,6 +250,9 @@ def _narrows(faults: Sequence[Fault]) -> bool:
 
 
 def _search(faults: Sequence[Fault]) -> int:
-    """Return the maximum number of deaths that the search for one faulty item may cause."""
+    """Return the maximum number of deaths that the search for one faulty item may cause.
+
+    The number depends on the largest span of the `faults`, which the search splits into halves.
+    """
     sizes = [fault.place[3] - fault.place[2] for fault in faults if fault.place]
     return 4 + 2 * math.ceil(math.log2(max([2, *sizes])))

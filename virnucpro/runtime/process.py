@@ -39,7 +39,7 @@ _REAPED_ELSEWHERE_S = 0.5
 
 
 class Sealed:
-    """An object for a child process, which unpickles the object only after its setup.
+    """An object that a child process unpickles only after the setup of the child.
 
     Unpickling imports modules, so the child must set its environment first. The pickle is in a
     memory file, so the parent does not wait for the child to read it. The child receives the
@@ -82,7 +82,7 @@ class Sealed:
 
 
 def unseal(descriptor: int) -> object:
-    """In the child: unpickle and return the object of a `Sealed`. Call this only once."""
+    """Unpickle and return the object of a `Sealed`, in the child; call this only once."""
     with os.fdopen(descriptor, "rb") as stream:
         stream.seek(0)
         return pickle.load(stream)  # noqa: S301 - written by this child's own parent
@@ -126,7 +126,7 @@ class Child:
         Function that the child calls as ``target(connection, *arguments)``. Its module should
         have few imports.
     arguments
-        Plain data, or `Sealed` objects, which the child receives as an int.
+        Plain data, or `Sealed` objects. The child receives each `Sealed` object as an int.
 
     Raises
     ------
@@ -215,7 +215,7 @@ class Child:
             os.kill(self.process.pid, signum)
 
     def close_pipe(self) -> None:
-        """Close the parent's end; later, each send in the child raises BrokenPipeError."""
+        """Close the parent's end of the pipe; later sends in the child raise BrokenPipeError."""
         self._pipe.close()
 
     def close(self) -> None:

@@ -134,7 +134,10 @@ class RankSupervisor:
                 self._children.wake()
 
     def stop_one(self, rank: int, why: str) -> None:
-        """End a worker, or cancel its restart; do not wait for its end. Ignore an ended worker."""
+        """End a worker or cancel its restart, for the reason `why`; do not wait for its end.
+
+        The call has no effect on an ended worker.
+        """
         with self._changed:
             if not self._over:
                 self._unneeded[rank] = f"stopped: {why}"
@@ -368,7 +371,7 @@ class RankSupervisor:
                 self._children.end(rank)
 
     def _cancel_scheduled(self, ranks: Mapping[int, str]) -> None:
-        """Cancel the scheduled restarts of these ranks; record the given reason for each rank."""
+        """Cancel the scheduled restarts of `ranks`, which maps each rank to the recorded reason."""
         with self._changed:
             for entry in list(self._scheduled):
                 rank = entry[1].setup.rank

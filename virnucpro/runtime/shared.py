@@ -48,7 +48,7 @@ class Ring:
         self._written = 0
 
     def fits(self, pieces: Sequence[memoryview]) -> bool:
-        """Return whether the pieces of data are small enough for this ring when it is empty."""
+        """Return whether the pieces together have at most half of the ring's size."""
         # Half: a piece that does not fit at the end is stored at the beginning; the rest is unused.
         return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 

@@ -27,7 +27,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(BaseException):
-    """A signal requested a stop. Not an Exception: ``except Exception`` must not catch it."""
+    """Exception after a stop signal. A BaseException: ``except Exception`` does not catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -81,7 +81,8 @@ def stop_on_signals() -> Iterator[None]:
     Raises
     ------
     StopRequested
-        After a stop signal. It replaces a later exception, which the stop may have caused.
+        After a stop signal. If the block ends with another exception, StopRequested replaces it,
+        because the stop may be its cause.
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.
@@ -111,20 +112,20 @@ def raise_if_asked_to_stop() -> None:
 
 
 def call_on_alarm(function: Callable[[], None]) -> None:
-    """In a worker: call `function` in the main thread when the time of `set_alarm` is over."""
+    """Register a function that the worker's main thread calls at the end of `set_alarm`'s time."""
     signal.signal(signal.SIGALRM, lambda _signum, _frame: function())
 
 
 def set_alarm(seconds: float) -> None:
-    """Send SIGALRM to this process once, after `seconds`; 0 cancels an earlier call."""
+    """Schedule one SIGALRM for this process after `seconds`; 0 cancels the scheduled signal."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def call_on_stop(function: Callable[[], None]) -> None:
-    """In a worker: call `function` in the main thread when the worker receives SIGTERM."""
+    """Register a function that the worker's main thread calls when the worker receives SIGTERM."""
     signal.signal(signal.SIGTERM, lambda _signum, _frame: function())
 
 
 def ignore_stops() -> None:
-    """In a worker: ignore SIGTERM during the cleanup."""
+    """Ignore SIGTERM from now on; a worker calls this at the start of its cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

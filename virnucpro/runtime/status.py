@@ -45,7 +45,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a process ended.
+    """End of a process, as seen by its parent.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How one attempt of a worker failed. An attempt is one start of its process.
+    """Failure of one attempt of a worker. An attempt is one start of the worker's process.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class WorkerStatus:
     kind
         Class of the exception that ended the worker (``"ValueError"``), or "".
     reason
-        The error in one line; "" for a worker that is alive or succeeded.
+        The error, or why the worker was stopped, in one line; "" if alive or succeeded.
     traceback
         The exception's traceback, or "".
     done, total
@@ -122,9 +122,11 @@ class WorkerStatus:
         Number of starts of the worker.
     permanent
         Whether the exception would occur again after a restart.
-    place, begun
-        The last piece of work that the worker started (as in `Mark`), and the number of pieces
-        started in this attempt for each stage. The stage is the second number of a piece.
+    place
+        The last piece of work that the worker started, as in `Mark`.
+    begun
+        For each stage, the number of its pieces started in this attempt. The stage of a piece is
+        the second number of the piece.
     faults
         Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
@@ -214,7 +216,7 @@ def waiting(status: WorkerStatus) -> WorkerStatus:
 
 
 def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = "") -> WorkerStatus:
-    """Return the status after the end of the process, when all its messages are read.
+    """Return the status after the end of a worker's process and after all of its messages.
 
     Parameters
     ----------

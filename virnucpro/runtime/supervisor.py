@@ -49,7 +49,7 @@ class Measure(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Event: a child exceeded a deadline and is being terminated."""
+    """Event: a child exceeded a deadline, and the parent terminates or kills it."""
 
     watched: Watched
 
@@ -64,7 +64,7 @@ class _Member:
     Attributes
     ----------
     pipe
-        Descriptor of the pipe; -1 after its end, since a new pipe may get the same number.
+        Descriptor of the pipe; -1 when it is no longer read, since a new pipe may get its number.
     measure, due
         How the child was last stopped (None: not yet), and the time of the next step: SIGKILL
         after SIGTERM; no further wait after SIGKILL.

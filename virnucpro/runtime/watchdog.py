@@ -107,9 +107,9 @@ class Watchdog:
     ) -> list[tuple[Watched, bool]]:
         """Return the exceeded deadlines. Call this after each sleep of the parent.
 
-        The time without progress includes the parent's work, such as a callback, and its planned
-        sleep. If the parent slept longer than planned, the machine was suspended: this extra time
-        is not included.
+        The time without progress includes the planned sleep of the parent. The parent's own work,
+        such as a callback, is included up to half of the deadline. If the parent slept longer
+        than planned, the machine was suspended: this extra time is not included.
 
         Parameters
         ----------

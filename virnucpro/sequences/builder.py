@@ -135,7 +135,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
 
 
 def _blocks(starts: IntArray) -> Iterator[slice]:
-    """Yield slices of ascending `starts`; starts in a slice differ by less than `_BLOCK_BASES`."""
+    """Yield slices of ascending `starts` (bases); each slice spans less than `_BLOCK_BASES`."""
     first = 0
     while first < len(starts):
         last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
@@ -165,7 +165,11 @@ def _status(
 def _frame_digests(
     text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
 ) -> list[bytes]:
-    """Return a digest per frame, of the bases; also of the peptide if codons are dropped."""
+    """Return one digest per frame, computed from the frame's bases.
+
+    If codons are dropped and the bases do not determine the peptide, the digest also covers the
+    peptide.
+    """
     both = text + reverse_complement(text)
     forward, offset = frames.frame < 3, frames.frame % 3
     start, end = starts[frames.window], ends[frames.window]
@@ -202,7 +206,7 @@ _Batch: TypeAlias = tuple[list[bytes], list[bytes]]
 
 
 def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
-    """Read all inputs and write their index; the folder appears when it is complete.
+    """Read all inputs and write their index into `folder`, which is created atomically.
 
     Raises
     ------
@@ -327,7 +331,7 @@ class _StreamedColumns:
 
 
 def _write_rows(folder: Path) -> dict[str, ColumnFile]:
-    """Assign a row to each distinct item and write the columns of rows; return their checksums."""
+    """Assign a row to each distinct item and write the row columns; return sizes and checksums."""
     column = {
         name: Column(folder, name).values
         for name in (*COLUMNS, *TEMPORARY_COLUMNS)

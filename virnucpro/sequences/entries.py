@@ -193,7 +193,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Yield the text in new blocks, which end neither inside a header nor before a header."""
+    """Yield the text in blocks with line feeds as line ends; no block ends inside a header."""
     rest = b"\n"
     for block in blocks:
         text = rest + block.replace(b"\r", b"\n")
@@ -272,7 +272,7 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the blocks without blank lines at the end; keep the lines of an empty last record."""
+    """Yield a file's blocks without its last blank lines; keep those of an empty last record."""
     held = b""
     ended_lines = 0
     for block in blocks:

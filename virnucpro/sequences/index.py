@@ -120,7 +120,7 @@ class SequenceIndex:
             raise IndexFormatError(f"{path}: {reason}; {ADVICE}")
 
     def changed_files(self) -> Iterator[tuple[Path, str]]:
-        """Read every file of the index once; yield path and description of each change."""
+        """Read every file of the index once; yield path and problem of each changed file."""
         for name, file in self._files.items():
             if checksum(self._folder, name) != file.crc32:
                 yield column_path(self._folder, name), "changed since it was written"
@@ -237,8 +237,8 @@ class SequenceIndex:
 def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:
     """Read all inputs and build their index.
 
-    Memory is limited by the longest record and about 50 bytes per item. The folder appears when
-    it is complete, and survives a power failure.
+    The memory needed is that of the longest record, plus about 50 bytes per item. The folder is
+    created atomically, and survives a power failure.
 
     Parameters
     ----------
@@ -265,5 +265,8 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
-    """Return the owner ``i`` of each member ``m``, with ``first[i] <= m < first[i + 1]``."""
+    """Return the owner of each member, such as the window of an item.
+
+    Owner ``i`` has the members ``first[i]`` to ``first[i + 1] - 1``.
+    """
     return np.searchsorted(first, members, side="right") - 1

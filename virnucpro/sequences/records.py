@@ -117,7 +117,7 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield header and body of each entry of a file, FASTA or FASTQ as the first byte says."""
+    """Yield header and body of each entry of a file; its first byte selects FASTA or FASTQ."""
     blocks = read_blocks(path)
     start = b""
     for block in blocks:

@@ -79,7 +79,7 @@ GENETIC_CODES = {
 
 
 def genetic_code(number: int) -> GeneticCode:
-    """Return a genetic code.
+    """Return the genetic code with this NCBI number: one residue or ``*`` (stop) for each codon.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def _pick_open(
 def _over_runs(
     reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
 ) -> npt.NDArray[np.generic]:
-    """Apply `reduce` to ``values[low[i]:high[i]]`` for each ``i``; return 0 for an empty range."""
+    """Return `reduce` over ``values[low[i]:high[i]]`` for each ``i``; 0 for an empty range."""
     if not low.size:
         return values[:0]
     padded = np.append(values, values.dtype.type(0))
@@ -242,7 +242,7 @@ def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
 def _codons(
     first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Encode the three letters of each codon as a number, below 64 if all are A, C, G or T."""
+    """Return a number for each codon, from its encoded letters; below 64 if all are A, C, G, T."""
     codons = first << np.uint8(4)
     codons |= second << np.uint8(2)
     codons |= third
@@ -251,7 +251,7 @@ def _codons(
 
 @lru_cache
 def _classes(code: GeneticCode) -> bytes:
-    """Return a byte of flags per codon number: stop, stop on the other strand, unknown letter."""
+    """Return 256 bytes: the flags (stop, stop on other strand, unknown) of each codon number."""
     known = []
     for codon in range(_N_CODONS):
         # Entries 0 to 3 are T, C, A, G: the complement of x is x ^ 2.

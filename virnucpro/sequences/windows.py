@@ -1,15 +1,15 @@
-"""Windows: pieces of a fixed length that records are divided into.
+"""Division of records into windows: pieces of a fixed length.
 
-A tiling is a pure function of the length of a record and the length of a window. Both tilings
-divide a record of ``length`` bases into ``n = ceil(length / window)`` overlapping windows that
-cover it. A record shorter than one window is a single, unpadded window.
+A tiling is a rule for the positions of the windows of a record. The positions depend only on the
+lengths of record and window. Both tilings divide a record of ``length`` bases into
+``n = ceil(length / window)`` overlapping windows that cover it. A record shorter than one window is
+a single, unpadded window.
 
 ``published``
     The exact rule of the published tool. Its classifiers were trained on such windows.
     With a total overlap of ``R = n * window - length`` bases, ``lo = R // n`` and
-    ``need = R - lo * (n - 1)``, window ``k`` is moved back by ``k * lo + min(k, need)``. If
-    ``need`` exceeds the ``n - 1`` gaps, the last window is shorter (501 bases at window 500 give
-    0-500 and 250-501).
+    ``need = R - lo * (n - 1)``, window ``k`` starts at ``k * window - k * lo - min(k, need)``. If
+    ``need > n - 1``, the last window is shorter (501 bases at window 500 give 0-500 and 250-501).
 ``even``
     All windows have full length, the first at the start, the last at the end of the record, with
     equal overlaps: window ``k`` starts at ``k * (length - window) // (n - 1)``.
@@ -66,7 +66,7 @@ def tile(length: int, window: int, tiling: Tiling) -> tuple[IntArray, IntArray]:
     window
         Bases of a window.
     tiling
-        ``published`` or ``even``, see the text of this module.
+        ``published`` or ``even``, see the docstring of this module.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def tile(length: int, window: int, tiling: Tiling) -> tuple[IntArray, IntArray]:
 
 
 def tile_all(lengths: IntArray, window: int, tiling: Tiling) -> Windows:
-    """Return the windows of many records, with the rule of `tile`.
+    """Divide many records into windows, each as in `tile`.
 
     Parameters
     ----------

@@ -41,11 +41,11 @@ class ItemIndex(Protocol):
 
     @property
     def n_items(self) -> int:
-        """Return the number of items of the run."""
+        """Number of items of the run."""
 
     @property
     def item_row(self) -> IntArray:
-        """Return int64 (n_items,): for each item the row whose vector is the item's vector."""
+        """Row of each item, int64 (n_items,)."""
 
     def item_names(self, items: IntArray) -> list[str]:
         """Return the names of the given items, in the notation of the published tool."""
@@ -181,7 +181,7 @@ def embeddings_problem(
 def _other_vectors(
     found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
 ) -> Iterator[int]:
-    """Yield the number of each item whose vector in the file `found` differs from `vectors`.
+    """Yield numbers of items whose vectors in the file `found` and in `vectors` differ.
 
     Items are compared in groups of consecutive numbers. Of each group, only the first different
     item is yielded.
@@ -234,7 +234,7 @@ def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[st
 def _lay_out(
     stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
 ) -> EmbeddingsFile:
-    """Write embeddings.h5 without its vectors, in reproducible bytes; return the open file."""
+    """Write embeddings.h5 without its vectors; return the object that writes the vectors."""
     blocks = list(_blocks(index.n_items))
     items = (np.arange(block.start, block.stop) for block in blocks)
     # A string of HDF5 cannot contain NUL: U+2400 replaces it.
@@ -294,7 +294,7 @@ def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segme
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield paths and segments; skip second copies of a unit, and segments of another run."""
+    """Yield the given pairs, but no second copy of a unit and no segment of another run."""
     fingerprint, firsts = "", set[int]()
     for path, segment in segments:
         fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
@@ -326,7 +326,7 @@ def _vectors(
 def _gaps(
     row_state: States, index: ItemIndex, layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the items of missing rows with their vectors, which are NaN."""
+    """Yield the numbers of all items of missing rows, with vectors of NaN."""
     if (row_state == RowState.MISSING).any():
         nothing = np.full((1, layout.dim), np.nan, layout.dtype)
         places = np.where(row_state == RowState.MISSING, 0, -1)

@@ -120,7 +120,7 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Return True if no row of the run is missing."""
+        """Whether no row of the run is missing."""
         return not self.missing
 
 
@@ -174,8 +174,8 @@ def valid_segment(
 ) -> Path | None:
     """Return the valid segment file of `unit` in any shard; None if there is none.
 
-    Segments are read in path order until a valid segment is found. `survey` chooses the same
-    segment, and describes the parameters and errors.
+    Segments are read in path order until a valid segment is found, as in `survey`. Parameters and
+    errors are as for `survey`.
     """
     for path in run.copies(unit):
         if isinstance(_own_segment(path, bounds, fingerprint), Segment):

@@ -1,4 +1,4 @@
-"""Create embeddings.h5: HDF5 writes everything except the vectors, ``os.pwrite`` the vectors.
+"""Create embeddings.h5: ``os.pwrite`` writes the vectors, HDF5 writes all other data.
 
 HDF5 crashes the process with a segmentation fault if the disk is full. Therefore HDF5 writes only
 small data, through a file object whose methods never fail. The vectors (nearly all bytes) are
@@ -51,12 +51,12 @@ class Layout:
 
     @property
     def dim(self) -> int:
-        """Return the number of dimensions of an item's vector: the sum over all views."""
+        """Number of dimensions of an item's vector: the sum over all views."""
         return sum(self.views.values())
 
     @property
     def item_bytes(self) -> int:
-        """Return the size in bytes of an item's vector, which joins all views."""
+        """Size in bytes of an item's vector, which joins all views."""
         return self.dim * self.dtype.itemsize
 
 
@@ -115,7 +115,7 @@ class EmbeddingsFile:
             raise
 
     def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write vectors (n, D) of ascending items (n,); one system call per group of neighbours.
+        """Write vectors (n, D) of ascending items (n,), in groups of consecutive items.
 
         Raises
         ------
@@ -144,7 +144,7 @@ def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 class _UnfailingFile(io.RawIOBase):
     """File object for HDF5 whose methods never fail; the first error is stored.
 
-    After the first error all writes are kept in memory, because HDF5 reads data that it wrote.
+    After the first error all writes are kept in memory, because HDF5 reads its own data again.
     The class has all methods that h5py's file-object driver calls.
     """
 

@@ -25,7 +25,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LooseCoverage:
-    """Rows that the given segment files of one run contain; the files may be in any folders.
+    """State of each row of one run, computed from segment files in any folders.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class LooseCoverage:
 
     @property
     def complete(self) -> bool:
-        """Return True if the run's number of rows is known and no row is missing."""
+        """Whether the run's number of rows is known and no row is missing."""
         return self.n_rows is not None and not self.gaps
 
 
@@ -89,7 +89,7 @@ class _Span(NamedTuple):
 def find_segments(paths: Sequence[Path]) -> list[Path]:
     """Return the files in `paths`, and the segment files in the folders in `paths`.
 
-    A folder is a shard, a folder of shards, or a run. Temporary files are ignored.
+    Each folder is a shard, a folder of shards, or a run folder. Temporary files are ignored.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
 
 
 class LooseSurvey:
-    """Checks segments as `survey_loose` does, while the caller reads the segments.
+    """Check of segments as in `survey_loose`; the caller receives each valid segment.
 
     The caller iterates over `read`, then calls `coverage`. See `survey_loose` for errors.
     """
@@ -155,7 +155,7 @@ class LooseSurvey:
     def read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Segment]]:
         """Yield the path and content of each valid segment, in path order.
 
-        Copies and segments of other runs are included.
+        All copies of a unit and segments of other runs are included.
         """
         for path, segment in read_segments(sorted(paths)):
             if isinstance(segment, DamagedSegmentError):

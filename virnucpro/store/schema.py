@@ -13,7 +13,7 @@ dataset `rows`        int64 (n,)          rows of the index, ascending
 dataset `state`       uint8 (n,)          `RowState.DONE` or `RowState.QUARANTINED`
 dataset `reasons`     uint8 (bytes,)      JSON object, row -> reason of its quarantine
 dataset `embeddings`  fp16 | fp32 (n, D)  absent in runs without embeddings; zero if quarantined
-dataset `scores`      fp32 (n, 2)         absent in runs without a head; zero if quarantined
+dataset `scores`      fp32 (n, 2)         absent without a classifier; zero if quarantined
 ====================  ==================  ====================================================
 
 Datasets are contiguous: a segment is always read completely.

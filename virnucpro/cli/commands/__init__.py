@@ -1,1 +1,1 @@
-"""One file per command."""
+"""Commands of ``virnucpro``: NAME_command.py defines the options and actions of NAME."""

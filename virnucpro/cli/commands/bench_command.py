@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_names(arguments: argparse.Namespace) -> None:
-    """Refuse unknown lengths, models and bundles before torch is imported."""
+    """Raise an error for invalid lengths, or an unknown model or bundle, before torch is loaded."""
     from virnucpro.bundles.bundle import find_bundle
     from virnucpro.encoders.registry import size_named
     from virnucpro.pipeline.validation.synthetic import parse_lengths

@@ -139,7 +139,7 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
-    """Print a ``predict`` command that finds the sequence that killed the workers of a file."""
+    """Print how to find the faulty sequence with ``predict``, if a file killed its workers."""
     killers = [one.file for one in results if one.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())

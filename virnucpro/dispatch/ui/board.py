@@ -58,7 +58,7 @@ class Figures:
 
     @property
     def whole(self) -> int:
-        """Number of all tasks of the run; if unknown, the number of tasks answered so far."""
+        """Total number of tasks of the run; if unknown, the number of tasks answered so far."""
         return self.total if self.expected is None else max(self.expected, self.total)
 
     @property
@@ -68,7 +68,7 @@ class Figures:
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds until the end of the run; None if the number of tasks is unknown."""
+        """Estimated seconds until the end of the run; None if no estimate is possible yet."""
         if self.expected is None or not self.rate:
             return None
         return max(0, self.expected - self.total) / self.rate
@@ -110,7 +110,7 @@ def duration(seconds: float | None) -> str:
 def draw(
     stats: Mapping[str, Any], figures: Figures, describe: Callable[[int], str] = "{:,}".format
 ) -> Group:
-    """Return the dashboard as rich's `Group`; `describe` converts a task id to a name."""
+    """Return the dashboard as a `rich.console.Group`; `describe` converts a task id to a name."""
     parts: list[RenderableType] = [_overall(figures), _workers(stats["workers"], figures, describe)]
     if stats["recent"]:
         # Text, not markup: errors may contain brackets.
@@ -162,7 +162,7 @@ def _workers(
 
 
 def _bar(answered: int, whole: int) -> ProgressBar:
-    """Return a bar that shows the fraction of all tasks that one worker has answered."""
+    """Return a progress bar of one worker: `answered` tasks out of the run's `whole` tasks."""
     return ProgressBar(
         total=max(1, whole),
         completed=answered,

@@ -29,15 +29,15 @@ class RichDispatcher:
     Parameters
     ----------
     worker_cls, gpu_ids, queue_size, suppress_worker_output
-        As for `Dispatcher`. By default the output of the workers, which disturbs the table, is
-        discarded.
+        As for `Dispatcher`. By default, the output of the workers is discarded, because it would
+        disturb the table.
     show_ui
         Whether to show progress.
     refresh_rate
         Updates of the table per second.
     console
-        rich's Console for the display; default: standard error. If it is not a terminal, a line is
-        written every `LINES_S` seconds and at the end.
+        `rich.console.Console` for the display; default: standard error. If the console is not a
+        terminal, one line is written every `LINES_S` seconds and at the end.
     describe
         Function that returns the name of a task for the table; default: the task's number.
     **options

@@ -1,4 +1,4 @@
-"""Create the job of ``virnucpro embed``; the encoder is part of a bundle or a weight file."""
+"""Create the job of ``virnucpro embed``; the encoder is in a bundle or a weight file."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ __all__ = ["NamedEncoder", "embed_job", "find_encoder"]
 
 @dataclass(frozen=True, slots=True)
 class NamedEncoder:
-    """An encoder found by name.
+    """An encoder with its name and bundle; result of `find_encoder`.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class NamedEncoder:
 
 
 def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
-    """Find an encoder by its name in a bundle, or by the path of its weights.
+    """Return the encoder that `name` identifies: part of a bundle, or weights at a path.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
         If no encoder has this name or path.
     BundleError
         If the encoder is damaged, or the process that reads the weights crashes. Also if a file
-        has the name of a published file, but other content.
+        has the name of a published file but different content.
     """
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")

@@ -131,7 +131,7 @@ class Job:
         return self.precision
 
     def parameters(self) -> dict[str, Any]:
-        """Return name and value of each option of this job that a resume must not change."""
+        """Return name and value of each parameter of this job; a resume needs equal values."""
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,

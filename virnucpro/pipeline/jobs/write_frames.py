@@ -33,9 +33,9 @@ def write_frames(
 ) -> Iterator[Path]:
     """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
 
-    Three files are written per input: the windows, the bases and the peptides of stop-free frames.
-
-    The sequence index is a temporary folder in TMPDIR, about as large as the decompressed input.
+    For each input, one file contains the windows. Two other files contain the bases and the
+    peptides of the stop-free frames. The sequence index is a temporary folder in TMPDIR, about as
+    large as the decompressed input.
     `outdir` is created only after the first input has been read without an error.
 
     Raises

@@ -32,12 +32,12 @@ class LooseOutcome:
 
     @property
     def rows_quarantined(self) -> int:
-        """Return the number of rows without a vector that failed permanently."""
+        """Return the number of quarantined rows (failed permanently, without a vector)."""
         return int((self.coverage.row_state == RowState.QUARANTINED).sum())
 
     @property
     def partial(self) -> bool:
-        """Return True if any row has no vector, or the total number of rows is unknown."""
+        """Return True if a row has no vector, a file is damaged, or the row count is unknown."""
         rejected, quarantined = self.coverage.rejected, self.rows_quarantined
         return not self.coverage.complete or bool(rejected or quarantined)
 

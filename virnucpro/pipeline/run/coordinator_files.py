@@ -38,10 +38,10 @@ def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> Even
 
 
 class CoordinatorLog:
-    """Write the events of a run to ``logs/coordinator.log``, or ``.jsonl``.
+    """Event log of a run: the file ``logs/coordinator.log``, or ``.jsonl``.
 
-    A context manager: an exception in its block is logged. If a signal stopped the run, the name of
-    the signal is logged.
+    The class is a context manager: an exception in the block is logged. If a signal stopped the
+    run, the name of the signal is logged.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class CoordinatorLog:
             self._log.write("interrupted", f"the run was stopped by {name}", signal=name)
 
     def check_output(self) -> None:
-        """If a write to standard error failed, log the failure, at most once per run."""
+        """Log the last failed write to standard error, if any; at most once per launch."""
         failure = output_failure()
         if failure and not self._output_failed:
             text = f"progress cannot be printed ({failure}); the run continues"
@@ -75,7 +75,7 @@ class CoordinatorLog:
             self._output_failed = True
 
     def began(self, launch: int, units: int, devices: Sequence[str]) -> None:
-        """Log the start of a launch."""
+        """Log the start of the launch with number `launch`, and its number of units."""
         self._run.logs.mkdir(exist_ok=True)
         text = f"computing {units:,} units on {len(devices)} workers"
         self._reporter.stage(text)
@@ -114,13 +114,13 @@ class CoordinatorLog:
         )
 
     def dealt(self, rank: int, units: Sequence[int], source: str) -> None:
-        """Log that an idle rank takes over units of another rank."""
+        """Log that the idle rank `rank` takes over units of `source`, such as ``worker 3``."""
         text = f"worker {rank} takes over {len(units):,} units of {source}"
         self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
 
     def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
-        """Log the largest batch sizes (in tokens) that a rank found to fit into memory."""
+        """Log the token budgets (maximum tokens per batch) that a rank found for its device."""
         limits = ", ".join(
             f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
@@ -128,14 +128,14 @@ class CoordinatorLog:
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
-        """Warn that budgets.json cannot be written. The next launch must find batch sizes again."""
+        """Warn that budgets.json cannot be written; the next launch must find the budgets again."""
         self._reporter.warn(
             f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
             "find the batch sizes again"
         )
 
     def over(self, launch: int, seconds: float, failures: int) -> None:
-        """Log the end of a launch."""
+        """Log the end of the launch with number `launch`, and the number of failures."""
         self._log.write(
             "over",
             f"launch {launch} ended after {seconds:.1f} s with {failures:,} worker failures",
@@ -146,7 +146,7 @@ class CoordinatorLog:
 
 
 def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
-    """Write status.json atomically.
+    """Write status.json atomically: the status of each rank, and whether ranks are `running`.
 
     Raises
     ------
@@ -194,8 +194,8 @@ _LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
 def read_budgets(run: RunDirectory) -> Learnt:
     """Return the content of budgets.json; an empty dict if the file is missing or unreadable.
 
-    With the budgets in this file a launch avoids batches that exceeded the memory before.
-    Invalid entries of the file are ignored: batch sizes affect results by rounding only.
+    With these budgets a launch avoids batches that exceeded the memory in earlier launches.
+    Invalid entries of the file are ignored, because batch sizes affect results by rounding only.
     """
     try:
         if not run.budgets.is_file():  # opening a named pipe would block
@@ -225,10 +225,10 @@ def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that J
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Return a copy of `known`, updated with the token budgets of one rank on `device`.
+    """Return a copy of `known`, updated with `learnt`: the token budgets of a rank on `device`.
 
-    If both contain the same token budget, the lower value is kept. For the length of the longest
-    row that fitted into memory (``fitted``), the higher value is kept.
+    If a budget is in both, the lower value is kept. For the length of the longest row that fitted
+    into memory (key ``fitted``), the higher value is kept.
     """
     own = dict(known.get(device, {}))
     for key, tokens in learnt.items():

@@ -80,7 +80,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the input content and parameters, which determine the results."""
+        """Return the SHA-256 of command, index fingerprint, parameters and unit limits."""
         content = {
             "command": self.command,
             "index": self.index_fingerprint,
@@ -91,16 +91,16 @@ class Manifest:
 
     @property
     def views(self) -> Mapping[str, int]:
-        """Return the vector length of each view of the run, in the order of the joined vectors."""
+        """Return the vector length of each view, in the order in which the vectors are joined."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
     def with_launch(self, launch: Launch) -> "Manifest":
-        """Return a copy of this manifest with `launch`, which replaces a launch of equal number."""
+        """Return a copy with `launch`; an earlier entry with the same launch number is replaced."""
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
-        """Raise FingerprintError, with all differences, if `parameters` differ from the run's."""
+        """Raise FingerprintError, naming all differences, if `parameters` differ from the run's."""
         own = {"command": self.command, **self.parameters}
         differing = [
             f"{name} was {own.get(name)}, is {parameters.get(name)} now"
@@ -115,7 +115,7 @@ class Manifest:
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
-        """Raise FingerprintError if the number or the content of the inputs differs from the run.
+        """Raise FingerprintError if `inputs` differ in number or content from the run's inputs.
 
         The message names the first input with other content.
         """

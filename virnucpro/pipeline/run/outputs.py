@@ -54,8 +54,8 @@ class Outcome:
     precision
         Precision of the run.
     again
-        For each precision, the number of rows that were recomputed one by one at this precision.
-        Their vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
+        For each precision, the number of rows that were recomputed one by one at this precision,
+        because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
     """
 

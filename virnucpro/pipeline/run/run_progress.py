@@ -31,8 +31,8 @@ class RunProgress:
     ----------
     state
         ``reading``: a process is reading the input; ``running``: a process is computing;
-        ``complete``: every unit has a segment and the tables are written; ``computed``: every unit
-        has a segment and the tables are missing; ``incomplete``: units are missing.
+        ``complete``: every unit has a segment and all outputs are written; ``computed``: every
+        unit has a segment, but outputs must be written again; ``incomplete``: units are missing.
     units_done, units_total
         Number of units with a segment file, and of all units. Segments are not verified.
     rows_done, rows_total
@@ -78,8 +78,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     Raises
     ------
     NotARunError, IndexFormatError, RunError
-        If the folder is not a run, is damaged, or a special file (such as a pipe) has the name of
-        one of the run's files.
+        If the folder is not a run or is damaged, or a file of the run is not a regular file.
     """
     run.require_regular_files()
     locked = is_held(run.lock)

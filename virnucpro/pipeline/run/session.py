@@ -61,7 +61,10 @@ uses batches of 65,536 tokens and idles between units, so units for GPUs are lar
 
 @dataclass(slots=True)
 class Session:
-    """An open run: its folder, manifest, index, and the first row of each unit (`bounds`)."""
+    """An open run: its folder, manifest and index, and `bounds`.
+
+    `bounds` is (units + 1,) int64: the first row of each unit, then the total number of rows.
+    """
 
     run: RunDirectory
     manifest: Manifest
@@ -69,7 +72,7 @@ class Session:
     bounds: NDArray[np.int64]
 
     def update(self, manifest: Manifest) -> None:
-        """Replace the manifest in memory and in run.json."""
+        """Replace the manifest of this session, in run.json and in memory."""
         write_manifest(self.run, manifest)
         self.manifest = manifest
 
@@ -78,7 +81,7 @@ class Session:
 def open_session(
     job: Job, execution: Execution, reporter: Reporter, kind: Kind = "cpu"
 ) -> Iterator[Session]:
-    """Create or resume a run; hold the lock of the run until the block ends.
+    """Create or resume a run and yield its session; hold the run's lock until the block ends.
 
     Parameters
     ----------
@@ -132,7 +135,7 @@ def _make_folder(run: RunDirectory) -> bool:
 
 @contextmanager
 def reopen_session(run: RunDirectory) -> Iterator[Session]:
-    """Open an existing run without reading its inputs; hold its lock until the block ends.
+    """Yield the session of an existing run, without reading its inputs; hold the run's lock.
 
     Raises
     ------
@@ -170,10 +173,10 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
 
 
 def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Session:
-    """Create a run. An old run in the folder is removed after all new input has been read.
+    """Create a run and return its session; an old run in the folder is removed.
 
-    If the process is killed at any moment, the folder contains either the new run, or the old run
-    with all or some of its segments.
+    The old run is removed after all new input has been read. If the process is killed, the folder
+    contains either the new run, or the old run with all or some of its segments.
     """
     reporter.stage("reading sequences")
     started = time.perf_counter()
@@ -226,7 +229,10 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
 
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
-    """Open a run and verify its index, because a flipped bit in a base would change results."""
+    """Return the session of an existing run; its index is verified.
+
+    A flipped bit in the index would change results.
+    """
     if run.next_index.exists() and not run.index.exists():  # killed before the rename
         verified_index(run.next_index, manifest)
         _put_index_in_place(run)
@@ -234,7 +240,7 @@ def _opened(run: RunDirectory, manifest: Manifest) -> Session:
 
 
 def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
-    """Open an index and compare it with its checksums and with the run's manifest.
+    """Return the index in `folder`, compared with its checksums and the run's manifest.
 
     Raises
     ------

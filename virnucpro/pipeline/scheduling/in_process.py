@@ -32,10 +32,10 @@ than the CPU time to read ten million bases.
 class CpuHeartbeat:
     """Context manager that calls `progressed` while the thread of the ``with`` block computes.
 
-    A second thread measures the CPU time of the first thread, and calls `progressed` after each
-    `WORK_S` seconds. A thread that waits for a disk, a lock or a network uses no CPU time. The
-    second thread cannot run if the process is stopped or the interpreter lock is never
-    released. An endless loop in Python uses CPU time, so it is not detected as a hang.
+    A second thread measures the CPU time of this thread, and calls `progressed` after every
+    `WORK_S` seconds of CPU time. A thread that waits for a disk, a lock or a network uses no CPU
+    time. If the process is stopped, or the interpreter lock is never released, `progressed` is not
+    called. An endless loop in Python uses CPU time, so it is not detected as a hang.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class CpuHeartbeat:
     Attributes
     ----------
     paused
-        True while the first thread calls `progressed` itself, and the second thread must not call
-        `progressed`.
+        If True, the second thread does not call `progressed`, because the thread of the ``with``
+        block does.
     """
 
     def __init__(self, progressed: Callable[[], object]) -> None:
@@ -78,7 +78,7 @@ class CpuHeartbeat:
 class InProcessRank:
     """One rank that runs in this process.
 
-    The class has all methods of `GPUProcessCoordinator` that `run_job` calls.
+    The class has the methods of `GPUProcessCoordinator` that `run_job` calls.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class InProcessRank:
         return {0: self._status}
 
     def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Call ``function(0, 1, self, *arguments, models)`` in this process; wait for its end."""
+        """Call ``function(0, 1, self, *arguments, models)`` in this process, until it returns."""
         try:
             function(0, 1, self, *arguments, self._models)
         except BaseException as error:
@@ -127,14 +127,14 @@ class InProcessRank:
         self.step()
 
     def progress(self, done: int, total: int) -> None:
-        """Record the number of finished rows in the status of the rank."""
+        """Record in the status of the rank that `done` of `total` rows are finished."""
         self._take(Progress(done, total))
         if self._status.last_heartbeat >= self._next_step:
             self._next_step = self._status.last_heartbeat + _STEP_S
             self.step()
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Record `place`: the unit, stage and rows that the rank computes next."""
+        """Record in the rank's status `place`: unit, stage and rows that are computed next."""
         self._take(Mark(place))
 
     def collect_results(self) -> list[Any]:

@@ -57,11 +57,11 @@ _FIXED_BYTES: Final = 64 << 10
 
 
 def devices_of(job: Job, execution: Execution) -> list[Device]:
-    """Return the devices of ``--devices``, one per rank.
+    """Return the devices of ``--devices``, one device per rank.
 
-    On a machine without GPUs, ``auto`` selects one CPU rank per thread. On an idle machine, two
-    ranks with one thread each are as fast as one rank with two threads. On a busy machine they are
-    much faster, because the threads of one rank wait for each other.
+    On a machine without GPUs, ``auto`` selects one CPU rank per thread, if the memory suffices. On
+    a busy machine, two ranks with one thread each are much faster than one rank with two threads,
+    because the threads of one rank wait for each other. On an idle machine, the speed is equal.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
 
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
-    """Return the number of CPU threads per rank, for `ranks` ranks; at least 1."""
+    """Return the CPU threads of each rank if `ranks` ranks share all threads; at least 1."""
     return max(1, (execution.threads or usable_cpus()) // ranks)
 
 
@@ -102,14 +102,16 @@ def default_precision(
     n_bytes: int,
     verified: Collection[str] = (),
 ) -> Precision:
-    """Choose a precision by device, model size and the verified precisions of the bundle's card.
+    """Return the precision for ``auto``, by device, model size and verified precisions.
 
-    =========================== ====================================
-    encoders smaller than 100 MB fp32: they are fast at any precision
-    larger, on a GPU             fp16: as fast as bf16, with 1/8 of its rounding error
-    larger, on a CPU with AMX    bf16 where `verified` lists it, else fp32
-    larger, on another CPU       fp32: half precision gains too little
-    =========================== ====================================
+    ===================================  =================================================
+    case (size: all weights at fp32)     precision
+    ===================================  =================================================
+    smaller than 100 MB                  fp32: fast enough on any device
+    larger, on a GPU                     fp16: as fast as bf16, 1/8 of the rounding error
+    larger, on a CPU with AMX for bf16   bf16 if `verified` contains bf16, else fp32
+    larger, on another CPU               fp32: half precision gains too little
+    ===================================  =================================================
 
     Parameters
     ----------
@@ -130,7 +132,7 @@ def default_precision(
 
 
 def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
-    """Return the bytes of the encoders' weights at fp32, whatever the precision of their files."""
+    """Return the bytes of all encoders' weights at fp32; the precision of the files is ignored."""
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
@@ -183,7 +185,7 @@ def _memory(device: Device) -> int | None:
 
 
 def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
-    """Compare the bytes that the run will write with the free disk space.
+    """Raise RunError if the free disk space is smaller than the files that the run will write.
 
     Raises
     ------
@@ -206,7 +208,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int) -> dict[str, int]:
-    """Return an upper estimate of the bytes that a run still has to write, per kind of file.
+    """Return an upper estimate of the bytes that a run still writes, per kind of file.
 
     Parameters
     ----------

@@ -87,8 +87,9 @@ def run_in_process(
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run in this process, then write its outputs.
 
-    For a process that computes many small runs. The run folder has the usual layout. An error of
-    the rank is raised, without a restart. Committed units are kept; a resume computes the rest.
+    The function is used by processes that compute many small runs. The run folder has the usual
+    layout. An error of the rank is raised, without a restart. Committed units are kept; a resume
+    computes the rest.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def run_in_process(
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """One launch: write its plan, run the ranks, and record the results in run.json."""
+    """One launch; the method `run` writes its plan, runs the ranks and records the results."""
 
     session: Session
     job: Job
@@ -170,7 +171,7 @@ class _Launch:
         record: Launch,
         started: float,
     ) -> None:
-        """Stop the ranks, and record their results in run.json."""
+        """End the launch: stop the ranks, and record the statistics of each rank in run.json."""
         ranks.terminate_all()
         self._show(ranks.statuses, running=False)
         scheduler.finish()
@@ -183,9 +184,9 @@ class _Launch:
 
 
 def _freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
-    """Write the list of units to compute, and add the launch to run.json; return the launch.
+    """Write the plan file of a new launch, and add the launch to run.json; return the launch.
 
-    The list does not change while ranks commit units.
+    The plan file lists the units to compute. The list does not change while ranks commit units.
     """
     session.run.launches.mkdir(exist_ok=True)
     number = 1 + max((launch.number for launch in session.manifest.launches), default=0)
@@ -225,7 +226,7 @@ def _rank_task(
 def _rank_records(
     statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the run.json entry of each rank; rows and seconds are sums over all attempts."""
+    """Return rank number and run.json entry of each rank; counts are sums over all attempts."""
     records: dict[str, dict[str, Any]] = {
         str(rank): {
             "state": status.state,

@@ -38,7 +38,7 @@ In seconds, plus three times the start time of a rank and the mean time of a uni
 
 
 def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Distribute units to ranks as at the start of a launch; return the units of each rank.
+    """Return the units of each rank if units are assigned to ranks in turn (round robin).
 
     A rank that receives no unit is not in the returned dict.
     """
@@ -82,9 +82,10 @@ def steal(
 ) -> tuple[int, Mapping[int, tuple[int, ...]]]:
     """Choose units that idle ranks take over from the rank with the most uncommitted units.
 
-    These units are divided equally among this rank and the idle ranks; the idle ranks get the last
-    units. Units that another rank has already taken over are not chosen. If
-    two ranks compute the same unit, the results are still correct.
+    If this busy rank makes progress, it keeps its next units; the last units are divided equally
+    among the idle ranks. If it fails repeatedly or sends no heartbeat, more units are taken over.
+    Units that two ranks already have are not chosen. If two ranks compute the same unit, the
+    results are still correct.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def steal(
     Returns
     -------
     rank
-        The busy rank with the most uncommitted units.
+        Number of the busy rank with the most uncommitted units.
     units
         New units of each idle rank; empty if moving units would not save time.
     """
@@ -113,9 +114,10 @@ def _available(
 ) -> Sequence[int]:
     """Return the units of `left` that idle ranks take over from the rank `victim`.
 
-    If `victim` often fails, return all units except `suspects`. If `victim` has sent no heartbeat
-    for too long, return all units. If `victim` needs little time for its units, return no unit.
-    In all other cases, return an equal part of `left` for each idle rank.
+    If `victim` failed at least twice, return all units except `suspects`. If `victim` has sent no
+    heartbeat for too long, return all units. If `victim` has committed no unit, or needs little
+    time for the rest, return no unit. In all other cases `victim` keeps its first units; return
+    the last units, an equal part for each idle rank.
     """
     if victim.failing:
         return [unit for unit in left if unit not in suspects]
@@ -139,7 +141,7 @@ _NEXT_STEP = {
 
 
 class OpenUnits:
-    """Finds units without a committed segment by listing the files in the shard folders.
+    """Finder of units without a committed segment; it lists the files in the shard folders.
 
     Parameters
     ----------
@@ -165,7 +167,7 @@ class OpenUnits:
 
 
 class RankScheduler:
-    """Assign the units of one launch to ranks until all are committed or no rank is left.
+    """Scheduler of one launch: assigns units to ranks until no unit or no rank is left.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class RankScheduler:
     plan
         Numbers of the units to compute.
     open_units
-        Finds the units that are not committed yet.
+        Finder of the units that are not committed yet.
 
     Attributes
     ----------
@@ -221,7 +223,7 @@ class RankScheduler:
         self._collect()
 
     def step(self, show: Callable[[Mapping[int, WorkerStatus]], None]) -> None:
-        """Process new reports, restart failed ranks, assign units to idle ranks; call `show`."""
+        """Process new reports, restart failed ranks, reassign units, then call `show` once."""
         self._collect()
         self._handle_ends()
         if self._execution.redeal:
@@ -237,7 +239,7 @@ class RankScheduler:
     def _collect(self) -> None:
         """Read the new reports that the ranks sent.
 
-        Statistics are added to `reports`. Token budgets are used by ranks that start later.
+        Statistics are added to `reports`. Token budgets are stored for ranks that start later.
         """
         for report in self._ranks.collect_results():
             if "learnt" not in report:
@@ -289,7 +291,7 @@ class RankScheduler:
         self._ranks.respawn_worker(rank, (self._task, self._shares), delay)
 
     def _reassign(self) -> None:
-        """Assign units of permanently failed ranks, or of the slowest rank, to idle ranks."""
+        """Assign units of permanently failed ranks, or of the busiest rank, to idle ranks."""
         statuses = self._ranks.statuses
         # A rank that was stopped, or that failed after its last unit, is idle and can be started
         # again. A rank with an unhandled failure is not idle: its old units would be lost.
@@ -338,5 +340,5 @@ class RankScheduler:
 
 
 def _start_seconds(status: WorkerStatus) -> float:
-    """Return the seconds from the start of a rank to its first unit."""
+    """Return the seconds from the start of a rank to the start of its first unit."""
     return (status.began_at or status.last_heartbeat) - status.started_at

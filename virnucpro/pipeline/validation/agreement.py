@@ -92,7 +92,7 @@ class ScoreAgreement:
         Number of items whose label differs from the expected label.
     explained
         Number of `flips` that rounding explains: the expected log odds are close to 0. The limit
-        for the distance from 0 is the typical change in items with an equal label.
+        is three times the 0.9 quantile of the changes in items with an unchanged label.
     """
 
     n: int
@@ -146,9 +146,9 @@ def compare_vectors(
 def compare_scores(found: FloatArray, wanted: FloatArray, precision: Precision) -> ScoreAgreement:
     """Compare scores `found` with expected scores `wanted`: (n, 2), one column per class, n >= 1.
 
-    Differences are measured as log odds, because rounding changes the log odds of all items by
-    similar amounts. The items with the same label in `found` and `wanted` show the size of this
-    change. A label that differs is an error if rounding of this size cannot explain the difference.
+    A changed label is an error, unless rounding explains the change; see `ScoreAgreement`. The
+    size of the rounding is measured as the change of the log odds in items with an unchanged
+    label, because rounding changes the log odds of all items by similar amounts.
     """
     finite = finite_rows(found)
     ours, theirs = found[finite].astype(np.float64), wanted[finite].astype(np.float64)
@@ -184,7 +184,7 @@ def _largest_shift(ours: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64
 def _cosines(
     one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return the cosine of each row of `one` and the same row of `other`; 0 for a row of zeros."""
+    """Return (n,) cosines of the rows of `one` with the same rows of `other`; 0 for zero rows."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: npt.NDArray[np.float64] = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return cosines

@@ -97,9 +97,9 @@ class EncoderFigures:
 def measure_model(
     name: str, options: BenchOptions, log: Callable[[str], None] = lambda _: None
 ) -> list[EncoderFigures]:
-    """Measure the throughput of an encoder of a published size, with random weights.
+    """Measure the throughput of the published encoder size `name`, with random weights.
 
-    The weights are written to a temporary folder.
+    The weights are written to a temporary folder. The result is a list with one entry.
 
     Parameters
     ----------
@@ -143,7 +143,10 @@ def _choose(
     options: BenchOptions,
     verified: Collection[str] = (),
 ) -> tuple[str, Precision]:
-    """Return device and precision for `options`; raise DeviceError if free memory is too small."""
+    """Return device and precision for `options`; raise DeviceError if free memory is too small.
+
+    `encoders` contains the shapes of all weights of each encoder.
+    """
     every = [shape for shapes in encoders.values() for shape in shapes]
     device, precision = choose_compute(
         options.device, options.precision, options.threads, every, verified

@@ -1,8 +1,8 @@
 """Compute vectors of reference sequences on this device, and compare them with recorded values.
 
 The recorded values of a vector are its projections onto a few fixed random directions (Johnson and
-Lindenstrauss 1984). They need a hundredth of the space of the vector, and detect a cosine
-below 0.999.
+Lindenstrauss 1984). The projections need a hundredth of the space of the vector, and detect a
+cosine below 0.999.
 """
 
 import hashlib
@@ -37,16 +37,17 @@ _MOST_APART: Final = {"fp32": 0.01, "fp16": 0.02, "bf16": 0.05}
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """Comparison of one reference item.
+    """Comparison of one computed value of a reference item with its recorded value.
 
     Attributes
     ----------
     what
-        The compared quantity.
+        The compared quantity, such as ``protein vector`` or ``score``.
     item
         Name of the reference item.
     found, wanted
-        The computed value, and the expected range as text.
+        The computed value and, as text, the expected range. The value is a score, or the cosine
+        between computed and recorded projections.
     agrees
         Whether `found` is in the expected range.
     """
@@ -59,7 +60,7 @@ class GoldenRow:
 
 
 def golden_items() -> list[tuple[str, bytes, bytes]]:
-    """Return name, bases and peptide of each reference item.
+    """Return a tuple of name, bases and peptide for each reference item.
 
     The items are the reading frames R1 and R2 of each reference record.
     """
@@ -90,7 +91,10 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> torc
 
 
 def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
-    """Return the projections, (n, DIRECTIONS), of n vectors onto the fixed random directions."""
+    """Return the projections of n vectors onto the fixed random directions.
+
+    Input: (n, dim) float32. Result: (n, DIRECTIONS) float64.
+    """
     dim = vectors.shape[1]
     drawn = hashlib.shake_256(b"virnucpro golden directions").digest(DIRECTIONS * dim // 8)
     signs = np.unpackbits(np.frombuffer(drawn, np.uint8)).reshape(DIRECTIONS, dim) * 2.0 - 1.0

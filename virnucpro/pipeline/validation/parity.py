@@ -77,7 +77,7 @@ class Parity:
 
     @property
     def agrees(self) -> bool:
-        """Return True if the vectors of all encoders and all scores are within the tolerances."""
+        """Return True if all vectors and all scores are within the tolerances."""
         heads = () if self.head is None else (self.head,)
         return all(one.agrees for one in (*self.encoders, *heads))
 

@@ -37,8 +37,8 @@ _CODONS: Final = np.array(
 def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[bytes]]:
     """Return the bases and the peptides of `n` random items, as lists for the two views.
 
-    The bases of an item are codons without a stop codon, plus one base. Its peptide is the
-    translation of these bases.
+    The bases of an item are random codons without stop codons, plus one base. The peptide of the
+    item is the translation of these codons.
 
     Parameters
     ----------
@@ -87,10 +87,10 @@ def parse_lengths(lengths: str) -> tuple[int, int] | None:
 
 
 def _six_frame(n: int, dice: np.random.Generator) -> list[int]:
-    """Return the lengths in residues of `n` peptides.
+    """Return random lengths (in residues) of `n` peptides.
 
-    Records of random length are cut into windows. A peptide is as long as one random reading frame
-    of a window.
+    Records of random length are cut into windows. Each window gives one length: the length of one
+    random reading frame.
     """
     counts: list[int] = []
     low, high = np.log(_RECORD)

@@ -69,8 +69,8 @@ class UnitTokens:
     lengths
         (n,) int64, number of tokens of each row.
     order
-        (n,) int64, row numbers by descending length. Positions in a `UnitSpan` are indices into
-        this array.
+        (n,) int64, row numbers by descending length. Positions in a `UnitSpan` of an encoder are
+        indices into this array.
     """
 
     def __init__(self, unit: int, ids: Sequence[IntArray]) -> None:
@@ -93,7 +93,7 @@ class _Launched(NamedTuple):
 
 
 class EncoderPass:
-    """Encodes each row of a unit once, with one encoder.
+    """One pass of an encoder over a unit: each row is encoded once.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ class EncoderPass:
     before
         Called with the positions of each batch before it is encoded.
     after
-        Called with the number of rows of each batch after it is encoded.
+        Called with the number of rows of each batch after it is encoded, or with 1 for a row that
+        does not fit into memory.
     prefetch
         Whether to collate and queue the next batch while the device computes the current batch.
 
@@ -151,10 +152,10 @@ class EncoderPass:
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
     def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
-        """Queue a batch on the device, then wait for the vectors of one batch.
+        """Queue a batch on the device, then store the vectors of one batch.
 
-        The method waits for the previous batch with prefetching, and for the queued batch without
-        prefetching.
+        With prefetching, the method waits for the previous batch. Without prefetching, it waits
+        for the batch that was just queued.
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
@@ -183,7 +184,7 @@ class EncoderPass:
     def _split(self, positions: IntArray, shortage: Shortage) -> None:
         """Encode the two halves of a batch that does not fit into memory.
 
-        A batch of one row is recorded in `shortages` instead.
+        A batch of one row is not encoded, but recorded in `shortages`.
         """
         self._budget.was_short()
         if len(positions) == 1:
@@ -201,13 +202,13 @@ class EncoderPass:
 
 
 def fetching(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Start the copy of a batch's vectors to the CPU.
+    """Start the copy of a batch's vectors to the CPU; return a function that waits for it.
 
     Returns
     -------
     callable
-        Waits until the copy is complete and returns the copy. Later work on the device is not
-        awaited.
+        Function that waits until the copy is complete, and returns the copy. It does not wait for
+        later work on the device.
     """
     if not vectors.is_cuda:
         return lambda: vectors

@@ -31,7 +31,7 @@ FINISHING = -1
 
 
 def tokenising(encoder: int) -> int:
-    """Return the number, below 0, of the stage that tokenises rows for encoder number `encoder`."""
+    """Return the stage number (negative) of the tokenising for encoder number `encoder`."""
     return FINISHING - 1 - encoder
 
 
@@ -43,7 +43,7 @@ class UnitSpan(NamedTuple):
     unit
         Number of the unit.
     stage
-        Number of the step. Encoding: position of the encoder in the order of the run. Tokenising
+        Number of the stage. Encoding: position of the encoder in the order of the run. Tokenising
         for an encoder: the number that `tokenising` returns. Classifier and storage: `FINISHING`.
     first, stop
         Positions ``first`` to ``stop - 1`` of the unit's rows. Rows are sorted by descending length
@@ -58,17 +58,17 @@ class UnitSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Rows of one unit that may kill their worker (suspected), or certainly do (isolated).
+    """Suspected rows of one unit (they may kill their worker), and isolated rows (they do).
 
     Attributes
     ----------
     seen
-        Spans in which exactly one worker died.
+        Spans in which a worker died exactly once.
     suspects
-        Spans in which workers died more than once; the spans do not overlap.
+        Spans in which a worker died more than once; the spans do not overlap.
     isolated
-        For each isolated row, the reason why the row is not computed again. A key is the stage and
-        the position of the row, as in `UnitSpan`.
+        For each isolated row, the reason why the row is not computed again. A key is the tuple of
+        stage and position of the row, as in `UnitSpan`.
     """
 
     seen: tuple[UnitSpan, ...] = ()
@@ -76,11 +76,11 @@ class Suspicion:
     isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def suspects_in(self, stage: int) -> list[range]:
-        """Return the position ranges of the suspected rows of a stage, which are computed last."""
+        """Return the position ranges of the suspected rows of a stage; they are computed last."""
         return _ranges(self.suspects, stage)
 
     def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return position and reason of each row of a stage that is isolated (not computed)."""
+        """Return position and reason of each isolated row of a stage; it is not computed."""
         return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
 
 
@@ -103,14 +103,14 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
 def pieces(
     lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
 ) -> Iterator[IntArray]:
-    """Cut the rows of a unit into batches for one encoder; see `arranged` for the order.
+    """Yield the batches of a unit's rows for one encoder; see `arranged` for the order.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each row, descending.
     budget
-        Token budget as for `batches`; it also limits the halves of suspected batches.
+        Token budget as for `batches`; the budget also limits the halves of suspected spans.
 
     Yields
     ------
@@ -129,15 +129,16 @@ def pieces(
 def arranged(
     whole: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
 ) -> Iterator[tuple[IntArray, bool]]:
-    """Order the batches of a stage so that suspected rows are computed after all other rows.
+    """Yield the batches of a stage in an order that computes suspected rows last.
 
-    Batches without a suspected row come first, without their isolated rows (known to kill workers).
-    Batches in which a worker died once follow. The suspected spans come last, each in two halves.
+    Isolated rows (known to kill workers) are removed from all batches. Batches in which no worker
+    died come first. Batches in which a worker died once follow. Suspected spans come last, each in
+    two halves.
 
     Parameters
     ----------
     whole
-        The batches; together they cover all positions from 0 to ``n_rows - 1``.
+        The batches as ranges of positions, together all positions from 0 to ``n_rows - 1``.
 
     Yields
     ------
@@ -181,7 +182,7 @@ def _overlap(one: range, other: range) -> bool:
 
 
 def _around(batch: range, suspects: list[range]) -> Iterator[range]:
-    """Yield the parts of a batch that lie before, between and after the suspected positions."""
+    """Yield the parts of a batch outside of the position ranges `suspects`, in order."""
     start = batch.start
     for span in suspects:
         if _overlap(batch, span):

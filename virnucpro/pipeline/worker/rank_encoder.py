@@ -237,7 +237,8 @@ class RankEncoder:
     def alone(self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]) -> Retry:
         """Encode one row again, alone; return its vector, or the reason why there is no vector.
 
-        The precision is fp32, or a fallback precision if fp32 does not fit into memory.
+        The precision is fp32, or a lower fallback precision if fp32 does not fit into memory. `at`
+        is called with the span of the row before the row is encoded.
 
         Raises
         ------
@@ -267,13 +268,13 @@ class RankEncoder:
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return an encoder at a fallback precision, its precision, and an explanation.
+        """Return an encoder for retries of single rows, its precision, and an explanation.
 
-        A fallback precision has a larger range of numbers. The encoder is loaded when the first row
-        needs an encoder at this precision, and is None if no fallback precision fits into memory.
-        The text explains why preferred precisions do not fit; "" if the first precision fits. The
-        free memory is checked before loading, because the system kills a process that needs more
-        memory.
+        In an fp32 run, this is the encoder of the run. Otherwise the encoder has a fallback
+        precision with a larger range of numbers. It is loaded for the first retry, and is None if
+        no fallback precision fits into memory. The text explains why preferred precisions do not
+        fit; "" if the first precision fits. The free memory is checked before loading, because the
+        system kills a process that needs more memory.
         """
         if self._precision == "fp32":
             return self.encoder, "fp32", ""
@@ -306,9 +307,9 @@ class RankEncoder:
     def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
         """Lower the token budget below the size of batches that killed a process.
 
-        A batch is considered only if both halves were later encoded without a failure. The kernel
-        kills a process that exceeds the memory of the machine, without a Python exception. If the
-        process died for another reason, smaller batches cost little time.
+        The likely cause is a batch that exceeded the memory: the kernel then kills the process
+        without a Python exception. A batch is considered only if its halves were encoded later. If
+        the process died for another reason, smaller batches cost little time.
         """
         for span in suspicion.suspects_in(self.number):
             died = sizes[span.start : span.stop]

@@ -25,11 +25,11 @@ __all__ = ["RankLoop"]
 
 
 class RankLoop:
-    """Computes and commits the assigned units that have no valid segment.
+    """Main loop of a rank: computes and commits assigned units without a valid segment.
 
-    A thread turns the next unit's rows into tokens while the current unit is computed. After a rank
-    of this launch has died at a known row, no thread is used: the cause of another death is then
-    one of the rows that the process reported last.
+    A second thread tokenises the rows of the next unit while the current unit is computed. After a
+    rank of this launch has died at a known row, the second thread is not used. The cause of another
+    death is then one of the rows that the process reported last.
 
     Parameters
     ----------
@@ -113,10 +113,10 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Repeat the encoding or tokenising of each single row at which a rank died.
+        """Encode or tokenise again each single row at which a rank died, before all units.
 
-        These rows come before all units. If the process dies again at a row, this row is the cause,
-        and not a row of an earlier batch.
+        If the process dies again at a row, this row is the cause, and not a row of an earlier
+        batch.
         """
         for span, _ in self._share.findings.trials:
             if span.task in self._share.units:
@@ -127,9 +127,9 @@ class RankLoop:
     def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
         """Yield the number and the tokens of each assigned unit without a valid segment.
 
-        `tokens` is the future result of `RowEmbedder.tokenise`, prefetched in another thread. If a
-        rank of this launch has died at a known row before this attempt, `tokens` is None for all
-        units: the caller must then tokenise the rows itself, without a second thread.
+        The tokens are the future result of `RowEmbedder.tokenise`, prefetched in another thread. If
+        a rank of this launch has died at a known row before this attempt, the tokens are None for
+        all units: the caller must then tokenise the rows itself, without a second thread.
         """
         task = self._task
         open_units = (

@@ -94,11 +94,11 @@ class RankChannel(Protocol):
         """Report the number of finished rows and the number of all rows to the coordinator."""
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Tell the coordinator which rows are computed next; return after the message was sent."""
+        """Report the rows that are computed next (`place`, a `UnitSpan`); return after sending."""
 
 
 class UnitProgress:
-    """Reports the progress of one unit to the coordinator.
+    """Reporter of the progress of one unit to the coordinator.
 
     Parameters
     ----------
@@ -114,11 +114,11 @@ class UnitProgress:
         self._channel, self._done, self._total = channel, done, total
 
     def at(self, span: tuple[int, ...]) -> None:
-        """Report the rows `span` that are computed next, and are suspected if the process dies."""
+        """Report `span`, the rows computed next; these rows are suspected if the process dies."""
         self._channel.mark(span)
 
     def through(self, rows: int) -> None:
-        """Report that `rows` rows of the unit are encoded, as the mean over all encoders."""
+        """Report `rows`, the encoded rows of the unit so far (mean over all encoders)."""
         self._channel.progress(self._done + rows, self._total)
 
 
@@ -132,12 +132,13 @@ def run_rank(
 ) -> None:
     """Embed, score and commit the units of ``shares[rank]`` without a valid segment.
 
-    `models` are the loaded models of the task; None to load the models here.
+    `models` are the loaded models of the task; None to load the models here. If a rank is killed,
+    at most two units are lost: the unit that it computes and the unit that it writes.
 
-    The rank sends ``{"rank", "device", "learnt": {budget: tokens}}`` after a token budget changes,
-    and at the end ``{"rank", "units", "rows", "seconds": {stage: s}, "again": {precision: rows},
-    "filling": {sums over all batches}}``. If a rank is killed, at most two units are lost: the
-    unit that it computes and the unit that it writes.
+    The rank sends a dict with the keys rank, device and learnt (budget name -> tokens) after a
+    token budget changes. At the end, it sends a dict with the keys rank, units and rows (both
+    counts), seconds (stage -> seconds), again (precision -> rows recomputed alone) and filling
+    (sums of tokens and token budgets over all batches).
 
     Raises
     ------

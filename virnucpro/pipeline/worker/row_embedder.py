@@ -77,18 +77,18 @@ def problems(numbers: RowNumbers) -> dict[int, str]:
 
 
 class RowEmbedder:
-    """Turns rows of an index into segments.
+    """Computation of segments: vectors and scores of the rows of units.
 
-    A batch contains rows of one unit only. If memory suffices, results are therefore bitwise equal
-    on whichever rank a unit is computed.
+    A batch contains rows of one unit only. If memory suffices, the results of a unit are therefore
+    bitwise equal on all ranks.
 
     Parameters
     ----------
     task, index
         Parameters of the launch, and the index with the rows.
     learnt
-        Token budgets that an earlier embedder found on a device of this type (its `learnt`). On a
-        GPU without them, the first token budget is found by test batches.
+        Token budgets that an earlier embedder found on a device of this type. If there are none,
+        test batches find the first token budget of a GPU.
     models
         Loaded models for the encoders, classifier, precision and device of `task`; None to load
         the models here.
@@ -100,8 +100,8 @@ class RowEmbedder:
         tokens.
     again
         For each precision, the number of rows that were recomputed alone at this precision. These
-        rows had NaN or infinite numbers in the batch, and finite numbers alone. A row with two
-        precisions is counted at the lower precision.
+        rows had NaN or infinite numbers in the batch, and finite numbers alone. A row that was
+        recomputed at two precisions is counted at the lower precision.
     filling
         Sums of tokens and token budgets over all batches of all encoders.
     """
@@ -201,7 +201,7 @@ class RowEmbedder:
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
     ) -> None:
-        """Repeat only the tokenising or encoding of the row at which a rank died.
+        """Tokenise or encode again, alone, the row at which a rank died.
 
         If the process dies again, this row is the cause.
 
@@ -230,7 +230,7 @@ class RowEmbedder:
         suspicion: Suspicion,
         watch: UnitProgress,
     ) -> UnitTokens:
-        """Return a unit's tokens for one encoder; none for isolated rows (they kill workers)."""
+        """Return a unit's tokens for one encoder; isolated rows have no tokens."""
         stage = tokenising(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
@@ -246,7 +246,7 @@ class RowEmbedder:
         return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
 
     def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return a unit's scores, its vectors of all encoders, and the same vectors for storage."""
+        """Return vectors and scores of a unit; `vectors` has one (n, dim) tensor per encoder."""
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
@@ -262,7 +262,7 @@ class RowEmbedder:
         return RowNumbers(parts, stored, scores)
 
     def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows one by one at a fallback precision.
+        """Encode the given rows one by one, at fp32 or another fallback precision.
 
         Return the vectors and scores of all rows of the unit. If a row still has numbers that
         cannot be stored, the reason of its quarantine is added to ``work.reasons``.
@@ -282,8 +282,8 @@ class RowEmbedder:
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
         """Encode a row again with each encoder whose vector has NaN or infinite numbers.
 
-        If all vectors are finite (only a score or the stored vector is not), use all encoders.
-        Return the result of each encoder that was used.
+        If all vectors are finite, a score or the stored vector is not: use all encoders. Return
+        the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
@@ -350,6 +350,6 @@ class _UnitWork:
         self._through = 0
 
     def through(self, rows: int) -> None:
-        """Record that one encoder has encoded `rows` more rows; report the mean of all encoders."""
+        """Add `rows` rows that one encoder has encoded; report the mean over all encoders."""
         self._through += rows
         self.watch.through(self._through // self._n_encoders)
