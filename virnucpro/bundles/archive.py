@@ -17,7 +17,9 @@ __all__ = ["pack_bundle", "unpack_bundle"]
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
-    """Write a bundle into one file. The bytes depend only on the content of the bundle.
+    """Write a bundle into one tar file; return the size of the file.
+
+    The bytes of the tar file depend only on the content of the bundle.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
     Raises
     ------
     UsageError
-        If `target` exists and is not a regular file, or lies in the folder of a bundle.
+        If `target` is ``-`` or not a regular file, or if its folder is missing or is a bundle.
     OSError
         If the file cannot be written.
     """
@@ -72,16 +74,14 @@ def _output_file(target: Path) -> Path:
 
 
 def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
-    """Install a packed bundle atomically; verify each file of the bundle. Return the bundle.
-
-    Only regular files that the manifest lists are extracted.
+    """Install a packed bundle atomically, verify each of its files, and return the bundle.
 
     Raises
     ------
     BundleError
-        If the file is damaged or not a packed bundle, a member is not in the manifest, a bundle of
-        that name is already installed, the bundle has the name of a published bundle but other
-        sources, or the disk is too small.
+        If `archive` is damaged or is not a packed bundle; if it contains anything but regular files
+        that its manifest lists; if the bundle's name is already in use; if the bundle has the name
+        of a published bundle but other sources; if the disk has too little free space.
     """
     if not archive.is_file():
         problem = "is not a regular file" if archive.exists() else "no such file"
@@ -127,10 +127,11 @@ def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
 
 
 def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
-    """Extract the files of the manifest, whose file names are known to contain no folder.
+    """Extract the files that `manifest` lists into `folder`.
 
-    tarfile's own extraction is not used: its filter is missing in Python 3.11.0 to 3.11.3, and it
-    sets modes that ignore the umask.
+    `parse_manifest` has already refused file names that contain a folder.
+    ``TarFile.extract`` is not used: it ignores the umask, and Python 3.11.0 to 3.11.3 lack its
+    filters.
     """
     wanted = dict(manifest.files)
     while (member := tar.next()) is not None:

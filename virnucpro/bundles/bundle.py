@@ -41,7 +41,7 @@ _log: Final = logging.getLogger("virnucpro.bundles")
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A verified bundle.
+    """An opened bundle. Its files are verified by `open_bundle`, but not by `list_bundles`.
 
     Attributes
     ----------
@@ -54,11 +54,11 @@ class Bundle:
     head
         Safetensors file of the head (the classifier's tensors); None for a bundle of encoders only.
     window, tiling, genetic_code
-        Defaults of a run: window length in bases, name of the tiling, NCBI's number of the code.
+        Defaults of a run: window length in bases, tiling, NCBI number of the genetic code.
     labels
         Names of the head's outputs: others, virus.
     thresholds
-        Limits of a record's score for the calls ``viral`` and ``non_viral``.
+        Score limits for the calls of records: ``viral`` and ``non_viral``; see `Manifest`.
     metrics, provenance
         Measured accuracy, and origin; see `Manifest`.
     fingerprint
@@ -95,17 +95,17 @@ def open_bundle(name_or_path: str) -> Bundle:
     Parameters
     ----------
     name_or_path
-        Name of an embedded or installed bundle, or a bundle's folder. A name has priority over a
-        folder of the same name: write ``./mini`` for the folder.
+        Name of an embedded bundle (part of the Python package) or of an installed bundle, or the
+        folder of a bundle. A name has priority over a folder: write ``./mini`` for the folder.
 
     Raises
     ------
     UsageError
         If there is no such bundle.
     BundleError
-        If the manifest is malformed, has a newer schema or names an unknown architecture, view or
-        tiling; if an encoder's settings are invalid or do not match its weights; if a file is
-        missing or damaged; if the head does not fit the encoders.
+        If the manifest is malformed, has an unsupported schema version or names an unknown
+        architecture, view or tiling; if an encoder's settings are invalid or do not match its
+        weights; if a file is missing or damaged; if the head does not fit the encoders.
     """
     folder = find_bundle(name_or_path)
     manifest = read_manifest(folder)
@@ -124,7 +124,9 @@ def open_bundle(name_or_path: str) -> Bundle:
 
 
 def find_bundle(name_or_path: str) -> Path:
-    """Return the folder of a bundle by name or path, as in `open_bundle`; read no file in it.
+    """Return the folder of a bundle without reading a file of the bundle.
+
+    The argument is a name or a folder, as for `open_bundle`.
 
     Raises
     ------
@@ -158,7 +160,10 @@ def find_bundle(name_or_path: str) -> Path:
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Return the names of the bundles in the package; installed bundles cannot use these names."""
+    """Return the names of the embedded bundles, which are part of the Python package.
+
+    Installed bundles cannot use these names.
+    """
     return tuple(sorted(_embedded()))
 
 
@@ -186,7 +191,7 @@ def _listed(folder: Path) -> Bundle | BundleError:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
-    """Write the bundle.json of a folder, with the digests of its files; return the opened bundle.
+    """Write bundle.json with the digests of all files in `folder`; return the opened bundle.
 
     Parameters
     ----------
@@ -208,7 +213,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
 
 
 def describe_bundle(bundle: Bundle) -> str:
-    """Return a description of a bundle for users: a few lines, then its card if there is one."""
+    """Return a description of a bundle for users: a few lines, then its CARD.md, if any."""
     encoders = [
         f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers a vector)"
         for spec in bundle.encoders
@@ -244,7 +249,7 @@ def _classification(bundle: Bundle) -> list[str]:
 
 
 def _known() -> dict[str, Path]:
-    """Return the folders of embedded and installed bundles by name; embedded bundles win."""
+    """Return the folders of embedded and installed bundles by name; embedded bundles come first."""
     return data_folder().installed() | _embedded()
 
 

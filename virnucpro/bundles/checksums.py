@@ -17,22 +17,22 @@ Kind: TypeAlias = Literal["sha256", "md5", "git-blob"]
 class Checksum:
     """A hexadecimal digest and its algorithm.
 
-    ``git-blob`` is git's blob id: SHA-1 of ``blob <size>``, a zero byte, and the content. MD5 and
-    SHA-1 detect damaged and wrong files, but not forged files. Therefore code in a downloaded file
-    never runs.
+    The kind ``git-blob`` is git's blob id: SHA-1 of ``blob <size>``, a zero byte, and the content.
+    MD5 and SHA-1 detect damaged and wrong files, but not forged files. Therefore this program
+    never executes code in a downloaded file.
     """
 
     kind: Kind
     value: str
 
     def __str__(self) -> str:
-        """Return algorithm and digest as in a bundle's provenance, such as ``md5 0a1b...``."""
+        """Return algorithm and digest in the format of a manifest, such as ``md5 0a1b...``."""
         return f"{self.kind} {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """SHA-256 in hexadecimal and size in bytes of a file, as in a manifest."""
+    """A file's SHA-256 (hexadecimal) and size in bytes, as listed in a manifest."""
 
     sha256: str
     bytes: int
@@ -66,7 +66,7 @@ def file_digest(path: Path) -> FileDigest:
 
 
 def require_content(path: Path, wanted: Checksum, origin: str) -> None:
-    """Compare a file with its publisher's checksum.
+    """Raise BundleError if a file does not have its published checksum.
 
     Parameters
     ----------
@@ -98,12 +98,12 @@ def require_content(path: Path, wanted: Checksum, origin: str) -> None:
 
 
 def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
-    """Compare size and SHA-256 of a bundle's file with its manifest entry.
+    """Raise BundleError if a bundle's file differs from its manifest entry.
 
     Raises
     ------
     BundleError
-        If the file is missing, cannot be read, or its content differs.
+        If the file is missing, cannot be read, or has another size or SHA-256.
     """
     path = folder / name
     try:

@@ -1,7 +1,7 @@
 """Convert published files to a bundle's files: safetensors, and encoder entries of the manifest.
 
-Published files may be malicious. An `Isolate` function reads them in a separate process with
-limits of memory and time.
+Published files may be malicious. Therefore an `Isolate` function converts these files in a separate
+process with limits of memory and time.
 """
 
 import shutil
@@ -58,14 +58,16 @@ WorkerError.
 
 
 def call_directly(function: Callable[..., T], *arguments: object, **_limits: float) -> T:
-    """Call `function` in this process, without limits, and return its result."""
+    """Call `function` in this process, ignore the limits, and return the result."""
     return function(*arguments)
 
 
 def convert_isolated(
     isolate: Isolate, source: Path, convert: Callable[..., T], *arguments: object
 ) -> T:
-    """Call `convert` through `isolate`, with limits for the file's size; return its result.
+    """Call the function `convert` through `isolate`, and return the result of `convert`.
+
+    The limits of memory and time grow with the size of `source`.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ def convert_isolated(
     Raises
     ------
     BundleError
-        As `convert`, and if its process crashes or exceeds a limit.
+        If `convert` raises it, or its process crashes or exceeds a limit.
     """
     size = source.stat().st_size if source.exists() else 0
     limits = {
@@ -97,7 +99,7 @@ def convert_isolated(
 
 
 def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
-    """Convert a published classifier into `folder` through `isolate`; return the new file's name.
+    """Call `convert_head` through `isolate`; return the name of the new file in `folder`.
 
     Raises
     ------
@@ -111,16 +113,20 @@ def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
 def convert_encoder(
     isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
 ) -> EncoderEntry:
-    """Convert an encoder's files into `folder` through `isolate`; return the manifest entry.
+    """Convert an encoder's published files into `folder`; return the encoder's manifest entry.
 
     Parameters
     ----------
+    isolate
+        Function that calls the conversion; see `Isolate`.
     architecture
         ``esm2`` or ``dnabert_s``.
     name
         Name of the encoder.
     paths
-        The checkpoint, or the three files of `DnabertSFiles`.
+        The ESM-2 checkpoint, or the three files of `DnabertSFiles`.
+    folder
+        Output folder.
 
     Raises
     ------
@@ -140,8 +146,8 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     Raises
     ------
     BundleError
-        If the file is not such a checkpoint, or a tensor is missing or unknown. No code of the
-        file runs.
+        If the file is not such a checkpoint, or a tensor is missing or unknown. Code in the file
+        is not executed.
     """
     from virnucpro.encoders.esm2.encoder import needed_tensors
 
@@ -160,14 +166,14 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     name
         Name of the encoder.
     published
-        The files. The suffix of the weights' file name selects the format.
+        The files. The suffix of the weights file (``.safetensors`` or other) selects its format.
     folder
         Output folder.
 
     Raises
     ------
     BundleError
-        If a file cannot be read, or the files do not fit together. No code of the files runs.
+        If a file cannot be read, or the files do not fit together. Code in them is not executed.
     """
     from virnucpro.encoders.dnabert_s.encoder import needed_tensors
 
@@ -190,7 +196,7 @@ def convert_head(classifier: Path, folder: Path) -> None:
     ------
     BundleError
         If the file is not a published classifier, its layers do not fit together, or a number in
-        it is infinite or NaN. No code of the file runs.
+        it is infinite or NaN. Code in the file is not executed.
     """
     import torch
 
@@ -205,7 +211,7 @@ def convert_head(classifier: Path, folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
-    """Write a safetensors file; each tensor keeps its type.
+    """Write tensors to a safetensors file; each tensor keeps its dtype.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The folder of installed bundles, and every path inside it."""
+"""Paths, lock and installation steps of the data folder, which contains the bundles."""
 
 import os
 import re
@@ -25,7 +25,7 @@ _RESERVE: Final = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """Paths below the folder of installed bundles.
+    """The data folder: installed bundles, downloads and a lock.
 
     ::
 
@@ -51,11 +51,11 @@ class DataFolder:
 
     @property
     def records(self) -> Path:
-        """Folder of files that list the parts which this machine converted; see `provenance`."""
+        """The folder of lists of the bundle parts that this machine converted; see `provenance`."""
         return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
-        """Return the path of the folder of the bundle `name`, even if it is not installed."""
+        """Return the folder path of the bundle `name`, whether the bundle is installed or not."""
         return self.bundles / name
 
     def installed(self) -> dict[str, Path]:
@@ -73,8 +73,8 @@ class DataFolder:
         Raises
         ------
         BundleError
-            If another process holds the lock (without waiting), a file cannot be read or written
-            during the block, or the path is not UTF-8.
+            If another process holds the lock (this function does not wait for it), if a file cannot
+            be read or written during the block, or if the folder's path is not UTF-8.
         """
         require_utf8(self.root)
         advice = f"Wait for that process, or install into another folder ({_VARIABLE})."
@@ -96,8 +96,8 @@ class DataFolder:
     def staging(self, name: str) -> Iterator[Path]:
         """Yield an empty folder that becomes the installed bundle `name` when the block succeeds.
 
-        An installed bundle of that name is replaced. The caller must hold the lock, because
-        unfinished folders of killed processes are removed.
+        An installed bundle of that name is replaced. The caller must hold the lock, because this
+        function removes unfinished folders of killed processes.
         """
         final = self.bundle(name)
         for path in self.bundles.glob("*.tmp"):
@@ -125,7 +125,7 @@ class DataFolder:
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> DataFolder:
-    """Return the data folder: VIRNUCPRO_DATA, or ``virnucpro`` in the XDG data folder.
+    """Return the data folder: ``$VIRNUCPRO_DATA``, or ``virnucpro`` in the XDG data folder.
 
     Source: XDG Base Directory Specification 0.8 (a relative XDG_DATA_HOME is ignored).
     """
@@ -138,7 +138,7 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> DataFolder:
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a path that is not UTF-8: torch and safetensors cannot open it.
+    """Raise BundleError if a path is not UTF-8: torch and safetensors cannot open such a path.
 
     Raises
     ------
@@ -155,13 +155,14 @@ def require_utf8(path: Path) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a bundle's name that cannot be the name of a folder.
+    """Raise BundleError if a bundle's name is malformed.
 
     Raises
     ------
     BundleError
-        If the name is empty, longer than 100 characters, or contains characters other than letters,
-        digits and ``._-``.
+        If the name is empty, is longer than 100 characters, does not begin with a letter or digit,
+        contains other characters than letters, digits and ``._-``, or is reserved for temporary
+        files.
     """
     if not _NAME.fullmatch(name) or finished_name(Path(name)) is not None:
         raise BundleError(
@@ -171,12 +172,12 @@ def check_name(name: str) -> None:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Check that the disk has enough free space for `needed` bytes.
+    """Raise BundleError if the disk of `folder` has less free space than `needed` bytes.
 
     Raises
     ------
     BundleError
-        If the disk has too little free space; the message states needed and free space.
+        If the free space is less than `needed` plus a small reserve; the message states both sizes.
     """
     usage = shutil.disk_usage(folder)
     # some network file systems report a size of 0

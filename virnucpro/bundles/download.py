@@ -1,4 +1,4 @@
-"""One published file over HTTP, resumed after an interruption and verified by its checksum.
+"""Download one published file over HTTP, resume after an interruption, and verify its checksum.
 
 An interrupted download stays in ``<name>.part``, and a range request fetches the rest. Checksums
 are fixed in the source code, so the server's headers about the content are not checked.
@@ -41,9 +41,11 @@ class Patience:
     Attributes
     ----------
     attempts
-        Maximum consecutive attempts that fetch less than a megabyte each.
+        Maximum number of consecutive failed attempts. An attempt that fetches at least 1 MiB resets
+        the count.
     first_wait, longest_wait
-        Seconds between attempts: each wait is twice the previous wait, up to `longest_wait`.
+        First and longest wait between attempts, in seconds. Each wait is twice the previous wait,
+        up to `longest_wait`.
     silence
         Seconds without data after which an attempt fails.
     """
@@ -79,7 +81,7 @@ class _TransientError(Exception):
 
 
 def remote_size(file: PublishedFile, url: str, patience: Patience) -> int | None:
-    """Return a file's size in bytes as the server announces it; None if no size is announced.
+    """Ask the server for a file's size in bytes; return None if the server does not report it.
 
     Raises
     ------
@@ -158,9 +160,14 @@ class _Source:
     def retry(self, act: Callable[[], T], part: Path | None = None) -> T:
         """Call `act`, repeat the call after transient errors, and return its result.
 
-        Each wait is twice the previous wait. Progress resets the count of failures. Only bytes
-        beyond the largest size of `part` so far are progress: a server may ignore range requests
-        and send the same first bytes each time.
+        Each wait is twice the previous wait. Progress of at least 1 MiB resets the wait and the
+        number of failures. Only bytes beyond the largest size of `part` so far count as progress:
+        a server may ignore range requests and send the same first bytes each time.
+
+        Raises
+        ------
+        BundleError
+            If the server refuses the request, or `patience.attempts` consecutive attempts fail.
         """
         failures, wait, largest = 0, self.patience.first_wait, _size(part)
         while True:
@@ -184,7 +191,7 @@ class _Source:
             wait = min(2 * wait, self.patience.longest_wait)
 
     def size(self) -> int | None:
-        """Return the file's size in bytes, as the server announces it; None if unknown."""
+        """Ask the server for the file's size in bytes; return None if the size is unknown."""
         response = self._open(0)
         if response is None:
             return None
@@ -242,7 +249,7 @@ class _Source:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Return the next block of a response; a network error raises a retried _TransientError."""
+    """Return the next bytes of a response; raise _TransientError after a network error."""
     try:
         return response.read1(_BLOCK_BYTES)
     except (OSError, http.client.HTTPException) as error:

@@ -29,10 +29,10 @@ def fetch_bundle(
     patience: Patience | None = None,
     isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Get the files of a published bundle, verify, convert and install them.
+    """Fetch, verify and convert the files of a published bundle; install and return the bundle.
 
-    If the bundle is installed, undamaged and converted from the recipe's files, it is kept. A
-    damaged bundle is replaced. No code of a file runs. Downloads are kept until the bundle is
+    An installed, undamaged bundle that was made from the recipe's files is kept. A damaged bundle
+    is replaced. Code in the files is not executed. Downloads are kept until the bundle is
     installed, so a repeated fetch resumes.
 
     Parameters
@@ -44,7 +44,7 @@ def fetch_bundle(
     listener
         Receives the progress.
     source
-        A folder with the published files under their own names, instead of the network.
+        Folder that contains the published files under their published names; None: download them.
     patience
         Limits of retries.
     isolate
@@ -83,7 +83,7 @@ class _Fetch:
     listener: Listener
 
     def installed(self) -> Bundle | None:
-        """Return the bundle if it is installed already and undamaged, else None."""
+        """Return the installed bundle of the recipe; None if it is missing or damaged."""
         folder = self.data.bundle(self.recipe.name)
         if not folder.exists():
             return None
@@ -104,7 +104,7 @@ class _Fetch:
         return bundle
 
     def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
-        """Check the free disk space, and download missing files; return the paths of all files."""
+        """Check the free disk space and download missing files; return all paths by file name."""
         urls = {file.name: file.url() for file in files}
         paths = {file.name: self.data.downloads / file.name for file in files}
         self.listener.stage(f"requesting the sizes of {len(files)} files")
@@ -124,7 +124,7 @@ class _Fetch:
         return paths
 
     def verified(self, files: Sequence[PublishedFile], source: Path) -> dict[str, Path]:
-        """Verify the published files in the folder `source`; return their paths by name."""
+        """Verify the published files in the folder `source`; return their paths by file name."""
         require_utf8(source)
         if not source.is_dir():
             raise BundleError(f"{source}: is not a folder. Give a folder with the published files.")
@@ -148,7 +148,7 @@ class _Fetch:
         paths: Mapping[str, Path],
         isolate: Isolate,
     ) -> None:
-        """Convert the head and the encoders (or link installed encoders); install the bundle."""
+        """Install the bundle: convert its head and encoders; link the encoders in `shared`."""
         recipe = self.recipe
         parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:

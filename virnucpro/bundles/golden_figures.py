@@ -1,8 +1,8 @@
-"""Recorded results of reference sequences, for `virnucpro bundle verify --golden`.
+"""Expected results of reference sequences, for `virnucpro bundle verify --golden`.
 
 The results are in golden_figures.json; scripts/golden_figures.py prints them. The results of
-DNABERT-S, ESM-2 3B and virnucpro-500 are output of the published tool. The results of
-the bundle mini were computed at fp32 on a CPU.
+DNABERT-S, ESM-2 3B and virnucpro-500 are output of the published tool. This program computed the
+results of the bundle ``mini`` at fp32 on a CPU.
 """
 
 import json

@@ -30,7 +30,7 @@ _WINDOW: Final = re.compile(r"([0-9]{1,30})_model")
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Paths of encoder files of the user, in the formats of their publishers.
+    """Paths of the user's own encoder files, in the formats of the encoders' publishers.
 
     Attributes
     ----------
@@ -53,7 +53,9 @@ def import_classifier(
     encoders: str | OwnFiles | None = None,
     isolate: Isolate = call_directly,
 ) -> Bundle:
-    """Install a classifier file in VirNucPro's format as a bundle. No code of the file runs.
+    """Install a classifier file in VirNucPro's format as a bundle; return the bundle.
+
+    Code in the file is not executed.
 
     Parameters
     ----------
@@ -68,16 +70,16 @@ def import_classifier(
         Window length of the training data in bases; default: for a published classifier its
         published length, otherwise the number at the start of the file's name (500_model.pth).
     encoders
-        Name of an installed bundle with the encoders, or the encoders' files; default: an installed
-        bundle that has a published name and a classifier.
+        Name of an installed bundle with the encoders, or the encoders' files; default: the first
+        installed bundle that has a published name and a classifier.
     isolate
         Calls the functions that read the files; see `virnucpro.bundles.convert.Isolate`.
 
     Raises
     ------
     BundleError
-        If the file is not a classifier or does not fit the encoders; if the name is already in use,
-        or belongs to a published bundle with other files.
+        If the file is not a classifier or does not fit the encoders; if the bundle's name is
+        already in use; if a published bundle with other files has this name.
     UsageError
         If the window is unknown or out of range, or no encoders are found.
     """

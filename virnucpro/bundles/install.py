@@ -1,4 +1,4 @@
-"""Installation of converted parts: card, manifest, and the rename that makes a bundle visible."""
+"""Install a bundle from converted parts: write CARD.md and manifest, then rename the folder."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,14 +34,22 @@ their authors report it: nothing was measured here.
 class Parts:
     """The parts of a new bundle, collected while its files are converted into a folder.
 
+    A part is an encoder or the head.
+
     Attributes
     ----------
+    name, description
+        Text for users.
+    head
+        File name of the head; None for a bundle of encoders only.
+    window
+        Window length in bases.
     encoders
         The encoders, in the order in which their vectors are joined.
     sources
-        Names and digests of the source files of each part (view of an encoder, or ``head``).
+        Source files by part (view of an encoder, or ``head``): the digest of each file by name.
     unverified
-        Names of parts from a bundle that another machine converted: their sources are not verified.
+        Parts that another machine converted, so that their sources are not verified.
     """
 
     name: str
@@ -69,12 +77,12 @@ def check_free(data: DataFolder, name: str) -> None:
 def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
     """Yield a folder for the converted parts; install it as a bundle when the block succeeds.
 
-    The caller must hold the data folder's lock.
+    The caller must hold the data folder's lock. If the block fails, nothing is installed.
 
     Raises
     ------
     BundleError
-        If the result is not a valid bundle; nothing is installed.
+        If the folder is not a valid bundle after the block; then nothing is installed.
     """
     with data.staging(parts.name) as folder:
         yield folder

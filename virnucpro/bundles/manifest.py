@@ -50,12 +50,12 @@ class Manifest:
         File name of the head's tensors; None for a bundle of encoders only, whose labels and
         thresholds are empty.
     window, tiling, genetic_code
-        Window length in bases, tiling and NCBI code number of the head's training data.
+        Window length in bases, tiling and NCBI genetic code number of the head's training data.
     labels
         Names of the head's two outputs.
     thresholds
-        A record is viral if its score is at least ``viral``, non-viral if below ``non_viral``,
-        otherwise ambiguous.
+        Score limits for the calls of records: viral if the score is at least ``viral``, non-viral
+        if it is below ``non_viral``, otherwise ambiguous.
     metrics
         Measured accuracy, as JSON of any structure. ``verified_precisions`` is a list of precisions
         (``"bf16"``, ``"fp16"``) whose results were compared with fp32 on these weights;
@@ -89,8 +89,8 @@ def read_manifest(folder: Path) -> Manifest:
     Raises
     ------
     BundleError
-        If the file is missing, is not JSON, has a newer schema, or a field is missing or invalid;
-        the message names the file and the field.
+        If the file is missing, is not JSON or has an unsupported schema version, or a field is
+        missing or invalid; the message names the file and the field.
     """
     path = folder / MANIFEST
     try:
@@ -127,7 +127,7 @@ def parse_manifest(text: bytes, path: Path) -> Manifest:
 
 
 def _refuse_control(path: Path, content: object) -> None:
-    """Refuse texts with control characters, which could imitate messages of this program."""
+    """Raise BundleError if a text has control characters, which can change terminal output."""
     remaining = [content]
     while remaining:
         match remaining.pop():
@@ -148,7 +148,7 @@ def _controls(letter: str) -> bool:
 
 
 class _Reader:
-    """Reads fields of a JSON object and checks the types of the values."""
+    """Reader of the fields of a JSON object, with checks of their types."""
 
     def __init__(self, path: Path, content: object, location: str = "") -> None:
         self._path = path

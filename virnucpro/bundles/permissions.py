@@ -14,7 +14,7 @@ DENIED: Final = (errno.EACCES, errno.EPERM)
 
 
 def advice_on_reading(folder: Path, error: OSError, otherwise: str) -> str:
-    """Return advice for the user about a bundle's file that cannot be read.
+    """Return advice for the user after a failed attempt to read a bundle's file.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def advice_on_reading(folder: Path, error: OSError, otherwise: str) -> str:
     error
         Error of the failed attempt to read the file.
     otherwise
-        The advice for errors other than a missing permission.
+        Text to return if the cause is not a missing permission.
     """
     if error.errno not in DENIED:
         return otherwise

@@ -1,4 +1,4 @@
-"""Published classifiers, read without running any code of the file.
+"""Read published classifiers without executing code in the file.
 
 A published classifier is a torch module pickled by ``torch.save``; its class is in ``__main__``.
 torch's weights-only reader creates a `_Layer` instead of the module and of each layer, and refuses
@@ -22,7 +22,7 @@ _TORCH_EPS: Final = 1e-5
 
 
 class _Layer:
-    """Replaces a module class in a pickle: stores the state, runs no code of the class."""
+    """Replacement for a torch module class in a pickle; it stores the module's state only."""
 
     state: Mapping[str, object] = {}
 
@@ -31,7 +31,7 @@ class _Layer:
 
 
 class _UnfitError(Exception):
-    """The pickled module does not have the layers of a published classifier."""
+    """Error: a pickled module does not have the layers of a published classifier."""
 
 
 _NAMES: Final = (
@@ -49,12 +49,14 @@ def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
     Parameters
     ----------
     path
-        ``torch.save`` of an ``MLPClassifier`` with hidden_layer, bn1, output_layer.
+        File that ``torch.save`` wrote: an ``MLPClassifier`` with the layers hidden_layer, bn1 and
+        output_layer.
 
     Raises
     ------
     BundleError
-        If the file is damaged, refers to other classes, or lacks a layer. No code of the file runs.
+        If the file is damaged, refers to other classes, or lacks a layer. Code in the file is not
+        executed.
     """
     require_intact(path)
     with torch.serialization.safe_globals([(_Layer, name) for name in _NAMES]):

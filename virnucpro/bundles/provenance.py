@@ -1,10 +1,11 @@
-"""Sources of a bundle: claimed in its manifest, and recorded for parts made on this machine.
+"""Source files of a bundle's parts, and the parts that this machine converted.
 
-The sources in a manifest are a claim of its author: converted tensors cannot be compared with the
-digests of the published files. Therefore each part (an encoder or the head) that is made on this
-machine ("here") is listed in a file outside of the bundle, named after the SHA-256 of the manifest.
-The manifest contains the digests of all files, so such a list is valid for one content only,
-independent of the bundle's name and folder.
+A part is an encoder or the head. Its sources are the published files that it was converted from.
+The manifest lists the sources of each part. This list is only a claim of the author:
+converted tensors cannot be compared with the digests of published files. Therefore this machine
+lists the parts that it converted itself ("here") in a file outside of the bundle. The SHA-256 of
+the manifest is the name of this file. The manifest contains the digests of all files of the bundle,
+so the list is valid for this content only, independent of the bundle's name and folder.
 """
 
 import hashlib
@@ -33,14 +34,14 @@ __all__ = [
 
 
 def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
-    """Save the names of the parts (views, ``head``) in `folder` that were made on this machine."""
+    """Save the names of the parts (views, ``head``) of a bundle that this machine converted."""
     data.records.mkdir(exist_ok=True)
     with write_file(_record(data, folder)) as stream:
         stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
 def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
-    """Return the parts of a bundle that were made on this machine; an empty set if unknown."""
+    """Return the parts of a bundle that this machine converted; an empty set if unknown."""
     try:
         content = json.loads(_record(data, folder).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -56,9 +57,10 @@ def _record(data: DataFolder, folder: Path) -> Path:
 
 
 def claimed_sources(manifest: "Manifest | Bundle") -> dict[str, Mapping[str, str]]:
-    """Return for each part the names and digests of its source files, as the manifest claims.
+    """Return the source files of each part, as the manifest claims.
 
-    A part that the provenance does not mention has no files.
+    The result has one dict for each part (view or ``head``): the digest of each source file by
+    file name. The dict is empty if the manifest lists no sources of the part.
     """
     stated = manifest.provenance.get("sources")
     sources = stated if isinstance(stated, dict) else {}
@@ -82,14 +84,14 @@ def same_content(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 def refuse_other_content(
     name: str, sources: Mapping[str, Mapping[str, str]], window: int, advice: str
 ) -> None:
-    """Raise BundleError if a bundle has a published bundle's name but claims other sources.
+    """Raise BundleError if a bundle has a published name but other sources or another window.
 
     Parameters
     ----------
     name
         Name of the bundle.
     sources
-        Name and digest of the source files of each part.
+        Claimed source files by part: the digest of each file by name.
     window
         Window length in bases.
     advice
@@ -98,7 +100,7 @@ def refuse_other_content(
     Raises
     ------
     BundleError
-        If the bundle differs from the published bundle of that name.
+        If parts, sources or window differ from the published bundle of that name.
     """
     if name not in published_names():
         return
@@ -108,7 +110,7 @@ def refuse_other_content(
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if a bundle with a published name was made elsewhere, else None."""
+    """Return a warning if a bundle with a published name was converted elsewhere, else None."""
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
     if name not in published_names() or parts <= parts_converted_here(data, folder):

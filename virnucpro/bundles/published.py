@@ -1,7 +1,8 @@
 """Published files: addresses and checksums, and the bundles that are made from them.
 
-Sources of the checksums: MD5 of the ESM-2 checkpoints as TorchDrug and others pin them; SHA-256 of
-DNABERT-S's files at the pinned revision of its hub; git blob ids of the classifiers.
+Sources of the checksums: for the ESM-2 checkpoints, MD5 in the source code of TorchDrug and other
+tools; for DNABERT-S, SHA-256 of the files at a fixed revision of its model hub; for the
+classifiers, git blob ids.
 """
 
 import os
@@ -85,7 +86,7 @@ class PublishedFile:
 
     @property
     def advice(self) -> str:
-        """Next steps for the user if the download fails."""
+        """Advice for the user if the download fails."""
         return (
             f"Set {HOMES[self.home].mirror_variable} to the address of a mirror, set a proxy "
             "(https_proxy), or give the files in a folder (--from DIR)."
@@ -108,7 +109,7 @@ class EncoderSource:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Content of a bundle that can be fetched; vectors are joined in the order of `encoders`."""
+    """Content of a published bundle; vectors are joined in the order of `encoders`."""
 
     name: str
     description: str
@@ -118,7 +119,7 @@ class Recipe:
 
     @property
     def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
-        """Published files of each part of the bundle: the view of an encoder, or ``head``."""
+        """Published files by part; a part is the view of an encoder, or ``head``."""
         head = {} if self.head is None else {HEAD_PART: (self.head,)}
         return {encoder.view: encoder.files for encoder in self.encoders} | head
 
@@ -234,7 +235,7 @@ def published_name(part: str, digests: Collection[str]) -> str | None:
     part
         The view of an encoder, or ``head``.
     digests
-        Digests as in a bundle's provenance.
+        Digests of the part's source files, such as ``md5 0a1b...``.
 
     Returns
     -------
@@ -260,7 +261,7 @@ def published_digest(path: Path) -> str:
     Returns
     -------
     str
-        Kind and value, as in a bundle's provenance.
+        Algorithm and value, such as ``md5 0a1b...``.
 
     Raises
     ------
@@ -283,12 +284,12 @@ def origin_of(digest: str) -> str | None:
 
 
 def require_published(spec: "EncoderSpec") -> None:
-    """Compare an encoder's weights with the published checksum, if the encoder's name is published.
+    """Raise BundleError if an encoder has a published name but not the published weights.
 
     Raises
     ------
     BundleError
-        If the content differs.
+        If the checksum of the weights file differs from the published checksum.
     OSError
         If the file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Encoders of installed bundles, linked into a new bundle instead of fetched again."""
+"""Reuse the encoders of installed bundles in a new bundle, by hard links."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ class InstalledEncoder:
             verify_file(self.folder, name, self.manifest.files[name])
 
     def link_into(self, folder: Path) -> EncoderEntry:
-        """Verify the encoder, link or copy its files into `folder`; return the manifest entry."""
+        """Verify the encoder, hard-link (or copy) its files into `folder`; return its entry."""
         self.verify()
         for name in self.entry.files.values():
             try:
@@ -71,10 +71,10 @@ def installed_encoders(data: DataFolder, folder: Path) -> list[InstalledEncoder]
 
 
 def find_encoder(data: DataFolder, wanted: EncoderSource) -> InstalledEncoder | None:
-    """Find an installed, undamaged encoder that this machine made from the files of `wanted`.
+    """Return an undamaged installed encoder that this machine converted from `wanted`.
 
-    Return None if there is no such encoder. The sources of a bundle from another machine are not
-    verified, so its encoders are not used.
+    Return None if there is no such encoder. Encoders that another machine converted are not used,
+    because their sources are not verified.
     """
     kind, sources = (wanted.view, wanted.architecture), sources_of(wanted.files)
     for folder in data.installed().values():

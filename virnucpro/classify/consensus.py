@@ -1,13 +1,14 @@
 """Compute the calls (viral or non-viral) of windows and records from the scores of items.
 
-Window: ``others`` and ``virus`` are the maxima of ``score1`` and ``score2`` over its items. The
-call is viral if ``virus >= others``, as in the published tool. The score is
+An item has two scores, one for each class: others and virus.
+Window: ``others`` and ``virus`` are the highest scores of each class over the window's items. The
+call is viral if ``virus >= others``, as in the published tool. The window's score is
 ``virus / (others + virus)``.
-Record: the score is the mean score of its scored windows. The call compares this score with the two
-thresholds of the bundle.
+Record: the score is the mean score of the record's scored windows. The call depends on this score
+and the two thresholds of the bundle.
 
-A missing item can still be computed by a resume, so its window has no score and its record has no
-call. A quarantined item will never have a score, so the call ignores this item.
+A resumed run can still compute a missing item. Therefore its window has no score, and its record
+has no call. A quarantined item will never have a score, so the call ignores this item.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Call(IntEnum):
 
 
 class Status(IntEnum):
-    """Codes for the reason why a window or a record has a score or no score."""
+    """Codes for a window or a record: scored, or the reason why it has no call."""
 
     SCORED = 0
     NO_OPEN_FRAME = 1
@@ -78,9 +79,10 @@ class WindowCalls:
     score
         (n_windows,) float32, ``virus / (others + virus)``; NaN if not scored.
     n_items, n_scored
-        (n_windows,) int64, number of items, and of items with a score.
+        (n_windows,) int64, number of all items, and number of items with a score.
     best_item
-        (n_windows,) int64, number of the first item with the highest virus score; -1 if not scored.
+        (n_windows,) int64, index (over all items) of the first item with the highest virus score;
+        -1 if not scored.
     call, status
         (n_windows,) uint8, codes of `Call` and `Status`.
     """
@@ -104,12 +106,12 @@ class RecordCalls:
     score
         (n_records,) float32, mean score of the scored windows; NaN if none is scored.
     n_windows, n_scored
-        (n_records,) int64, number of windows, and of windows with a score.
+        (n_records,) int64, number of all windows, and number of windows with a score.
     n_missing
         (n_records,) int64, number of windows with a missing item.
     best_window
-        (n_records,) int64, number (in the whole index) of the first window with the highest
-        score; -1 if no window is scored.
+        (n_records,) int64, index (over all windows) of the first window with the highest score;
+        -1 if no window is scored.
     call, status
         (n_records,) uint8, codes of `Call` and `Status`.
     """
@@ -131,7 +133,7 @@ def call_windows(
     Parameters
     ----------
     window_first_item
-        (n_windows + 1,) int64, number of the first item of each window. With this array as f,
+        (n_windows + 1,) int64, index of the first item of each window. With this array as f,
         window w has the items ``f[w]`` to ``f[w + 1] - 1``.
     item_row
         (n_items,) int64, row of each item in `scores` and `state`.
@@ -182,10 +184,10 @@ def call_records(
     Parameters
     ----------
     record_first_window
-        (n_records + 1,) int64, number of the first window of each record. With this array as f,
+        (n_records + 1,) int64, index of the first window of each record. With this array as f,
         record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
     record_status
-        (n_records,) uint8, codes of `RecordStatus` in the index.
+        (n_records,) uint8, codes of `RecordStatus` from the sequence index.
     windows
         Result of `call_windows`.
     thresholds
@@ -226,7 +228,7 @@ def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresho
 
 
 def _structural_status(record_status: CodeArray) -> CodeArray:
-    """Translate `RecordStatus` codes of the index into `Status` codes.
+    """Translate `RecordStatus` codes of the sequence index into `Status` codes.
 
     Records with windows first get the code `NO_OPEN_FRAME`. The caller replaces this code if a
     window of the record has an item.
@@ -261,7 +263,7 @@ def _max(first: IntArray, values: FloatArray) -> FloatArray:
 
 
 def _argmax(first: IntArray, values: FloatArray) -> IntArray:
-    """Return the index of the first maximum of each group in `values`; -1 for an empty group.
+    """Return the position in `values` of each group's first maximum; -1 for an empty group.
 
     Group g has the values ``values[first[g]:first[g + 1]]``.
     """

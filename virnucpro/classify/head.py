@@ -49,8 +49,9 @@ class _Hidden(nn.Module):
 
 
 class Head(nn.Module):
-    """Small MLP as in the published tool: (Linear, BatchNorm1d, ReLU, Dropout)..., Linear.
+    """Multilayer perceptron as in the published tool.
 
+    Layers: (Linear, BatchNorm1d, ReLU, Dropout) for each hidden layer, then Linear.
     `head_shapes` returns the names and shapes of the tensors. The published heads are
     ``Head((3328, 512, 2))``: 768 nucleotide dimensions, then 2560 protein dimensions.
 
@@ -78,14 +79,14 @@ class Head(nn.Module):
 
     @torch.inference_mode()
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the scores of items.
+        """Return the scores of items, computed from their joined vectors.
 
         The scores of an item do not depend on the other items, except for rounding.
 
         Parameters
         ----------
         vectors
-            ``(n, dim)`` of any floating-point type, on the head's device.
+            ``(n, dim)`` of any floating-point type, one row per item, on the head's device.
 
         Returns
         -------
@@ -94,8 +95,7 @@ class Head(nn.Module):
         Raises
         ------
         RuntimeError
-            If the head is in training mode, in which batch norm makes items depend on each
-            other.
+            If the head is in training mode: batch norm would make scores depend on other items.
         """
         if self.training:
             raise RuntimeError("the head is in training mode: call eval() before scores()")
@@ -115,7 +115,7 @@ def load_head(path: Path, device: str = "cpu") -> Head:
     Raises
     ------
     BundleError
-        If the file cannot be read or does not contain such a head.
+        If the file cannot be read or does not contain a head.
     DeviceError
         If the device does not exist.
     """

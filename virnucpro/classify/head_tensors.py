@@ -21,12 +21,12 @@ _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
 def linear_of(number: int) -> str:
-    """Return the name prefix of the weight matrix and bias tensors of hidden layer `number`."""
+    """Return the name prefix of a hidden layer's linear tensors: ``hidden.<number>.linear``."""
     return f"hidden.{number}.linear"
 
 
 def norm_of(number: int) -> str:
-    """Return the name prefix of the batch norm tensors of hidden layer `number`."""
+    """Return the name prefix of a hidden layer's batch norm tensors: ``hidden.<number>.norm``."""
     return f"hidden.{number}.norm"
 
 

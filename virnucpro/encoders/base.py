@@ -1,4 +1,4 @@
-"""Types of an encoder that need no torch: token ids, view, precision, and `EncoderSpec`."""
+"""Types for encoders: token ids, view, precision, and `EncoderSpec`. Does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Precision: TypeAlias = Literal["fp32", "fp16", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """Plain data that `load_encoder` needs, small enough to send to a worker process.
+    """Description of an encoder for `load_encoder`, small enough to send to a worker process.
 
     Attributes
     ----------

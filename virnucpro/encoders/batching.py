@@ -1,4 +1,4 @@
-"""Divide sequences into batches by length. Needs no torch.
+"""Divide sequences into batches by length. Does not import torch.
 
 A token budget is the maximum number of tokens in a batch.
 
@@ -6,8 +6,8 @@ Sequences are sorted longest first, then cut into batches. The order depends on 
 a sequence has the same position in this order after a restart, even if budgets changed. Sequences
 are not padded, and the batches of one budget have similar sizes (decision 0041).
 
-Budgets are powers of two, so that devices of one model use equal batches: the last bits of a vector
-depend on its batch. A budget is lowered after out-of-memory errors.
+The rounding of a vector depends on its batch. Therefore budgets are powers of two: devices of one
+model then use equal batches. A budget is lowered after out-of-memory errors.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def longest_first(lengths: npt.ArrayLike) -> IntArray:
-    """Sort sequences by length: longest first, equal lengths in input order.
+    """Return the positions of sequences by length: longest first, equal lengths in input order.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def longest_first(lengths: npt.ArrayLike) -> IntArray:
     Returns
     -------
     (n,) int64
-        Positions in `lengths`.
+        Positions in `lengths`, in the new order.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     return np.argsort(-sizes, kind="stable").astype(np.int64, copy=False)
@@ -89,7 +89,10 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
 
 
 def _even(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the smallest budget that gives no more batches than the budget `max_tokens`."""
+    """Return the smallest budget that gives no more batches than the budget `max_tokens`.
+
+    The batches contain the sequences from `start` on; see `_stop` for `ends`.
+    """
     fewest = _count(ends, start, max_tokens)
     longest, total = int(ends[start + 1] - ends[start]), int(ends[-1] - ends[start])
     low = min(max_tokens, max(longest, -(-total // fewest)))
@@ -99,7 +102,10 @@ def _even(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _count(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the number of batches for the sequences from `start` at budget `max_tokens`."""
+    """Return the number of batches for the sequences from `start` at budget `max_tokens`.
+
+    See `_stop` for `ends`.
+    """
     n = 0
     while start < len(ends) - 1:
         start = _stop(ends, start, max_tokens)
@@ -108,14 +114,17 @@ def _count(ends: IntArray, start: int, max_tokens: int) -> int:
 
 
 def _stop(ends: IntArray, start: int, max_tokens: int) -> int:
-    """Return the position after the last sequence of the batch that begins at `start`."""
+    """Return the end of the batch that begins at `start`: the position after its last sequence.
+
+    ``ends[i]`` is the number of tokens in the first i sequences.
+    """
     fitting = int(np.searchsorted(ends, ends[start] + max_tokens, side="right")) - 1
     return max(fitting, start + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Statistics of batches: how much of their token budgets they use.
+    """Statistics of batches: the use of their token budgets.
 
     Attributes
     ----------
@@ -124,8 +133,8 @@ class Filling:
     tokens
         Number of tokens in all batches.
     room
-        Sum of the budgets of all batches. For a single sequence above its budget, the sum
-        includes the length of the sequence instead.
+        Sum of the token budgets of all batches. A batch of one sequence above its budget counts
+        with the length of the sequence instead.
     """
 
     batches: int = 0
@@ -164,17 +173,19 @@ _FITTED: Final = "fitted"
 
 
 def is_fitted(key: str) -> bool:
-    """Return whether this key of `TokenBudget.learnt` stores a sequence length, not a budget."""
+    """Return True if a key of `TokenBudget.learnt` stores a sequence length, not a budget."""
     return key.endswith(f"/{_FITTED}")
 
 
 def length_class(length: int) -> int:
-    """Round a length up to a power of two: 512 for 257 to 512."""
+    """Return `length`, rounded up to a power of two: 512 for 257 to 512."""
     return 1 << max(0, length - 1).bit_length()
 
 
 class TokenBudget:
-    """Token budget of one encoder's batches, by length class.
+    """Initial token budget of one encoder's batches, and lower budgets by length class.
+
+    A length class is a sequence length, rounded up to a power of two.
 
     Parameters
     ----------
@@ -235,7 +246,7 @@ class TokenBudget:
         self.longest_fitted = max(self.longest_fitted, longest)
 
     def was_short(self) -> None:
-        """Record that a batch of one or more sequences ran out of memory."""
+        """Record that a batch ran out of memory; then `learnt` also has the key ``NAME/fitted``."""
         self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
@@ -247,7 +258,7 @@ class TokenBudget:
         self._limits[length_class(longest)] = min(self(longest), below)
 
     def begin_with(self, longest: int, tokens: int) -> None:
-        """Set the budget `tokens`, which `probe` found with sequences of `longest` tokens.
+        """Store `tokens`, the token budget that `probe` found with sequences of `longest` tokens.
 
         A budget of at least the initial budget applies to all lengths. A smaller budget applies to
         the length class of `longest` and to longer sequences.

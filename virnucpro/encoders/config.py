@@ -1,4 +1,4 @@
-"""Interface of a model's settings, and a function that reads them. Needs no torch."""
+"""Interface of a model's settings, and a function that reads them. Does not import torch."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class EncoderConfig(Protocol):
     Attributes
     ----------
     architecture
-        Key in the registry, and name of the folder.
+        Key in the registry, and name of the folder below ``virnucpro/encoders``.
     view
         Kind of sequence that encoders of this architecture read: nucleotide or protein.
     """
@@ -32,7 +32,7 @@ class EncoderConfig(Protocol):
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> Self:
-        """Check the settings, which come from the file `source`, and return them as a dataclass.
+        """Check settings that were read from the file `source`; return them as a dataclass.
 
         Raises
         ------
@@ -45,7 +45,7 @@ class EncoderConfig(Protocol):
         """Number of values in an output vector."""
 
     def tensor_shapes(self) -> Shapes:
-        """Return by name the shapes of all tensors that a bundle's weights file must contain."""
+        """Return the shape of each tensor of a bundle's weights file, by tensor name."""
 
     def require_weights(self, found: Shapes, source: Path) -> None:
         """Compare the tensor shapes `found` in the file `source` with these settings.

@@ -32,7 +32,7 @@ _DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bf
 
 
 def device_name(kind: str) -> str:
-    """Return ``cpu``, or the model name of the GPU.
+    """Return the model name of the GPU for the kind ``cuda``, otherwise `kind` (``cpu``).
 
     Token budgets are stored under this name, because they apply to one device model only.
     """
@@ -109,7 +109,7 @@ _WANTED: Final = re.compile(r"[Tt]ried to allocate ([0-9.]+ [A-Za-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Returned instead of a result by a computation that ran out of memory.
+    """Result of a computation that ran out of memory.
 
     Attributes
     ----------
@@ -156,7 +156,9 @@ _SYNTHETIC = {"nucleotide": b"ACGTTGCA", "protein": b"LAGVSERTIDPKQNFYMHWC"}
 
 
 def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: int) -> int:
-    """Find the largest token budget that fits: double `first`, or halve it if it does not fit.
+    """Return the largest token budget that fits: double `first`, or halve it if it does not fit.
+
+    `fits` is a function that tests whether a budget fits into memory.
 
     Returns
     -------
@@ -177,9 +179,10 @@ def fitting_budget(fits: Callable[[int], bool], first: int, least: int, most: in
 
 
 def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
-    """Return the token budget that fits into memory, found with batches of synthetic sequences.
+    """Return the token budget that fits into memory; test it with synthetic sequences.
 
-    See `fitting_budget`. The length of the sequences is `longest` rounded up to a power of two.
+    Each sequence has `longest` tokens, rounded up to a power of two. See `fitting_budget` for
+    `first` and `most`.
     """
     length = length_class(longest)
     return fitting_budget(
@@ -188,7 +191,7 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
 
 
 def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
-    """Encode a test batch: `tokens` tokens in synthetic sequences of `length` tokens.
+    """Encode a test batch of `tokens` tokens, with synthetic sequences of `length` tokens.
 
     Returns
     -------

@@ -1,9 +1,10 @@
 """A loaded encoder (tokenise, collate, encode) and its packed batches.
 
 A packed batch has its sequences end to end, the longest first, without padding. Sequences of equal
-length are adjacent and form a run. Layers that treat each token separately compute all tokens at
-once, as a matrix with one row per token. Attention computes one run at a time, without a mask, or
-on a GPU all sequences at once by their offsets.
+length are adjacent and form a group (`Run`). Layers that treat each token separately compute all
+tokens at once, as a matrix with one row per token. In this package, a row of a batch is a row of
+this matrix. Attention computes one group at a time, without a mask. On a GPU, attention can also
+compute all sequences at once by their offsets.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ class Run(NamedTuple):
     Attributes
     ----------
     start
-        Row of the first token of the group.
+        Position of the group's first token in the packed batch.
     n
         Number of sequences.
     length
@@ -59,11 +60,14 @@ class Run(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """End of this group of sequences in the packed batch: row of its last token, plus 1."""
+        """End of the group in the packed batch: position of its last token, plus 1."""
         return self.start + self.n * self.length
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return this group's part of `rows` without a copy, in the shape (n, length, ...)."""
+        """Return this group's part of a tensor with one row per token, as (n, length, ...).
+
+        The part is not a copy: it shares memory with `rows`.
+        """
         return rows[self.start : self.stop].view(self.n, self.length, *rows.shape[1:])
 
 
@@ -74,15 +78,15 @@ class Packed:
     Attributes
     ----------
     tokens
-        (rows,) int64 token ids, the longest sequence first. Rows from `total` on are filler, which
-        rounds the number of rows up for the device.
+        (rows,) int64 token ids, the longest sequence first. The entries from position `total` on
+        are filler: they round the number of rows up for the device.
     runs
-        Groups of sequences of equal length, longest first; together they cover the first `total`
-        rows.
+        Groups of sequences of equal length, longest first. The groups cover the first `total` rows.
     offsets
-        (n + 1,) int32: sequence i has the rows ``offsets[i]`` to ``offsets[i + 1] - 1``.
+        (n + 1,) int32: the tokens of the packed sequence i have the positions ``offsets[i]`` to
+        ``offsets[i + 1] - 1``.
     positions
-        (rows,) int64 position of each token in its sequence, from 0; 0 in filler rows.
+        (rows,) int64 position of each token in its sequence, from 0; 0 for filler.
     places
         (n,) int64: for each sequence of the original batch, its position in the packed batch.
     """
@@ -108,7 +112,7 @@ class Packed:
         return self.runs[0].length if self.runs else 0
 
     def to(self, device: torch.device) -> "Packed":
-        """Copy the batch to `device`; to a GPU asynchronously, on the caller's current stream."""
+        """Return a copy on `device`; to a GPU, the copy is asynchronous on the current stream."""
         tensors = {
             name: getattr(self, name) for name in ("tokens", "offsets", "positions", "places")
         }
@@ -126,7 +130,7 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
     batch
         Arrays of token ids, none of them empty.
     step
-        The number of rows is rounded up to a multiple of `step`.
+        The number of rows is rounded up to a multiple of `step`, and to at least `LEAST_ROWS`.
 
     Returns
     -------
@@ -152,7 +156,7 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
 
 
 def _runs(lengths: IntArray) -> tuple[Run, ...]:
-    """Return the groups of sequences of equal length, the longest first."""
+    """Return the groups of sequences of equal length, longest first; `lengths` are in tokens."""
     sizes, counts = np.unique(lengths, return_counts=True)
     runs, start = [], 0
     for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
@@ -164,7 +168,7 @@ def _runs(lengths: IntArray) -> tuple[Run, ...]:
 def mean_of_runs(
     hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
-    """Return the mean token vector of each sequence, summed in fp32 for any dtype of `hidden`.
+    """Return the mean token vector of each sequence, computed in fp32 for any dtype of `hidden`.
 
     Parameters
     ----------
@@ -173,8 +177,8 @@ def mean_of_runs(
     packed
         The batch from which `hidden` was computed.
     first, last
-        Number of tokens to omit at each end: 1 and 1 are ESM-2's <cls> and <eos>. Every sequence
-        must have more tokens.
+        Numbers of tokens to omit at the start and at the end: 1 and 1 omit ESM-2's <cls> and <eos>.
+        Every sequence must have more tokens than these.
 
     Returns
     -------
@@ -188,9 +192,10 @@ def mean_of_runs(
 def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
     """Compute the mean token vector of each sequence, one group of equal lengths at a time.
 
-    The parameters are those of `mean_of_runs`. The result is in packed order.
+    The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
+    longest sequence first.
 
-    On a CPU this is several times as fast as `means_by_segments`, and more exact.
+    On a CPU, this function is several times as fast as `means_by_segments`, and more exact.
     """
     return torch.cat(
         [
@@ -201,9 +206,10 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
 
 
 def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
-    """Compute the mean token vectors of all sequences with one kernel.
+    """Compute the mean token vectors of all sequences with one GPU kernel.
 
-    The parameters are those of `mean_of_runs`. The result is in packed order.
+    The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
+    longest sequence first.
 
     Each sequence has three segments: omitted start, middle, omitted end. The result is the mean of
     the middle segment.
@@ -219,7 +225,7 @@ def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: in
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Turns sequences of one view into vectors.
+    """A loaded encoder: it converts sequences of one view to vectors.
 
     Attributes
     ----------
@@ -232,7 +238,8 @@ class Encoder:
     tokeniser
         Converts sequences to token ids, special tokens included.
     module
-        Converts a `Packed` batch of at least one sequence to (n, dim) float32, in batch order.
+        Converts a `Packed` batch of at least one sequence to (n, dim) float32 vectors, in the order
+        before packing.
     device
         Device of the module.
     """
@@ -271,7 +278,7 @@ class Encoder:
         return self.tokeniser(sequences)
 
     def collate(self, batch: Sequence[IntArray]) -> Packed:
-        """Pack tokenised sequences of any lengths on the encoder's device, ready for `encode`.
+        """Return a packed batch of tokenised sequences on the encoder's device, for `encode`.
 
         Another thread may call `collate` while `encode` runs. The copy to a GPU is asynchronous.
         """
@@ -286,7 +293,7 @@ class Encoder:
         Returns
         -------
         (n, dim) float32
-            On the encoder's device, in the order of the batch.
+            Vectors on the encoder's device, in the order before packing.
         """
         if not len(batch):
             return torch.empty((0, self.dim), dtype=torch.float32, device=self.device)

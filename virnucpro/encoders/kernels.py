@@ -31,16 +31,17 @@ _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_
 
 
 class Product:
-    """Computes rows @ weight.T + bias with a weight that is packed once for oneDNN's kernels.
+    """Linear layer, rows @ weight.T + bias, with a weight that is packed once for oneDNN.
 
-    Faster than torch's own call, which packs the weight each time. In float32, a row has the
-    same bits in a product of any number of rows above 1. This needs oneDNN 3.12 (torch 2.13);
-    in older versions (torch 2.11) and in bfloat16, rounding depends on the number of rows.
+    This layer is faster than torch's linear function, which packs the weight at each call. In
+    float32, the bits of an output row do not depend on the number of rows, if there is more than
+    one row. This requires oneDNN 3.12 (torch 2.13). In older versions (torch 2.11) and in bfloat16,
+    rounding depends on the number of rows.
 
     Parameters
     ----------
     weight
-        (columns, width), with a dtype and device for which `has_kernels` is true.
+        (columns, width), on a device and with a dtype for which `has_kernels` returns True.
     bias
         (columns,), or None.
     gelu
@@ -73,14 +74,14 @@ def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class Dense(nn.Linear):
-    """A linear layer; after `prepack`, it computes with a `Product`, for inference only."""
+    """A linear layer. After `prepack`, it uses a packed weight (`Product`), for inference only."""
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, columns)
         self._product: Product | None = None
 
     def prepack(self) -> None:
-        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
+        """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
         self._product = Product(self.weight, self.bias)
         self.register_parameter("weight", None)
 
@@ -92,7 +93,7 @@ class Dense(nn.Linear):
 class GatedDense(nn.Linear):
     """A linear layer without bias: GELU(first half of the output) times the second half.
 
-    Each half is a separate product: one product of twice the width takes longer.
+    Two matrix products compute the halves: one product of twice the width takes longer.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class GatedDense(nn.Linear):
         self._products: tuple[Product, Product] | None = None
 
     def prepack(self) -> None:
-        """Pack the weight for oneDNN: the weight leaves the state dict and has no gradients."""
+        """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
         gate, value = self.weight.chunk(2)
         self._products = Product(gate, None, gelu=True), Product(value, None)
         self.register_parameter("weight", None)
@@ -154,28 +155,34 @@ Arguments: (rows, 3, n_heads, head_dim) queries, keys and values; the batch. Res
 
 
 def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
-    """Return `all_at_once` if `has_varlen` is true for this device and dtype, else `by_runs`."""
+    """Return the attention function for a device: `all_at_once` if `has_varlen`, else `by_runs`."""
     cuda = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if cuda else None
     return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
 
 
 def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether flash attention over a packed batch works; it needs an Ampere GPU or newer.
+    """Return whether flash attention over a packed batch works.
+
+    Flash attention requires a GPU of the Ampere generation or newer, fp16 or bf16, and a `head_dim`
+    of 8, 16, ... 256.
 
     Parameters
     ----------
     capability
         CUDA's compute capability of the GPU; None for a CPU.
     dtype, head_dim
-        Type and width of queries, keys and values.
+        Type of queries, keys and values, and width of an attention head.
     """
     flash = dtype in _HALVES and head_dim % 8 == 0 and head_dim <= _WIDEST_HEAD
     return flash and capability is not None and capability >= _AMPERE
 
 
 def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
-    """Compute attention for the whole batch with one GPU kernel; requires `has_varlen`."""
+    """Compute attention for the whole batch with one GPU kernel; requires `has_varlen`.
+
+    Arguments and result are described in `Attention`.
+    """
     # It imports torch's compiler, which takes as long as torch itself: a CPU does not need it.
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
@@ -190,8 +197,8 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
 def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Compute attention separately for each group of sequences of equal length (`Run`).
 
-    On a CPU, bfloat16 uses plain products, which are faster than torch's fused attention and as
-    exact.
+    Arguments and result are described in `Attention`. For bfloat16 on a CPU, plain matrix products
+    replace torch's fused attention: they are faster and as exact.
     """
     mixed = heads.new_empty(len(heads), *heads.shape[2:])
     mixed[packed.total :].zero_()
@@ -213,6 +220,7 @@ def _attend_by_products(
     """Compute attention by matrix products and write the result to `mixed`.
 
     `q`, `k`, `v`: (n, n_heads, length, head_dim). `mixed`: (n, length, n_heads, head_dim).
+    `at_once`: number of sequences that are computed together.
     """
     scale = 1 / math.sqrt(q.shape[-1])
     nothing = q.new_empty(1, 1, 1)
@@ -224,10 +232,11 @@ def _attend_by_products(
 
 
 def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:
-    """Return the rows, each aligned to a cache line on a CPU; copied only if this is necessary.
+    """Align each row of a matrix to a cache line on a CPU; copy the matrix only if necessary.
 
-    CPU kernels add numbers before the first aligned address in another order: without alignment, a
-    sequence's result would depend on its place in the batch. On a GPU, rows are unchanged.
+    CPU kernels add the numbers before the first aligned address in another order. Without
+    alignment, the result of a sequence would depend on its place in the batch. On a GPU, the matrix
+    is returned unchanged.
 
     Parameters
     ----------

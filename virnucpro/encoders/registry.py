@@ -1,7 +1,9 @@
-"""Registry of architectures and published sizes; see `virnucpro.encoders` for a new encoder.
+"""Registry of encoder architectures, and settings of published encoders.
 
-``config.py`` of each architecture is imported here and needs no torch. ``encoder.py`` is imported
-on first use.
+See `virnucpro.encoders` for the steps to add an encoder.
+
+This module imports ``config.py`` of each architecture, which does not import torch. ``encoder.py``
+of an architecture is imported on first use.
 """
 
 from collections.abc import Mapping
@@ -94,7 +96,7 @@ def size_named(name: str) -> EncoderConfig:
 def load_encoder(
     spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32"
 ) -> "Encoder":
-    """Load an encoder.
+    """Load an encoder onto a device.
 
     Parameters
     ----------

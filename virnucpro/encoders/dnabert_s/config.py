@@ -1,4 +1,4 @@
-"""DNABERT-S's settings, tensors, and published files."""
+"""Settings, tensor shapes and published files of DNABERT-S."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ FILES: Final = f"{_SETTINGS}, {_TOKENIZER} and {' or '.join(_WEIGHTS)}"
 
 @dataclass(frozen=True, slots=True)
 class DnabertSConfig:
-    """Size of a DNABERT-S model, with the names of its config.json."""
+    """Settings of a DNABERT-S model; the fields have the names in its config.json."""
 
     architecture: ClassVar[str] = "dnabert_s"
     view: ClassVar[View] = "nucleotide"
@@ -61,12 +61,15 @@ class DnabertSConfig:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
-        """Return the settings from the file `source` after checks; unknown settings are ignored.
+        """Check settings that were read from the file `source`; return them as a dataclass.
+
+        Unknown settings are ignored.
 
         Raises
         ------
         BundleError
-            If a setting is missing or invalid, or the width is not a multiple of the heads.
+            If a setting is missing or invalid, or ``hidden_size`` is not a multiple of
+            ``num_attention_heads``.
         """
         config = read_fields(cls, settings, source)
         if config.hidden_size % config.num_attention_heads:
@@ -82,7 +85,10 @@ class DnabertSConfig:
         return self.hidden_size
 
     def tensor_shapes(self) -> Shapes:
-        """Return by name the shapes of all weights; omit pooler and language model."""
+        """Return the shape of each tensor that the model uses, by tensor name.
+
+        Tensors of the pooler and of the language model are not included.
+        """
         width, inner = self.hidden_size, self.intermediate_size
         shapes: Shapes = {
             "embeddings.word_embeddings.weight": (self.vocab_size, width),

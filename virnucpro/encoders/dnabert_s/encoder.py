@@ -42,13 +42,14 @@ _FIRST, _LAST = "[CLS]", "[SEP]"
 
 
 class BpeTokeniser:
-    """Applies a tokenizer.json to bases, without truncation and padding.
+    """Tokeniser of bases by byte pair encoding (BPE), without truncation and padding.
 
-    The published file sets truncation and padding to 2,000 tokens: both are switched off.
+    The published tokenizer.json sets truncation and padding to 2,000 tokens: this class switches
+    both off.
 
-    The library uses one thread: tokenising is a small part of the encoder's time on the same core,
-    and more threads would slow other ranks. The environment variable ``TOKENIZERS_PARALLELISM``
-    has priority.
+    The `tokenizers` library uses one thread by default: tokenising is a small part of the encoder's
+    time on the same core, and more threads would slow other ranks. The environment variable
+    ``TOKENIZERS_PARALLELISM`` overrides this default.
 
     Parameters
     ----------
@@ -85,11 +86,11 @@ class BpeTokeniser:
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
-        """Convert bases to token ids between [CLS] and [SEP].
+        """Return the token ids of each sequence, from [CLS] to [SEP]: (n_tokens,) int64 arrays.
 
-        One byte is one letter. Lower case becomes upper case, which the vocabulary has, and a byte
-        that is not a letter becomes N. Each letter outside the vocabulary, such as N, becomes
-        [UNK]. A sequence cannot contain a special token: ``[SEP]`` is read as five letters.
+        One byte is one letter. Lower case becomes upper case. A byte that is not a letter becomes
+        N. Each letter outside the vocabulary, such as N, becomes [UNK]. A sequence cannot contain
+        a special token: ``[SEP]`` is read as five letters.
         """
         texts = [sequence.translate(_LETTERS).decode("ascii") for sequence in sequences]
         encodings = self._tokenizer.encode_batch_fast(texts)
@@ -104,7 +105,7 @@ class BpeTokeniser:
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Load a DNABERT-S encoder.
+    """Load a DNABERT-S encoder onto a device.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 
 
 def recognise(path: Path) -> EncoderSpec | None:
-    """Describe the DNABERT-S folder at `path`; None if one of its three files is missing.
+    """Return the `EncoderSpec` of a DNABERT-S folder; None if one of the three files is missing.
 
     Weights that ``torch.save`` wrote are read completely, to detect damage before a run starts.
 
@@ -167,12 +168,15 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of published weights that embeddings use, by name without prefix.
+    """Return the tensors in a published weights file that the model uses, by name.
+
+    The prefix ``bert.`` is removed from the names.
 
     Raises
     ------
     BundleError
-        If the file cannot be read, or contains anything but tensors. No code of the file runs.
+        If the file cannot be read, or contains anything but tensors. Code in the file is not
+        executed.
     """
     tensors = {name.removeprefix(PREFIX): t for name, t in read_state_dict(path).items()}
     return without(tensors, UNUSED)

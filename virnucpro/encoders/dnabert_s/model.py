@@ -4,9 +4,9 @@ Sources of the architecture: DNABERT-2 (Zhou et al. 2023) and DNABERT-S (Zhou et
 follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm after each residual, no
 position embedding.
 
-Attention with linear biases (ALiBi) is symmetric here. It is computed for one group of sequences of
-equal length (`Run`) at a time. Without padding, no mask is needed: the bias depends on the length
-only, so all sequences of a group share one bias.
+Attention with linear biases (ALiBi) is symmetric here: the bias depends on the distance of two
+tokens, in both directions. Attention is computed for one group of sequences of equal length (`Run`)
+at a time. A group has no padding, so no mask is needed, and its sequences share one bias.
 """
 
 import math
@@ -43,8 +43,9 @@ _KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 def head_slopes(heads: int) -> list[float]:
     """Return the ALiBi slope of each attention head.
 
-    For a power of two n, the series is 2^(-8/n), 2^(-16/n), ... For other numbers, the slopes of
-    the next lower power of two are followed by every other slope of the next higher power.
+    For n heads, a power of two, the slopes are 2^(-8/n), 2^(-16/n), ... For other numbers of heads,
+    the slopes are those of the next lower power of two, then every other slope of the next higher
+    power of two.
     Source: Press et al. 2021, "Train short, test long", and the authors' code.
     """
     below = 2 ** math.floor(math.log2(heads))
@@ -65,8 +66,8 @@ class MirroredBias:
     """Attention with ALiBi bias on a CPU; the bias is stored as one vector per head.
 
     With keys in reverse order, the distance of query i and key j depends on i + j: each row of the
-    bias is the previous row shifted by one. A view of 2 * length - 1 numbers per head replaces
-    length^2 numbers. The order of keys and values does not change attention.
+    bias is the previous row shifted by one. Therefore 2 * length - 1 stored numbers per head
+    replace length^2 numbers. The order of keys and values does not change attention.
     """
 
     def __init__(self, heads: int) -> None:
@@ -74,7 +75,7 @@ class MirroredBias:
         self._ramp = torch.empty(heads, 0, device="cpu")
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Return the output of attention for all rows of a batch; see `BiasedAttention`."""
+        """Return the output of attention for all tokens of a batch; see `BiasedAttention`."""
         self._reach(max(run.length for run in runs))
         return _by_runs(joined, runs, len(self._slopes), self._attend)
 
@@ -84,7 +85,9 @@ class MirroredBias:
         return scaled_dot_product_attention(q, _mirrored(k), _mirrored(v), attn_mask=bias)
 
     def table(self, length: int) -> torch.Tensor:
-        """Return the ALiBi bias of each query and key, keys in reverse order, without a copy.
+        """Return the ALiBi bias of each pair of query and key, with keys in reverse order.
+
+        The result is not a copy: it shares the memory of the stored vectors.
 
         Returns
         -------
@@ -104,11 +107,11 @@ class MirroredBias:
 
 
 class AlignedBias:
-    """Attention with ALiBi bias on a GPU, whose kernels need aligned rows: one table per length.
+    """Attention with ALiBi bias on a GPU; a cache stores one bias table per sequence length.
 
-    Keys are padded to a multiple of 16, and a bias of minus infinity masks the padding. A table too
-    large for the cache is computed for one block of queries at a time, in each layer. The CPU does
-    not wait for the GPU.
+    GPU kernels need aligned rows. Therefore keys are padded to a multiple of 16, and a bias of
+    minus infinity masks the padding. A table too large for the cache is computed again in each
+    layer, for one block of queries at a time. The CPU does not wait for the GPU.
     """
 
     def __init__(self, heads: int) -> None:
@@ -116,7 +119,7 @@ class AlignedBias:
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-        """Return the output of attention for all rows of a batch; see `BiasedAttention`."""
+        """Return the output of attention for all tokens of a batch; see `BiasedAttention`."""
         if self._slopes.device != joined.device:
             self._slopes = self._slopes.to(joined.device, non_blocking=True)
         attend = partial(self._attend, joined.new_zeros(1))
@@ -171,14 +174,16 @@ def _mirrored(heads: torch.Tensor) -> torch.Tensor:
 
 
 def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
-    """Return keys and values, padded to a multiple of 16 tokens if needed, with one GPU kernel.
+    """Return keys and values, padded with zeros to a multiple of 16 tokens.
+
+    Padding uses one GPU kernel.
 
     Parameters
     ----------
     pairs
-        (n, length, 2, heads, head_dim), a view of the joined projections.
+        (n, length, 2, heads, head_dim), keys and values.
     nothing
-        (1,), the number zero, which fills the padding.
+        (1,), the number zero, with the dtype and device of `pairs`.
     """
     n, length, *shape = pairs.shape
     fill = -length % _ALIGNMENT
@@ -194,10 +199,11 @@ def _by_runs(
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Compute attention per group of sequences of equal length; return a row for each token.
+    """Compute attention for each group of sequences of equal length; return (rows, channels).
 
-    `attend` computes attention for one group: it converts queries, keys and values (n, length, 3,
-    heads, head_dim) to (n, heads, length, head_dim).
+    Arguments and result are those of `BiasedAttention`. `attend` computes attention for one group:
+    it converts queries, keys and values (n, length, 3, heads, head_dim) to (n, heads, length,
+    head_dim).
     """
     mixed = []
     joined = on_cache_lines(joined)
@@ -211,7 +217,7 @@ def _by_runs(
 
 
 class DnabertS(nn.Module):
-    """DNABERT-S with mean pooling to one vector per sequence; without ``pooler``.
+    """DNABERT-S with mean pooling to one vector per sequence; its layer ``pooler`` is omitted.
 
     Residuals and norms use the dtype of the norms, which is float32 even at half precision. Linear
     layers and attention use the dtype of the linear layers.
@@ -233,7 +239,7 @@ class DnabertS(nn.Module):
         return x
 
     def forward(self, packed: Packed) -> torch.Tensor:
-        """Return the mean token vector of each sequence, with [CLS], [SEP]: (n, dim) fp32."""
+        """Return each sequence's mean vector, including [CLS] and [SEP]: (n, dim) float32."""
         return mean_of_runs(self.hidden(packed), packed)
 
 
@@ -246,7 +252,7 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the layer-normalised sum of token and type-0 embeddings: (rows, width)."""
+        """Return the layer norm of token embedding plus token type 0 embedding: (rows, width)."""
         normed: torch.Tensor = self.LayerNorm(
             self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
         )

@@ -1,4 +1,4 @@
-"""ESM-2's settings, tensors, and token ids of residues."""
+"""Settings, tensor shapes and token ids of ESM-2."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _WIDENING: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Esm2Config:
-    """Size of an ESM-2 model; the fields have the names of fair-esm's ``ESM2`` arguments."""
+    """Settings of an ESM-2 model; the fields are named as the arguments of fair-esm's ``ESM2``."""
 
     architecture: ClassVar[str] = "esm2"
     view: ClassVar[View] = "protein"
@@ -42,12 +42,15 @@ class Esm2Config:
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> "Esm2Config":
-        """Return the settings from the file `source` after checks; unknown settings are ignored.
+        """Check settings that were read from the file `source`; return them as a dataclass.
+
+        Unknown settings are ignored.
 
         Raises
         ------
         BundleError
-            If a setting is missing or invalid, or a head has an odd number of channels.
+            If a setting is missing or invalid, or an attention head has an odd number of
+            channels.
         """
         config = read_fields(cls, settings, source)
         if config.embed_dim % (2 * config.attention_heads):
@@ -64,7 +67,10 @@ class Esm2Config:
         return self.embed_dim
 
     def tensor_shapes(self) -> Shapes:
-        """Return by name the shapes of all weights; omit language model and contact head.
+        """Return the shape of each tensor that the model uses, by tensor name.
+
+        Tensors of the language model, the contact head and the rotary frequencies (see
+        `frequency_shapes`) are not included.
 
         Source of the names: the state dict of fair-esm's ``ESM2``.
         """
@@ -80,7 +86,7 @@ class Esm2Config:
         return shapes | norm("emb_layer_norm_after", dim)
 
     def frequency_shapes(self) -> Shapes:
-        """Return by name the shapes of all layers' rotary frequencies, which a file may lack."""
+        """Return the shape of each layer's rotary frequencies by name; optional in a file."""
         shape = (self.embed_dim // self.attention_heads // 2,)
         return {f"{layer}.self_attn.rot_emb.inv_freq": shape for layer in self._layers()}
 
@@ -90,7 +96,7 @@ class Esm2Config:
         Raises
         ------
         BundleError
-            If the shapes belong to another model; the rotary frequencies may be missing.
+            If the shapes belong to another model. Missing rotary frequencies are not an error.
         """
         require_layers(self.num_layers, len(found), source)
         frequencies = self.frequency_shapes()
@@ -125,16 +131,16 @@ _IDS: Final = _table()
 
 
 def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
-    """Convert residues to ESM-2's token ids, between <cls> and <eos>.
+    """Return ESM-2's token ids of each protein sequence, from <cls> to <eos>.
 
-    One byte is one token. Lower case equals upper case. ``X B U Z O . -`` have their own tokens;
-    any other byte (``J``, ``*``, ...) becomes <unk>, while fair-esm's converter raises KeyError. A
+    One byte is one token. Letter case is ignored. ``X B U Z O . -`` have their own tokens. Any
+    other byte (``J``, ``*``, ...) becomes <unk>; fair-esm's converter raises KeyError instead. A
     sequence cannot contain a special token: ``<mask>`` is read as six letters.
 
     Returns
     -------
     list of (n_residues + 2,) int64
-        Views of one array.
+        In the order of `sequences`; all arrays share one buffer.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ends = np.cumsum(lengths + 2)

@@ -34,7 +34,7 @@ _PUBLISHED_NAMES: Final = {
 
 
 def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Load an ESM-2 encoder.
+    """Load an ESM-2 encoder onto a device.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
 
 
 def recognise(path: Path) -> EncoderSpec | None:
-    """Describe the fair-esm ESM-2 checkpoint at `path`; None if it is not a ``.pt`` file.
+    """Return the `EncoderSpec` of a fair-esm ESM-2 checkpoint; None if it is not a ``.pt`` file.
 
     The file is read completely, to detect damage before a run starts.
 
@@ -101,12 +101,12 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a fair-esm checkpoint that embeddings use, by name.
+    """Return the tensors in a fair-esm checkpoint that the model uses, by name.
 
     Raises
     ------
     BundleError
-        If the file is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. Code in the file is not executed.
     """
     _, tensors = read_checkpoint(path)
     return without(tensors, UNUSED)
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path) -> tuple[Esm2Config, dict[str, torch.Tensor]]:
     Raises
     ------
     BundleError
-        If the file is not an ESM-2 checkpoint. No code of the file runs.
+        If the file is not an ESM-2 checkpoint. Code in the file is not executed.
     """
     match read_pickle(path):
         case {"cfg": {"model": Namespace() as settings}, "model": dict() as content}:
@@ -152,7 +152,7 @@ def _with_frequencies(
 
 
 def _all_shapes(config: Esm2Config) -> Shapes:
-    """Return by name the shapes of all tensors that `Esm2` requires."""
+    """Return the shape of each tensor that `Esm2` requires, by tensor name."""
     return config.tensor_shapes() | config.frequency_shapes()
 
 

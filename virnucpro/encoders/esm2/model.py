@@ -22,9 +22,9 @@ _KEPT: Final = 4096
 
 
 def inverse_frequencies(head_dim: int) -> torch.Tensor:
-    """Return the default rotation of each channel pair in radians per position.
+    """Return the default rotary frequencies: (head_dim / 2,) float32, radians per position.
 
-    The result is (head_dim / 2,) float32, for files without frequencies.
+    One frequency belongs to one channel pair. The result is used for files without frequencies.
 
     Source: Su et al. 2021, RoFormer, base 10,000; written as in fair-esm's ``RotaryEmbedding``.
     """
@@ -32,15 +32,15 @@ def inverse_frequencies(head_dim: int) -> torch.Tensor:
 
 
 def interleave_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder channels so that both channels of a pair are adjacent, as `rotate` expects.
+    """Return `rows` in another order: both channels of a pair are adjacent, as `rotate` expects.
 
-    A pair is channel j and channel j + head_dim / 2 of a head. If the projections of queries and
-    keys are both reordered, their products do not change.
+    A pair is channel j and channel j + head_dim / 2 of an attention head. If the weights of
+    queries and of keys are both reordered, the products of queries and keys do not change.
 
     Parameters
     ----------
     rows
-        (dim, ...), one row per output channel.
+        (dim, ...), weight matrix or bias with one row per output channel.
     heads
         Number of attention heads; dim / heads is even.
     """
@@ -49,18 +49,19 @@ def interleave_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 class Rotation:
-    """Rotation of queries and keys: a complex factor per position and channel pair, in float32.
+    """Rotation of queries and keys: one complex64 factor per position and channel pair.
 
-    A channel pair is a complex number that is multiplied by a factor of modulus 1, in a fifth of
-    the time of separate sines and cosines. fair-esm's tables have the data type of the model. In
-    half precision, their angles at high positions are inaccurate: with attention concentrated on
-    few positions, the cosine between an embedding and its float32 result falls to 0.982.
+    A channel pair is treated as a complex number and multiplied by a factor of modulus 1. This
+    takes a fifth of the time of separate sines and cosines. The angles are computed in float32 for
+    every precision. fair-esm computes angles in the precision of the model: in half precision, they
+    are inaccurate at high positions. If attention concentrates on few positions, the cosine
+    similarity of a vector and its float32 result then falls to 0.982.
 
     Parameters
     ----------
     frequencies
         (head_dim / 2,) radians per position, of any floating-point type. A file in half precision
-        has rounded values (.75 for .749894), which are used as they are, as in fair-esm.
+        has rounded values (.75 for .749894). They are used unchanged, as in fair-esm.
     device
         Device of the factors.
     """
@@ -70,7 +71,7 @@ class Rotation:
         self._kept = self._angles(0)
 
     def table(self, longest: int) -> torch.Tensor:
-        """Return rotation factors of `longest` positions: (longest, head_dim / 2) complex64."""
+        """Return the factors of positions below `longest`: (longest, head_dim / 2) complex64."""
         if longest <= len(self._kept):
             return self._kept[:longest]
         table = self._angles(longest)
@@ -108,15 +109,15 @@ def rotations(frequencies: Iterable[torch.Tensor], device: torch.device) -> list
 
 
 def rotate(heads: torch.Tensor, factors: torch.Tensor) -> None:
-    """Rotate the heads of queries and keys in place, by the position of their token.
+    """Rotate queries and keys in place, by the position of their token.
 
     Parameters
     ----------
     heads
-        (rows, n_heads, head_dim) of any floating-point type, in the order of `interleave_pairs`;
-        may be a view.
+        Queries and keys of all heads: (rows, n, head_dim) of any floating-point type, with channels
+        in the order of `interleave_pairs`. May be a part of a larger tensor.
     factors
-        (rows, head_dim / 2), from `Rotation.factors`.
+        (rows, head_dim / 2) complex64, from `Rotation.factors`.
     """
     exact = heads.float()  # no copy if already float32
     torch.view_as_complex(exact.view(*exact.shape[:2], -1, 2)).mul_(factors[:, None])
@@ -153,7 +154,7 @@ class _Layer(NamedTuple):
 
 
 class Esm2:
-    """ESM-2 with mean pooling to one vector per sequence, without its output heads.
+    """ESM-2 with mean pooling to one vector per sequence, without language model and contact head.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ class Esm2:
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     def __call__(self, packed: Packed) -> torch.Tensor:
-        """Return the mean residue vector of each sequence, without <cls>, <eos>: (n, dim) float32.
+        """Return each sequence's mean residue vector, without <cls> and <eos>: (n, dim) float32.
 
         Parameters
         ----------
@@ -221,7 +222,7 @@ class Esm2:
 
 
 class _Source(NamedTuple):
-    """Builds the layers of the model from the tensors of a state dict."""
+    """Builder of the model's layers from the tensors of a state dict."""
 
     tensors: Mapping[str, torch.Tensor]
     device: torch.device
@@ -259,7 +260,10 @@ class _Source(NamedTuple):
 
 
 def _stripe_rows(rows: int) -> int:
-    """Return how many rows a feed-forward layer computes at once: a multiple of `CPU_STEP`."""
+    """Return the number of rows that a feed-forward layer computes at once, at most `_STRIPE`.
+
+    The result is a multiple of `CPU_STEP`.
+    """
     even = -(-rows // -(-rows // _STRIPE))
     return even + -even % CPU_STEP
 

@@ -1,1 +1,1 @@
-"""Files of weights: reading, checking, loading into modules."""
+"""Read and check files of weights, and load the weights into modules."""

@@ -50,7 +50,9 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
 def check_layout(
     shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, torch.Tensor], source: Path
 ) -> None:
-    """Compare the tensors of the file `source` with those of a model, by name, shape and type.
+    """Raise BundleError if tensors do not have a model's names and shapes, or have a wrong type.
+
+    `shapes` are the expected shapes by tensor name. `source` is the file of the tensors.
 
     Raises
     ------
@@ -73,10 +75,16 @@ def check_tensors(
     rounded: Collection[str],
     dtype: torch.dtype,
 ) -> None:
-    """Check names, shapes, types and values of tensors; an infinite value spoils all vectors.
+    """Check names, shapes, types and values of tensors.
+
+    A single infinite value would make all vectors invalid.
 
     Parameters
     ----------
+    shapes
+        Expected shapes by tensor name.
+    tensors, source
+        Tensors by name, and the file that they come from.
     rounded
         Names of the tensors that will be converted to `dtype`.
 
@@ -105,17 +113,17 @@ def check_tensors(
 
 @contextmanager
 def init_empty_weights() -> Iterator[None]:
-    """Context manager: build modules on the ``meta`` device, without initial values, for `fill`.
+    """Create modules without initial values during the block, on the ``meta`` device; see `fill`.
 
-    Random initial values on that device make torch import its compiler and sympy, which takes as
-    long as the import of torch itself.
+    Random initial values on the ``meta`` device would import torch's compiler and sympy. That takes
+    as long as the import of torch itself.
     """
     with torch.device("meta"), _SkipInit():
         yield
 
 
 class _SkipInit(TorchFunctionMode):
-    """Disables the functions of ``torch.nn.init`` while modules are built."""
+    """Context manager that disables the functions of ``torch.nn.init``."""
 
     def __torch_function__(
         self,
@@ -131,10 +139,10 @@ class _SkipInit(TorchFunctionMode):
 
 
 def place(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return a copy of a tensor on `device`; the conversion to `dtype` happens on that device.
+    """Copy a tensor to `device`, convert it to `dtype` on that device, and return the result.
 
-    In contrast, ``tensor.to(device, dtype)`` converts on the CPU, which is slower than a GPU and
-    needs another copy in host memory.
+    The call ``tensor.to(device, dtype)`` converts on the CPU instead. That is slower than on a GPU
+    and needs another copy in host memory.
     """
     return tensor.to(device).to(dtype)
 
@@ -149,8 +157,8 @@ def fill(
     """Load tensors into a module built by `init_empty_weights`, ready for inference.
 
     Parameters of linear layers are converted to `dtype`. All other parameters and buffers are
-    converted to float32: norms, embeddings and statistics are inaccurate at half
-    precision, and fast at any precision.
+    converted to float32. Norms, embeddings and statistics are inaccurate at half precision, and
+    need little time at any precision.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Files of ``torch.save``, read without running code that they contain."""
+"""Read files of ``torch.save`` without executing code in these files."""
 
 import re
 import warnings
@@ -24,13 +24,13 @@ def read_pickle(path: Path) -> object:
 
     The file may contain tensors, plain data and fair-esm's Namespace.
 
-    Tensors are memory-mapped. Files in the format before PyTorch 1.6 are not archives; they are
-    read into memory completely.
+    Tensors in zip archives are memory-mapped. Files in the format before PyTorch 1.6 are not zip
+    archives. Such files are read into memory completely.
 
     Raises
     ------
     BundleError
-        If the file cannot be read, or contains other objects. No code of the file runs.
+        If the file cannot be read, or contains other objects. Code in the file is not executed.
     """
     archived = is_zipfile(path)
     if archived:
@@ -57,12 +57,13 @@ def read_pickle(path: Path) -> object:
 
 
 def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
-    """Read a state dict: safetensors, or a file of ``torch.save``.
+    """Return the tensors in a safetensors file or in a state dict of ``torch.save``, by name.
 
     Raises
     ------
     BundleError
-        If the file cannot be read, or contains anything but named tensors. No code is run.
+        If the file cannot be read, or contains anything but named tensors. Code in the file is not
+        executed.
     """
     if path.suffix == ".safetensors":
         return read_safetensors(path)
@@ -93,7 +94,7 @@ def named_tensors(content: object, path: Path) -> dict[str, torch.Tensor]:
 
 
 def shapes_in(path: Path) -> Shapes:
-    """Return name and shape of the tensors in a file; from safetensors, only the header is read.
+    """Return the shape of each tensor in a file by name; of safetensors, read only the header.
 
     Raises
     ------
@@ -106,7 +107,7 @@ def shapes_in(path: Path) -> Shapes:
 
 
 def require_intact(path: Path) -> None:
-    """Compare every part of an archive with its checksum, which torch's reader does not check.
+    """Verify the checksum of each part of a torch.save archive; torch's reader ignores it.
 
     This function reads the whole file: call it once, when a job is created.
 

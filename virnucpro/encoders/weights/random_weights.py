@@ -43,7 +43,7 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
     folder
         An empty folder.
     name
-        A key of `PUBLISHED`.
+        Name of a published encoder: a key of `virnucpro.encoders.registry.PUBLISHED`.
 
     Raises
     ------

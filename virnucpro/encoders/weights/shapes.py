@@ -1,4 +1,4 @@
-"""Names and shapes of tensors: expected, read from a file, and compared. Needs no torch."""
+"""Names and shapes of tensors: expected, read from a file, and compared. Does not import torch."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def norm(name: str, width: int) -> Shapes:
 
 
 def without(tensors: Mapping[str, T], prefixes: tuple[str, ...]) -> dict[str, T]:
-    """Return `tensors` without the names that begin with one of `prefixes`."""
+    """Return `tensors` without the tensors whose names begin with one of `prefixes`."""
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
@@ -51,7 +51,7 @@ def read_shapes(path: Path) -> Shapes:
 
 
 def require_layers(n_layers: int, n_tensors: int, source: Path) -> None:
-    """Refuse settings with more layers than the file has tensors; such settings are damaged.
+    """Raise BundleError if the settings have more layers than the weights have tensors.
 
     Raises
     ------
@@ -71,10 +71,14 @@ def require_shapes(
     source: Path,
     optional: Collection[str] = (),
 ) -> None:
-    """Compare the tensors found in the file `source` with the tensors of a model (`wanted`).
+    """Raise BundleError if names or shapes of tensors differ from those of a model.
 
     Parameters
     ----------
+    wanted
+        Shapes of the model's tensors by name.
+    found, source
+        Shapes in the file by tensor name, and the file, for the message.
     optional
         Names in `wanted` that the file need not contain.
 
