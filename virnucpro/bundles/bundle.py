@@ -16,7 +16,8 @@ from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_ma
 from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
-from virnucpro.classify.head_tensors import layer_sizes
+from virnucpro.classify.calibration import read_calibration
+from virnucpro.classify.head_tensors import head_input
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
@@ -75,7 +76,9 @@ class Bundle:
     tiling: Tiling
     genetic_code: int
     labels: tuple[str, ...]
+    items: str
     thresholds: Mapping[str, float]
+    calibration: Mapping[str, object] | None
     metrics: Mapping[str, object]
     provenance: Mapping[str, object]
     fingerprint: str
@@ -113,8 +116,9 @@ def open_bundle(name_or_path: str) -> Bundle:
         verify_file(folder, name, wanted)
     for entry in manifest.encoders:
         spec = _spec(folder, entry)
-        weights = spec.file("weights")
-        config_of(spec).require_weights(read_shapes(weights), weights)
+        if (config := config_of(spec)).tensor_shapes():
+            weights = spec.file("weights")
+            config.require_weights(read_shapes(weights), weights)
     if manifest.head is not None:
         _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
     warning = writable_by_others(folder, (MANIFEST, *manifest.files))
@@ -242,10 +246,18 @@ def _classification(bundle: Bundle) -> list[str]:
     if bundle.head is None:
         return ["encoders only, no classifier"]
     viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
-    return [
+    lines = [
         f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
-        f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}",
     ]
+    if bundle.calibration is None:
+        return [*lines, f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}"]
+    calibration = read_calibration(bundle.calibration, bundle.path / MANIFEST)
+    for name, preset in calibration.presets.items():
+        lines.append(
+            f"preset {name}: viral from a probability of {preset.viral:.3f}, non-viral below "
+            f"{preset.non_viral:.3f} (prevalence {calibration.prevalence:g})"
+        )
+    return lines
 
 
 def _known() -> dict[str, Path]:
@@ -271,7 +283,9 @@ def _bundle(folder: Path, manifest: Manifest) -> Bundle:
         tiling=cast("Tiling", manifest.tiling),
         genetic_code=manifest.genetic_code,
         labels=tuple(manifest.labels),
+        items=manifest.items,
         thresholds=manifest.thresholds,
+        calibration=manifest.calibration,
         metrics=manifest.metrics,
         provenance=manifest.provenance,
         fingerprint=_fingerprint(manifest),
@@ -307,13 +321,17 @@ def _fingerprint(manifest: Manifest) -> str:
         "labels": manifest.labels,
         "thresholds": manifest.thresholds,
     }
+    if manifest.items != "open_frames":
+        numbers["items"] = manifest.items
+    if manifest.calibration is not None:
+        numbers["calibration"] = manifest.calibration
     canonical = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _check_head(path: Path, dim: int) -> None:
     """Raise BundleError if the head's input size is not `dim`; only the file header is read."""
-    wanted, *_ = layer_sizes(read_shapes(path), path)
+    wanted = head_input(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(
             f"{path}: the head needs vectors of {wanted} numbers, and the bundle's encoders give "

@@ -21,13 +21,9 @@ from virnucpro.sequences.columns import (
     column_path,
     read_header,
 )
+from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.spec import IndexSpec
-from virnucpro.sequences.translation import (
-    FRAMES,
-    genetic_code,
-    residues_by_codon,
-    reverse_complement,
-)
+from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
 from virnucpro.sequences.windows import IntArray
 
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
@@ -65,7 +61,8 @@ class SequenceIndex:
     window_first_item
         ``(n_windows + 1,)`` int64: number of items of all windows before window ``i``.
     item_frame
-        ``(n_items,)`` uint8, see `virnucpro.sequences.translation.FRAMES`; 0 for whole sequences.
+        ``(n_items,)`` uint8: frame as in `virnucpro.sequences.translation.FRAMES`, or
+        `virnucpro.sequences.items.WINDOW_ITEM`; 0 for whole sequences.
     item_row
         ``(n_items,)`` int64: the row of each item.
     row_lengths
@@ -164,7 +161,7 @@ class SequenceIndex:
             return self.record_names(_owners(self.record_first_window, windows))
         frames = self.item_frame[items].tolist()
         names = zip(self.window_names(windows), frames, strict=True)
-        return [name + FRAMES[frame] for name, frame in names]
+        return [name + ITEM_NAMES[frame] for name, frame in names]
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
@@ -198,14 +195,14 @@ class SequenceIndex:
             When the index does not have this view.
         """
         kind = self.spec.alphabet.name.lower()
-        if self.spec.kind == "whole" and view != kind:
+        if self.spec.kind != "frames" and view != kind:
             raise UsageError(
                 f"no {view} view of an index of whole {kind} sequences: choose an encoder of "
                 f"{kind} sequences"
             )
         try:
             span = self._values["row_span"][rows]
-            if self.spec.genetic_code is None:
+            if self.spec.kind == "whole":
                 return self._cut_out(rows, span)
             span = span - self._values["row_frame"][rows] % 3
             if view == "nucleotide":
@@ -221,13 +218,18 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
+    def is_window(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Return, for each row, whether it is a whole window (not an open frame)."""
+        whole: npt.NDArray[np.bool_] = self._values["row_frame"][rows] == WINDOW_ITEM
+        return whole
+
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
-        offset, forward = (frame % 3).astype(np.int64), frame < 3
+        offset, forward = (frame % 3).astype(np.int64), frame % WINDOW_ITEM < 3
         low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
         spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
         read = self._bases.read

@@ -1,0 +1,186 @@
+"""Decide the call of each record from its score, by a stated rule.
+
+A record is viral from one threshold on, non-viral below another, and ambiguous between the two.
+With a calibrated bundle, the thresholds apply to the probability, and the rule abstains (ambiguous,
+with a reason) if the evidence is too small or the sequence is of low complexity.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classify.calibration import Calibration, estimate_prevalence, q_values
+from virnucpro.classify.call_options import PRESETS, CallOptions
+from virnucpro.classify.consensus import Call, RecordScores, Status, Thresholds
+from virnucpro.errors import UsageError
+
+__all__ = ["Decision", "Reason", "RecordQuality", "decide"]
+
+_NO_TIER: Final = 0
+
+
+class Reason(IntEnum):
+    """Codes for the reason why a scored record is ambiguous."""
+
+    NONE = 0
+    UNCERTAIN = 1
+    TOO_SHORT = 2
+    FEW_WINDOWS = 3
+    LOW_COMPLEXITY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuality:
+    """Composition of records, for flags: arrays with one entry per record.
+
+    Attributes
+    ----------
+    gc
+        (n_records,) float64, share of G and C among A, C, G, T; NaN without such a letter.
+    known
+        (n_records,) float64, share of A, C, G, T among all letters; NaN for an empty record.
+    complex
+        (n_records,) bool, False for a record of low complexity.
+    """
+
+    gc: NDArray[np.float64]
+    known: NDArray[np.float64]
+    complex: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Calls of all records, with their reasons: arrays with one entry per record.
+
+    Attributes
+    ----------
+    call
+        (n_records,) uint8, codes of `Call`.
+    probability, fdr
+        (n_records,) float64, calibrated probability and q-value; NaN without a score or without a
+        calibration.
+    tier
+        (n_records,) uint8: 0 if no preset calls the record viral, else 1 plus the position in
+        `PRESETS` of the strictest preset that does.
+    reason
+        (n_records,) uint8, codes of `Reason`.
+    prevalence
+        Expected share of viral records that was used; None without a calibration.
+    """
+
+    call: NDArray[np.uint8]
+    probability: NDArray[np.float64]
+    fdr: NDArray[np.float64]
+    tier: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    prevalence: float | None
+
+
+def decide(
+    records: RecordScores,
+    thresholds: Thresholds,
+    calibration: Calibration | None = None,
+    options: CallOptions | None = None,
+    quality: RecordQuality | None = None,
+) -> Decision:
+    """Return the calls of all records.
+
+    Parameters
+    ----------
+    records
+        Scores of the records.
+    thresholds
+        Thresholds of the score, for a bundle without calibration.
+    calibration
+        Calibration of the bundle; None if it has none.
+    options
+        The rule; by default the preset ``default``.
+    quality
+        Composition of the records; None to skip the check for low complexity.
+
+    Raises
+    ------
+    UsageError
+        If the options need a calibration and the bundle has none.
+    """
+    options = options or CallOptions()
+    scored = records.status == Status.SCORED
+    if calibration is None:
+        return _by_score(records, scored, thresholds, options)
+    prevalence = calibration.prevalence
+    probability = calibration.probability(
+        records.logit, records.n_scored, records.scored_bases, prevalence
+    )
+    probability[~scored] = np.nan
+    if options.prevalence is not None:
+        prevalence = (
+            estimate_prevalence(probability, prevalence)
+            if options.prevalence == "auto"
+            else options.prevalence
+        )
+        probability = calibration.probability(
+            records.logit, records.n_scored, records.scored_bases, prevalence
+        )
+        probability[~scored] = np.nan
+    fdr = q_values(probability)
+    preset = calibration.presets[options.preset]
+    if options.fdr is None:
+        limit = preset.viral if options.threshold is None else options.threshold
+        viral = probability >= limit
+    else:
+        limit = preset.viral
+        viral = fdr <= options.fdr
+    call = _three_way(scored, viral, probability < min(limit, preset.non_viral))
+    reason = np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8)
+    with np.errstate(invalid="ignore"):
+        share = records.n_scored / records.n_windows
+    for why, abstains in (
+        (Reason.FEW_WINDOWS, share < calibration.min_scored),
+        (Reason.TOO_SHORT, records.scored_bases < calibration.min_bases),
+        (Reason.LOW_COMPLEXITY, np.False_ if quality is None else ~quality.complex),
+    ):
+        reason[scored & abstains] = why
+        call[scored & abstains] = Call.AMBIGUOUS
+    tier = np.full(len(call), _NO_TIER, np.uint8)
+    for number, name in enumerate(PRESETS, 1):
+        tier[probability >= calibration.presets[name].viral] = number
+    return Decision(call, probability, fdr, tier, reason, prevalence)
+
+
+def _by_score(
+    records: RecordScores, scored: NDArray[np.bool_], thresholds: Thresholds, options: CallOptions
+) -> Decision:
+    """Return the calls of a bundle without calibration, by the thresholds of the score."""
+    if options.preset != "default" or options.fdr is not None or options.prevalence is not None:
+        raise UsageError(
+            "the bundle of this run has no calibration, which presets, an FDR and a prevalence "
+            "need. Give --threshold (of the score), or use a calibrated bundle such as mini."
+        )
+    viral, non_viral = thresholds.viral, thresholds.non_viral
+    if options.threshold is not None:
+        viral, non_viral = options.threshold, min(options.threshold, non_viral)
+    call = _three_way(
+        scored, records.score >= np.float32(viral), records.score < np.float32(non_viral)
+    )
+    unknown = np.full(len(call), np.nan)
+    return Decision(
+        call=call,
+        probability=unknown,
+        fdr=unknown,
+        tier=np.full(len(call), _NO_TIER, np.uint8),
+        reason=np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8),
+        prevalence=None,
+    )
+
+
+def _three_way(
+    scored: NDArray[np.bool_], viral: NDArray[np.bool_], non_viral: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    call = np.full(len(scored), Call.NOT_SCORED, np.uint8)
+    call[scored] = Call.AMBIGUOUS
+    call[scored & non_viral] = Call.NON_VIRAL
+    call[scored & viral] = Call.VIRAL
+    return call
