@@ -17,8 +17,8 @@ __all__ = [
     "add_failures",
     "add_inputs",
     "add_json",
-    "add_numbers",
     "add_outdir",
+    "add_precision",
     "add_quiet",
     "add_threads",
     "add_tiling",
@@ -155,7 +155,7 @@ def add_failures(
     return group
 
 
-def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
+def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
     """Add the options for the precision of the encoders and of the stored embeddings."""
     parser.add_argument(
         "--precision",

@@ -89,19 +89,19 @@ def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     if spec.kind == "whole":
-        return _cut_whole(sequences, lengths)
+        return _whole_record_items(sequences, lengths)
     assert spec.window is not None
     assert spec.tiling is not None
     assert spec.genetic_code is not None
     windows = tile_all(lengths, spec.window, spec.tiling)
     text = b"".join(sequences)
     if spec.kind == "windows":
-        return _cut_windows(text, lengths, windows)
-    frames = _cut_frames(text, lengths, windows, genetic_code(spec.genetic_code))
+        return _window_items(text, lengths, windows)
+    frames = _frame_items(text, lengths, windows, genetic_code(spec.genetic_code))
     return _with_fallback(text, lengths, frames) if spec.fallback else frames
 
 
-def _cut_whole(sequences: Sequence[bytes], lengths: IntArray) -> Items:
+def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
     filled = lengths > 0
     first = np.concatenate(([0], np.cumsum(filled, dtype=np.int64)))
     n_items = int(first[-1])
@@ -116,7 +116,7 @@ def _cut_whole(sequences: Sequence[bytes], lengths: IntArray) -> Items:
     )
 
 
-def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
+def _frame_items(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
     starts, ends = _in_text(windows, lengths)
     found: list[OpenFrames] = []
     digests: list[bytes] = []
@@ -139,7 +139,7 @@ def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticC
     )
 
 
-def _cut_windows(text: bytes, lengths: IntArray, windows: Windows) -> Items:
+def _window_items(text: bytes, lengths: IntArray, windows: Windows) -> Items:
     starts, ends = _in_text(windows, lengths)
     chosen = _scorable(text, starts, ends)
     per_window = chosen.astype(np.int64)

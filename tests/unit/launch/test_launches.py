@@ -27,7 +27,7 @@ from virnucpro.launch import (
 )
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
 from virnucpro.launch.table import read_launch, readable
-from virnucpro.launch.worker_spec import accepted, load_worker
+from virnucpro.launch.worker_spec import accepted_keywords, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
 
@@ -583,9 +583,9 @@ def test_a_name_without_a_worker_class_is_refused(workers, name):
 
 def test_a_worker_gets_the_keywords_that_it_accepts(workers):
     offered = {"input_dir": 1, "output_dir": 2, "device": "cpu", "threads": 4}
-    assert accepted(workers.Plain, offered) == {}
+    assert accepted_keywords(workers.Plain, offered) == {}
     taken = {name: offered[name] for name in ("output_dir", "device", "threads")}
-    assert accepted(workers.Obedient, offered) == taken
+    assert accepted_keywords(workers.Obedient, offered) == taken
 
 
 def test_a_worker_without_keywords_and_one_with_durations(workers, files, tmp_path):

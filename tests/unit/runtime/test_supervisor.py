@@ -95,7 +95,7 @@ def test_a_process_that_survives_sigkill_is_reported(spawn, monkeypatch):
 
 def test_a_failure_of_the_supervision_ends_all_waits(spawn, monkeypatch):
     coordinator = spawn("hang")
-    monkeypatch.setattr(RankSupervisor, "_take", lambda *_: 1 / 0)
+    monkeypatch.setattr(RankSupervisor, "_handle_event", lambda *_: 1 / 0)
     with pytest.raises(WorkerError, match="supervisor thread failed") as caught:
         coordinator.wait_for_completion(20)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

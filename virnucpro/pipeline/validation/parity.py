@@ -145,7 +145,7 @@ def measure_parity(
     views = [spec.view for spec in encoders]
     items = _items(fasta, index_spec, views, n_sequences)
     found, wanted = zip(
-        *(_both(spec, items[spec.view], name, precise) for spec in encoders), strict=True
+        *(_encode_on_both(spec, items[spec.view], name, precise) for spec in encoders), strict=True
     )
     compared = [
         compare_vectors(spec.name, ours, theirs, precise)
@@ -176,7 +176,7 @@ def _items(
         return {view: index.sequences(rows, view) for view in views}
 
 
-def _both(
+def _encode_on_both(
     spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
 ) -> tuple[FloatArray, FloatArray]:
     """Encode sequences in batches on the device, and one by one on the CPU at fp32.

@@ -16,7 +16,12 @@ from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.pipeline.worker import encoder_pass, rank_encoder
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
-from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
+from virnucpro.pipeline.worker.poison_isolation import (
+    FINISHING,
+    Suspicion,
+    UnitSpan,
+    tokenising_stage,
+)
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.sequences.index import build_index
@@ -36,10 +41,10 @@ class Watch:
         self.places = []
         self.rows = []
 
-    def at(self, place):
+    def report_next(self, place):
         self.places.append(place)
 
-    def through(self, rows):
+    def report_encoded(self, rows):
         self.rows.append(rows)
 
     @property
@@ -119,7 +124,7 @@ def assert_same_except(rows, segment, healthy):
 def test_every_row_is_reported_before_and_after_encoding(task, index, healthy):
     segment, watch, _ = embedded(task, index)
     stages = list(dict.fromkeys(place.stage for place in watch.places))
-    assert stages == [tokenising(0), 0, tokenising(1), 1, FINISHING]
+    assert stages == [tokenising_stage(0), 0, tokenising_stage(1), 1, FINISHING]
     for stage in stages[:-1]:
         places = [place for place in watch.places if place.stage == stage]
         positions = [p for place in places for p in range(place.first, place.stop)]
@@ -141,7 +146,7 @@ def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
     watch, embedder = Watch(), RowEmbedder(task, index)
     segment = embedder.embed(3, range(N_ROWS), watch, Suspicion(), prefetched(embedder))
     assert encode_segment(segment) == encode_segment(healthy)
-    assert watch.places[0] == UnitSpan(3, tokenising(0), 0, N_ROWS)
+    assert watch.places[0] == UnitSpan(3, tokenising_stage(0), 0, N_ROWS)
     assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
 
 
@@ -150,7 +155,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
     fed.set_exception(ValueError("planted"))
     with pytest.raises(ValueError, match="planted"):
         RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Suspicion(), fed)
-    assert watch.places == [UnitSpan(3, tokenising(0), 0, N_ROWS)]
+    assert watch.places == [UnitSpan(3, tokenising_stage(0), 0, N_ROWS)]
 
 
 @pytest.fixture
@@ -164,8 +169,8 @@ def through_one_encoder(protein_encoder, index, *, prefetch):
     encoded = protein_encoder.vectors(
         UnitTokens(3, ids),
         Suspicion(),
-        watch.at,
-        watch.through,
+        watch.report_next,
+        watch.report_encoded,
         shortest=lambda: 3,
         prefetch=prefetch,
     )
@@ -195,12 +200,12 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
         steps.append("launch")
         return encode(self, batch)
 
-    def fetching(vectors):
+    def start_copy(vectors):
         steps.append("copy")
         return lambda: steps.append("wait") or vectors
 
     monkeypatch.setattr(Encoder, "encode", launched)
-    monkeypatch.setattr(encoder_pass, "fetching", fetching)
+    monkeypatch.setattr(encoder_pass, "start_copy_to_cpu", start_copy)
     through_one_encoder(protein_encoder, index, prefetch=True)
     n_batches = steps.count("launch")
     begin = ["launch", "copy"]
@@ -211,7 +216,7 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
 @pytest.mark.gpu
 def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
     vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
-    fetch = encoder_pass.fetching(vectors)
+    fetch = encoder_pass.start_copy_to_cpu(vectors)
     torch.cuda._sleep(2_000_000_000)  # cycles: about a second of work behind the copy
     assert torch.equal(fetch(), torch.arange(12, dtype=torch.float32).view(3, 4))
     assert not torch.cuda.current_stream().query()
@@ -285,7 +290,7 @@ def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, health
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy):
-    stage = tokenising(number)
+    stage = tokenising_stage(number)
     suspicion = Suspicion(
         suspects=(UnitSpan(3, stage, 8, 12),), isolated={(stage, 9): "it kills its process"}
     )
@@ -296,7 +301,7 @@ def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy)
     assert marked == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
 
 
-@pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
+@pytest.mark.parametrize("stage", [0, 1, tokenising_stage(0), tokenising_stage(1)])
 def test_one_row_can_be_tried_alone_before_others(stage, task, index):
     watch, place = Watch(), UnitSpan(3, stage, 5, 6)
     RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Suspicion())
@@ -305,7 +310,7 @@ def test_one_row_can_be_tried_alone_before_others(stage, task, index):
 
 def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     """Rows without tokens are last in the order that positions refer to."""
-    stage, isolated = tokenising(1), 2
+    stage, isolated = tokenising_stage(1), 2
     suspicion = Suspicion(isolated={(stage, isolated): "it kills its process"})
     tried = []
     monkeypatch.setattr(
