@@ -115,6 +115,7 @@ class Worker(FileWorker):
             device,
             self._job.settled_precision,
             BATCH_TOKENS[device],
+            fallback=self._job.fallback,
         )
 
     def process(self, data: str) -> dict[str, Any]:

@@ -303,7 +303,7 @@ def _fingerprint(manifest: Manifest) -> str:
     def content(name: str) -> str:
         return manifest.files[name].sha256
 
-    numbers = {
+    numbers: dict[str, object] = {
         "encoders": [
             {
                 "architecture": entry.architecture,

@@ -259,10 +259,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             yield f"has two encoders of the {what} {values[0]!r}"
     if not is_window(manifest.window):
         yield f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
-    if manifest.items not in _ITEMS:
-        yield f"has the unknown items {manifest.items!r}; known are {', '.join(_ITEMS)}"
-    if manifest.items == "window" and any(one.view == "protein" for one in manifest.encoders):
-        yield "has a protein encoder, which cannot read whole windows"
+    yield from _item_problems(manifest)
     if manifest.tiling not in TILINGS:
         yield f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
     if manifest.head is not None and len(manifest.labels) != 2:
@@ -274,3 +271,10 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         genetic_code(manifest.genetic_code)
     except UsageError as error:
         yield f"has an unknown genetic code ({error})"
+
+
+def _item_problems(manifest: Manifest) -> Iterator[str]:
+    if manifest.items not in _ITEMS:
+        yield f"has the unknown items {manifest.items!r}; known are {', '.join(_ITEMS)}"
+    if manifest.items == "window" and any(one.view == "protein" for one in manifest.encoders):
+        yield "has a protein encoder, which cannot read whole windows"

@@ -1,10 +1,10 @@
 """Turn the mean logit of a record into a calibrated probability, and probabilities into q-values.
 
 The logit of a window is ``log(virus) - log(others)`` of its scores. The evidence of a record grows
-with its windows, so each class of records (by number and length of the scored windows) has its own
-line ``slope * mean_logit + intercept`` (Platt scaling), fitted on groups that the classifier had not
-seen. A bundle stores the lines for one prevalence; another prevalence shifts the logit (Elkan 2001,
-"The foundations of cost-sensitive learning", theorem 2).
+with its windows. Each class of records, by number and length of the scored windows, therefore has
+its own line ``slope * mean_logit + intercept`` (Platt scaling). The lines are fitted on groups that
+the classifier had not seen. A bundle stores the lines for one prevalence; another prevalence shifts
+the logit (Elkan 2001, "The foundations of cost-sensitive learning", theorem 2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -145,7 +145,9 @@ def estimate_prevalence(probability: FloatArray, prevalence: float) -> float:
 
 
 def q_values(probability: FloatArray) -> FloatArray:
-    """Return the expected share of non-viral records among all records of at least this probability.
+    """Return for each record the false discovery rate of all records of at least its probability.
+
+    This is the expected share of non-viral records among these records.
 
     Parameters
     ----------

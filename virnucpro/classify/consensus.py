@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.classify.calibration import LOGIT_LIMIT
-from virnucpro.sequences.spec import WINDOW_ITEM, RecordStatus
+from virnucpro.sequences.items import WINDOW_ITEM
+from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
 
 __all__ = [
@@ -29,8 +30,8 @@ __all__ = [
     "Status",
     "Thresholds",
     "WindowCalls",
-    "score_records",
     "call_windows",
+    "score_records",
 ]
 
 FloatArray = NDArray[np.float32]
@@ -149,6 +150,7 @@ def call_windows(
     scores: FloatArray,
     state: CodeArray,
     item_frame: CodeArray,
+    without_item: CodeArray,
 ) -> WindowCalls:
     """Compute the call of each window from the scores of its items.
 
@@ -165,6 +167,8 @@ def call_windows(
         (n_rows,) uint8, codes of `RowState`.
     item_frame
         (n_items,) uint8, frame of each item; `WINDOW_ITEM` for a whole window.
+    without_item
+        (n_windows,) uint8, code of `Status` of each window if it has no item.
     """
     item_state = state[item_row]
     done = item_state == RowState.DONE
@@ -175,7 +179,7 @@ def call_windows(
     n_items = np.diff(window_first_item)
 
     status = np.full(len(n_items), Status.SCORED, np.uint8)
-    status[n_items == 0] = Status.NO_OPEN_FRAME
+    status[n_items == 0] = without_item[n_items == 0]
     status[(n_items > 0) & (n_scored == 0)] = Status.QUARANTINED
     status[n_missing > 0] = Status.MISSING
     scored = status == Status.SCORED

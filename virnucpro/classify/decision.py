@@ -6,7 +6,7 @@ with a reason) if the evidence is too small or the sequence is of low complexity
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 import numpy as np
@@ -17,9 +17,11 @@ from virnucpro.classify.call_options import PRESETS, CallOptions
 from virnucpro.classify.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.errors import UsageError
 
-__all__ = ["Decision", "Reason", "RecordQuality", "decide"]
+__all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide"]
 
 _NO_TIER: Final = 0
+_KNOWN: Final = 0.9
+"""Records with a smaller share of A, C, G and T are flagged."""
 
 
 class Reason(IntEnum):
@@ -30,6 +32,14 @@ class Reason(IntEnum):
     TOO_SHORT = 2
     FEW_WINDOWS = 3
     LOW_COMPLEXITY = 4
+
+
+class Flag(IntFlag):
+    """Properties of a record that make its call less certain; the bits can be combined."""
+
+    LOW_COMPLEXITY = 1
+    AMBIGUOUS_BASES = 2
+    UNUSUAL_GC = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +75,8 @@ class Decision:
     tier
         (n_records,) uint8: 0 if no preset calls the record viral, else 1 plus the position in
         `PRESETS` of the strictest preset that does.
-    reason
-        (n_records,) uint8, codes of `Reason`.
+    reason, flags
+        (n_records,) uint8, codes of `Reason` and `Flag`.
     prevalence
         Expected share of viral records that was used; None without a calibration.
     """
@@ -76,6 +86,7 @@ class Decision:
     fdr: NDArray[np.float64]
     tier: NDArray[np.uint8]
     reason: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
     prevalence: float | None
 
 
@@ -147,7 +158,24 @@ def decide(
     tier = np.full(len(call), _NO_TIER, np.uint8)
     for number, name in enumerate(PRESETS, 1):
         tier[probability >= calibration.presets[name].viral] = number
-    return Decision(call, probability, fdr, tier, reason, prevalence)
+    flags = _flags(quality, calibration, len(call))
+    return Decision(call, probability, fdr, tier, reason, flags, prevalence)
+
+
+def _flags(
+    quality: RecordQuality | None, calibration: Calibration, n_records: int
+) -> NDArray[np.uint8]:
+    flags = np.zeros(n_records, np.uint8)
+    if quality is None:
+        return flags
+    low, high = calibration.gc
+    for flag, holds in (
+        (Flag.LOW_COMPLEXITY, ~quality.complex),
+        (Flag.AMBIGUOUS_BASES, quality.known < _KNOWN),
+        (Flag.UNUSUAL_GC, (quality.gc < low) | (quality.gc > high)),
+    ):
+        flags[holds] |= np.uint8(flag)
+    return flags
 
 
 def _by_score(
@@ -172,6 +200,7 @@ def _by_score(
         fdr=unknown,
         tier=np.full(len(call), _NO_TIER, np.uint8),
         reason=np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8),
+        flags=np.zeros(len(call), np.uint8),
         prevalence=None,
     )
 

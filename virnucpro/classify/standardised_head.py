@@ -1,4 +1,4 @@
-"""A head for features of different scales: standardise, clip, MLP with GELU, two or more classes."""
+"""A head for features of different scales: standardise, clip, MLP with GELU, several classes."""
 
 from collections.abc import Mapping
 from pathlib import Path

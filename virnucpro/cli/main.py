@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "frames": "write windows and stop-free reading frames as FASTA",
     "status": "print the progress of a run or launch",
     "verify": "check all files of a run for damage",
+    "rescore": "call the sequences of a run by another rule, without computing scores again",
     "aggregate": "write the outputs of a partial run, or join segments",
     "bundle": "list, show, fetch, verify and move bundles",
     "parity": "compare the numbers of a device and precision with CPU and fp32",

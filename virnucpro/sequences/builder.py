@@ -24,8 +24,8 @@ from virnucpro.sequences.columns import (
     write_column,
     write_header,
 )
-from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
 from virnucpro.sequences.items import divide_records
+from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 from virnucpro.sequences.windows import IntArray
 

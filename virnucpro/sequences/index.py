@@ -163,6 +163,12 @@ class SequenceIndex:
         names = zip(self.window_names(windows), frames, strict=True)
         return [name + ITEM_NAMES[frame] for name, frame in names]
 
+    def record_sequence(self, record: int, limit: int | None = None) -> bytes:
+        """Return the letters of a record, at most the first `limit`."""
+        origin, length = self._values["record_first_base"][record], self.record_lengths[record]
+        end = int(length) if limit is None else min(int(length), limit)
+        return self._bases.read(int(origin), int(origin) + end)
+
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
         (record,) = _owners(self.record_first_window, np.array([window]))
@@ -202,7 +208,7 @@ class SequenceIndex:
             )
         try:
             span = self._values["row_span"][rows]
-            if self.spec.kind == "whole":
+            if self.spec.genetic_code is None:
                 return self._cut_out(rows, span)
             span = span - self._values["row_frame"][rows] % 3
             if view == "nucleotide":

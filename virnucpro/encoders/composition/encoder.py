@@ -1,6 +1,7 @@
 """The composition encoder: features of whole windows, computed by NumPy on the CPU."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ class Composition:
         """Return the features, (n, dim) float32, in the order before packing."""
         letters = packed.tokens.numpy().astype(np.uint8).tobytes()
         ends = packed.offsets.tolist()
-        windows = [letters[low:high] for low, high in zip(ends[:-1], ends[1:], strict=True)]
+        windows = [letters[low:high] for low, high in pairwise(ends)]
         return torch.from_numpy(features(windows, self._code))[packed.places]
 
 
@@ -39,9 +40,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:  # no
     """
     config = CompositionConfig.read(spec.config, spec.folder)
     module = Composition(genetic_code(config.genetic_code))
-    return Encoder(
-        spec.name, config.dim, config.view, _tokenise, module, torch.device("cpu")
-    )
+    return Encoder(spec.name, config.dim, config.view, _tokenise, module, torch.device("cpu"))
 
 
 def recognise(path: Path) -> EncoderSpec | None:  # noqa: ARG001

@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+_ADDED = {"calibration", "calls"}
+"""Fields that runs of earlier versions lack."""
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
@@ -63,6 +65,10 @@ class Manifest:
         determine which rows each unit contains.
     labels, thresholds, encoders
         Class names, thresholds and encoders of the bundle; the outputs need them.
+    calibration
+        Calibration of the bundle as JSON; None if it has none.
+    calls
+        Fields of the `CallOptions` that the tables follow; empty for the default rule.
     """
 
     command: str
@@ -77,6 +83,8 @@ class Manifest:
     created: str
     launches: Sequence[Launch] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    calibration: Mapping[str, Any] | None = None
+    calls: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -205,7 +213,8 @@ def is_manifest(path: Path) -> bool:
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:
-    values = {name: content[name] for name in Manifest.__slots__}
+    values = {name: content[name] for name in Manifest.__slots__ if name not in _ADDED}
+    values |= {name: content[name] for name in _ADDED & content.keys()}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
     return Manifest(**values)
