@@ -24,6 +24,7 @@ class CompositionConfig:
 
     architecture: ClassVar[str] = "composition"
     view: ClassVar[View] = "nucleotide"
+    batch_tokens: ClassVar[int] = 1 << 18
 
     features: int
     genetic_code: int

@@ -22,7 +22,7 @@ from virnucpro.encoders.device import (
 )
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory import require_memory
-from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.encoders.registry import config_of, load_encoder, shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.jobs.job import Classifier
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
@@ -106,7 +106,7 @@ class RankEncoder:
     spec, device, precision
         As for `load_encoder`.
     first_budget
-        Initial token budget of a batch.
+        Initial token budget of a batch, if the architecture has none of its own.
     learnt
         Token budgets of earlier batches; see `TokenBudget`.
 
@@ -128,7 +128,8 @@ class RankEncoder:
         learnt: Mapping[str, int],
     ) -> None:
         self.number = number
-        self.budget = TokenBudget(spec.name, first_budget, learnt)
+        self._own_budget = config_of(spec).batch_tokens
+        self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
         self.encoder = load_encoder(spec, device, precision)
         self.name = spec.name
         self._spec, self._device, self._precision = spec, device, precision
@@ -144,7 +145,7 @@ class RankEncoder:
         first
             Number of tokens of the first test batch.
         """
-        if self.budget.known:
+        if self.budget.known or self._own_budget:
             return
         (ids,) = self.encoder.tokenise([sequence])
         self.budget.begin_with(len(ids), probe(self.encoder, len(ids), first, MOST_TOKENS))
