@@ -133,7 +133,7 @@ def estimate_prevalence(probability: FloatArray, prevalence: float) -> float:
     known = probability[np.isfinite(probability)]
     if not len(known):
         return prevalence
-    odds = known / np.maximum(1 - known, np.finfo(float).tiny) * (1 - prevalence) / prevalence
+    odds = known / np.maximum(1 - known, np.finfo(float).eps) * (1 - prevalence) / prevalence
     share = prevalence
     for _ in range(_ROUNDS):
         weighed = odds * share / (1 - share)
