@@ -24,6 +24,7 @@ _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "s
 
 TOLERANCE = 2e-4
 """Scores are printed with four decimals: the last one may differ by rounding."""
+NUMBERS = {"score", "probability", "fdr"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -198,7 +199,7 @@ def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list
         for column, value in one.items():
             if value == other[column] or column.startswith("best_"):
                 continue
-            numbers = column == "score" and "NA" not in {value, other[column]}
+            numbers = column in NUMBERS and "NA" not in {value, other[column]}
             if numbers and abs(float(value) - float(other[column])) <= TOLERANCE:
                 continue
             found.append(f"row {number}, {column}: {value!r}, {other[column]!r}")
