@@ -287,7 +287,7 @@ def test_a_description_lists_verified_precisions(edit):
 
 
 def test_the_embedded_bundles_are_listed():
-    assert "mini" in list_bundles()
+    assert {"mini", "mini-deep"} <= list_bundles().keys()
 
 
 @pytest.fixture
@@ -322,6 +322,7 @@ def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
     assert open_bundle("mini").name == "mini"
     assert {name: bundle.name for name, bundle in list_bundles().items()} == {
         "mini": "mini",
+        "mini-deep": "mini-deep",
         "own": "tiny",
     }
 
@@ -350,10 +351,10 @@ def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, mo
     (installed / "broken" / "bundle.json").write_text("{")
     assert main(["bundle", "list"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert [row[0] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is not JSON")
     assert main(["bundle", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert [row["name"] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert "is not JSON" in rows[0]["error"]
-    assert rows[2]["fingerprint"] == open_bundle("renamed").fingerprint
+    assert rows[3]["fingerprint"] == open_bundle("renamed").fingerprint

@@ -11,8 +11,8 @@ MAX_BYTES = 15_000_000
 
 
 @pytest.fixture(scope="module")
-def mini():
-    return open_bundle("mini")
+def deep():
+    return open_bundle("mini-deep")
 
 
 @pytest.fixture(scope="module")
@@ -23,49 +23,49 @@ def frames():
     return [b"".join(row) + b"A" for row in codons]
 
 
-def test_mini_is_small_enough_for_the_wheel(mini):
-    assert sum(file.stat().st_size for file in mini.path.iterdir()) <= MAX_BYTES
+def test_mini_deep_is_small_enough_for_the_wheel(deep):
+    assert sum(file.stat().st_size for file in deep.path.iterdir()) <= MAX_BYTES
 
 
-def test_mini_has_two_encoders_and_windows_of_500(mini):
-    assert [encoder.view for encoder in mini.encoders] == ["nucleotide", "protein"]
-    assert (mini.window, mini.tiling) == (500, "even")
+def test_mini_deep_has_two_encoders_and_windows_of_500(deep):
+    assert [encoder.view for encoder in deep.encoders] == ["nucleotide", "protein"]
+    assert (deep.window, deep.tiling) == (500, "even")
 
 
 @pytest.mark.parametrize("length", [301, 499])
-def test_vectors_and_scores_of_mini_are_finite(mini, frames, length):
+def test_vectors_and_scores_of_mini_deep_are_finite(deep, frames, length):
     bases = [frame[:length] for frame in frames]
-    code = genetic_code(mini.genetic_code)
+    code = genetic_code(deep.genetic_code)
     views = {"nucleotide": bases, "protein": [peptide(frame, code) for frame in bases]}
     vectors = []
-    for spec in mini.encoders:
+    for spec in deep.encoders:
         encoder = load_encoder(spec)
         vectors.append(encoder.encode(encoder.collate(encoder.tokenise(views[spec.view]))))
         assert vectors[-1].shape == (len(bases), spec.dim)
     joined = torch.cat(vectors, dim=1)
-    scores = load_head(mini.head).scores(joined)
+    scores = load_head(deep.head).scores(joined)
     assert torch.isfinite(joined).all()
     assert torch.isfinite(scores).all()
     assert len(scores.unique(dim=0)) == len(bases)
 
 
 @pytest.mark.parametrize("length", ["300", "500"])
-def test_mini_beats_the_kmer_regression_on_unseen_families(mini, length):
-    rated = mini.metrics["windows"][length]
+def test_mini_deep_beats_the_kmer_regression_on_unseen_families(deep, length):
+    rated = deep.metrics["windows"][length]
     assert rated["auroc"] >= rated["kmer_auroc"]
     assert rated["auroc"] >= {"300": 0.73, "500": 0.77}[length]
 
 
-def test_the_card_of_mini_contains_the_figures_of_its_manifest(mini):
-    card = (mini.path / "CARD.md").read_text()
-    for rated in mini.metrics["windows"].values():
+def test_the_card_of_mini_deep_contains_the_figures_of_its_manifest(deep):
+    card = (deep.path / "CARD.md").read_text()
+    for rated in deep.metrics["windows"].values():
         for name in ("auroc", "f1", "scored", "kmer_auroc"):
             assert f"{rated[name]:.3f}" in card
-    for rated in mini.metrics["records"].values():
+    for rated in deep.metrics["records"].values():
         assert f"{rated['viral_right']:.3f}" in card
-    assert f"seed: {mini.provenance['seed']}" in card
-    assert mini.provenance["command"] in card
+    assert f"seed: {deep.provenance['seed']}" in card
+    assert deep.provenance["command"] in card
 
 
-def test_the_family_of_the_demonstration_is_held_out(mini):
-    assert mini.provenance["held_out_family"] == "Microviridae"
+def test_the_family_of_the_demonstration_is_held_out(deep):
+    assert deep.provenance["held_out_family"] == "Microviridae"
