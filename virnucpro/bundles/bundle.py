@@ -79,6 +79,7 @@ class Bundle:
     items: str
     thresholds: Mapping[str, float]
     calibration: Mapping[str, object] | None
+    classes: tuple[str, ...]
     metrics: Mapping[str, object]
     provenance: Mapping[str, object]
     fingerprint: str
@@ -286,6 +287,7 @@ def _bundle(folder: Path, manifest: Manifest) -> Bundle:
         items=manifest.items,
         thresholds=manifest.thresholds,
         calibration=manifest.calibration,
+        classes=tuple(manifest.classes),
         metrics=manifest.metrics,
         provenance=manifest.provenance,
         fingerprint=_fingerprint(manifest),

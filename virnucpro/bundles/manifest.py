@@ -55,6 +55,14 @@ class Manifest:
         Window length in bases, tiling and NCBI genetic code number of the head's training data.
     labels
         Names of the head's two outputs.
+    items
+        What an item is: ``open_frames`` (every stop-free frame of a window, the published rule) or
+        ``window`` (the bases of a whole window). bundle.json may omit ``open_frames``.
+    calibration
+        Calibration of the records' logits, see `virnucpro.classify.calibration`; None if the bundle
+        has none, and ``thresholds`` apply to the score.
+    classes
+        Names of the head's classes if it has more than two; empty otherwise.
     thresholds
         Score limits for the calls of records: viral if the score is at least ``viral``, non-viral
         if it is below ``non_viral``, otherwise ambiguous.
@@ -84,6 +92,7 @@ class Manifest:
     provenance: Mapping[str, object] = field(default_factory=dict)
     items: str = "open_frames"
     calibration: Mapping[str, object] | None = None
+    classes: Sequence[str] = ()
     schema_version: int = _SCHEMA_VERSION
 
 
@@ -208,6 +217,7 @@ def _parse(reader: _Reader) -> Manifest:
         files=files,
         items=reader.take("items", str) if "items" in reader.content else _ITEMS[0],
         calibration=reader.content.get("calibration") and reader.take("calibration", dict),
+        classes=reader.strings("classes") if reader.content.get("classes") else (),
     )
     for problem in _problems(manifest):
         raise reader.error(problem)

@@ -49,16 +49,23 @@ class StandardisedHead:
 
     @torch.inference_mode()
     def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the scores of items, ``(n, 2)`` float32: probabilities of others and virus.
+        """Return the scores of items: probabilities of others and virus, and of each class.
 
         The probability of virus is the sum over all viral classes. The scores of an item do not
         depend on the other items, except for rounding.
+
+        Returns
+        -------
+        ``(n, 2)`` float32, or ``(n, 2 + n_classes)`` for more than two classes
         """
         logits = self.logits(vectors)
         pair = torch.stack(
             [logits[:, kind].logsumexp(1) for kind in (~self._viral, self._viral)], dim=1
         )
-        return torch.softmax(pair, dim=1)
+        scores = torch.softmax(pair, dim=1)
+        if logits.shape[1] == scores.shape[1]:
+            return scores
+        return torch.cat([scores, torch.softmax(logits, dim=1)], dim=1)
 
 
 def load_standardised(

@@ -103,6 +103,7 @@ def predict_job(
         fallback=second,
         calibration=opened.calibration,
         calls=calls,
+        classes=opened.classes,
         precision=precision,
         embeddings=embeddings,
         verified_precisions=opened.verified_precisions,

@@ -55,7 +55,12 @@ _FORMULA = re.compile(r"""(?:^|(?<=[,;"'\s]))[=+\-@]""")
 
 
 def write_predictions(
-    path: Path, index: SequenceIndex, records: RecordScores, decision: Decision
+    path: Path,
+    index: SequenceIndex,
+    records: RecordScores,
+    decision: Decision,
+    sources: IntArray,
+    class_names: Sequence[str],
 ) -> None:
     """Write predictions.tsv: one row per record, in input order.
 
@@ -63,7 +68,9 @@ def write_predictions(
     and `call` are results of the record. `best_window` is ``start-end`` of the window with the
     highest score, 1-based and inclusive. `probability`, `fdr` (q-value) and `tier` are results of
     the calibration, `evidence` names the items that were scored, `reason` explains an ambiguous
-    call, and `flags` lists properties that make a call less certain. A missing value is `NA`.
+    call, and `flags` lists properties that make a call less certain. `likely_source` is the most
+    probable class of the classifier: `sources` has the position in `class_names` for each record,
+    -1 if it is unknown. A missing value is `NA`.
 
     Raises
     ------
@@ -91,6 +98,7 @@ def write_predictions(
             "evidence": codes(records.evidence, _EVIDENCE_NAMES),
             "reason": codes(decision.reason, _REASON_NAMES),
             "flags": codes(decision.flags, _FLAG_NAMES),
+            "likely_source": codes(sources + 1, (NA, *class_names)),
         },
     )
 
@@ -253,7 +261,7 @@ def write_results(
         When the file cannot be written; an existing file is unchanged.
     """
     rows = index.item_row
-    others, virus = coverage.scores.T
+    others, virus = coverage.scores[:, :2].T
     write_tsv(
         path,
         np.flatnonzero(

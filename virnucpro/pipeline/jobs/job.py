@@ -109,6 +109,8 @@ class Job:
         Scores the windows without an open frame; None to leave these windows without a score.
     calibration
         Calibration of the bundle as JSON; None if it has none.
+    classes
+        Names of the classifier's classes; empty for a classifier of two classes.
     calls
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.
@@ -133,6 +135,7 @@ class Job:
     fallback: Classifier | None = None
     calibration: Mapping[str, object] | None = None
     calls: CallOptions | None = None
+    classes: tuple[str, ...] = ()
     precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype = "fp16"
     verified_precisions: tuple[str, ...] = ()

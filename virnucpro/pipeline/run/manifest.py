@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls"}
+_ADDED = {"calibration", "calls", "classes"}
 """Fields that runs of earlier versions lack."""
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
@@ -69,6 +69,8 @@ class Manifest:
         Calibration of the bundle as JSON; None if it has none.
     calls
         Fields of the `CallOptions` that the tables follow; empty for the default rule.
+    classes
+        Names of the classifier's classes; empty for a classifier of two classes.
     """
 
     command: str
@@ -85,6 +87,7 @@ class Manifest:
     seconds: Mapping[str, float] = field(default_factory=dict)
     calibration: Mapping[str, Any] | None = None
     calls: Mapping[str, Any] = field(default_factory=dict)
+    classes: Sequence[str] = ()
 
     @property
     def fingerprint(self) -> str:

@@ -21,6 +21,7 @@ from virnucpro.classify.consensus import (
 )
 from virnucpro.classify.decision import Decision, decide
 from virnucpro.classify.quality import record_quality
+from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
@@ -161,7 +162,9 @@ def write_tables(
         write_windows(target.windows, index, windows)
         write_results(target.published_results, index, coverage, session.manifest.labels)
         write_consensus(target.published_consensus, index, windows)
-        write_predictions(target.predictions, index, records, decision)
+        sources = likely_sources(index, windows, coverage)
+        names = session.manifest.classes
+        write_predictions(target.predictions, index, records, decision, sources, names)
     else:
         write_sequences(target.sequences, index, records)
     return records, decision
@@ -174,7 +177,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[WindowCalls, RecordS
     windows = call_windows(
         index.window_first_item,
         index.item_row,
-        coverage.scores,
+        coverage.scores[:, :2],
         coverage.row_state,
         index.item_frame,
         _status_without_item(index, lengths),

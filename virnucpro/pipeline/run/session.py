@@ -203,6 +203,7 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Sess
             for encoder in job.encoders
         ],
         calibration=job.calibration,
+        classes=job.classes,
         calls={} if job.calls is None else asdict(job.calls),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},

@@ -203,5 +203,5 @@ def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> 
 
 def _scores(head: Path, vectors: Sequence[FloatArray], device: str) -> FloatArray:
     joined = torch.from_numpy(np.concatenate(vectors, 1)).to(device)
-    scores: FloatArray = load_head(head, device).scores(joined).cpu().numpy()
+    scores: FloatArray = load_head(head, device).scores(joined)[:, :2].cpu().numpy()
     return scores

@@ -280,7 +280,9 @@ class RowEmbedder:
             fallback = self._is_fallback(np.asarray(rows, np.int64))
             if scores is not None and fallback.any():
                 joined = torch.cat([part[fallback] for part in vectors[n_main:]], 1)
-                scores[fallback] = self._scores(self._models.fallback_head, joined)
+                found = self._scores(self._models.fallback_head, joined)
+                assert found is not None
+                scores[fallback] = found[:, : scores.shape[1]]
         names = [encoder.name for encoder in self._encoders]
         parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
         return RowNumbers(parts, stored, scores)
