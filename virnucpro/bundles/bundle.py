@@ -60,6 +60,8 @@ class Bundle:
         Names of the head's outputs: others, virus.
     thresholds
         Score limits for the calls of records: ``viral`` and ``non_viral``; see `Manifest`.
+    items, calibration, classes
+        Kind of items, calibration as JSON, and names of more than two classes; see `Manifest`.
     metrics, provenance
         Measured accuracy, and origin; see `Manifest`.
     fingerprint

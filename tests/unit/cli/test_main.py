@@ -50,7 +50,7 @@ def test_an_error_shows_control_characters_as_escapes(capsys):
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
         *(
             ["embed", "x.fa", "-o", "nowhere", "-e", name]
-            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini/rna")
+            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini-deep/rna")
         ),
         ["parity", "-e", "nosuch"],
         ["parity", "-n", "99999999999999"],

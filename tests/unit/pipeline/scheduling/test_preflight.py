@@ -14,7 +14,7 @@ from virnucpro.runtime.devices import Device
 
 @pytest.fixture
 def job():
-    return predict_job(["a.fa"])
+    return predict_job(["a.fa"], bundle="mini-deep", fallback=False)
 
 
 def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
