@@ -116,11 +116,14 @@ def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
 
 
 @pytest.fixture
-def spec_of(fair_esm, dnabert):
+def spec_of(fair_esm, dnabert, tmp_path):
     """Return a function that makes a small encoder: architecture -> spec."""
     makers = {"esm2": fair_esm, "dnabert_s": dnabert}
 
     def make(architecture) -> EncoderSpec:
+        if architecture == "composition":
+            config = {"features": 1, "genetic_code": 11}
+            return EncoderSpec("c", architecture, "nucleotide", 665, tmp_path, {}, config)
         path, _ = makers[architecture]()
         return open_spec(Path(path))
 

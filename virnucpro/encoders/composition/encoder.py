@@ -10,6 +10,7 @@ import torch
 from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.composition.features import features
+from virnucpro.encoders.device import dtype_of, open_device
 from virnucpro.encoders.encoder import Encoder, Packed
 from virnucpro.sequences.translation import GeneticCode, genetic_code
 
@@ -30,14 +31,20 @@ class Composition:
         return torch.from_numpy(features(windows, self._code))[packed.places]
 
 
-def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:  # noqa: ARG001
+def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     """Return the composition encoder; it runs on the CPU in fp32 for any device and precision.
 
     Raises
     ------
     BundleError
         If a setting of `spec` is missing or invalid.
+    DeviceError
+        If there is no such device.
+    UsageError
+        If there is no such precision.
     """
+    open_device(device)
+    dtype_of(precision)
     config = CompositionConfig.read(spec.config, spec.folder)
     module = Composition(genetic_code(config.genetic_code))
     return Encoder(spec.name, config.dim, config.view, _tokenise, module, torch.device("cpu"))
