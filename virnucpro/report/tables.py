@@ -10,6 +10,7 @@ shortest decimal number that is read back as the same float32.
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from virnucpro.store.schema import RowState
 __all__ = [
     "CALL_NAMES",
     "STATUS_NAMES",
+    "TABLE_VERSION",
     "write_consensus",
     "write_missing",
     "write_predictions",
@@ -38,6 +40,8 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
+TABLE_VERSION: Final = 2
+"""Version of predictions.tsv and windows.tsv: version 2 added columns to version 1."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
 
@@ -61,6 +65,8 @@ def write_predictions(
     decision: Decision,
     sources: IntArray,
     class_names: Sequence[str],
+    *,
+    version: int = TABLE_VERSION,
 ) -> None:
     """Write predictions.tsv: one row per record, in input order.
 
@@ -70,7 +76,7 @@ def write_predictions(
     the calibration, `evidence` names the items that were scored, `reason` explains an ambiguous
     call, and `flags` lists properties that make a call less certain. `likely_source` is the most
     probable class of the classifier: `sources` has the position in `class_names` for each record,
-    -1 if it is unknown. A missing value is `NA`.
+    -1 if it is unknown. A missing value is `NA`. Tables of version 1 end with `best_window`.
 
     Raises
     ------
@@ -92,24 +98,32 @@ def write_predictions(
             "call": codes(decision.call, CALL_NAMES),
             "status": codes(records.status, STATUS_NAMES),
             "best_window": lambda rows: _spans(index, records.best_window[rows]),
-            "probability": decimals(decision.probability),
-            "fdr": decimals(decision.fdr),
-            "tier": codes(decision.tier, _TIER_NAMES),
-            "evidence": codes(records.evidence, _EVIDENCE_NAMES),
-            "reason": codes(decision.reason, _REASON_NAMES),
-            "flags": codes(decision.flags, _FLAG_NAMES),
-            "likely_source": codes(sources + 1, (NA, *class_names)),
-        },
+        }
+        | (
+            {
+                "probability": decimals(decision.probability),
+                "fdr": decimals(decision.fdr),
+                "tier": codes(decision.tier, _TIER_NAMES),
+                "evidence": codes(records.evidence, _EVIDENCE_NAMES),
+                "reason": codes(decision.reason, _REASON_NAMES),
+                "flags": codes(decision.flags, _FLAG_NAMES),
+                "likely_source": codes(sources + 1, (NA, *class_names)),
+            }
+            if version > 1
+            else {}
+        ),
     )
 
 
-def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
+def write_windows(
+    path: Path, index: SequenceIndex, windows: WindowCalls, *, version: int = TABLE_VERSION
+) -> None:
     """Write windows.tsv: one row per window, in input order.
 
     `window` is the window name as in the published tool, `start` and `end` are 1-based and
     inclusive. `n_items` and `n_scored` are numbers of items, `best_frame` is the frame with the
     highest virus score, W for a whole window. `evidence` is `frames` or `composition` (of a whole
-    window).
+    window); tables of version 1 lack it.
 
     Raises
     ------
@@ -130,8 +144,8 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
             "call": codes(windows.call, CALL_NAMES),
             "status": codes(windows.status, STATUS_NAMES),
             "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
-            "evidence": codes(windows.evidence, _EVIDENCE_NAMES),
-        },
+        }
+        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {}),
     )
 
 

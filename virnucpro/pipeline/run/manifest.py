@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls", "classes"}
+_ADDED = {"calibration", "calls", "classes", "table_version"}
 """Fields that runs of earlier versions lack."""
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
@@ -71,6 +71,8 @@ class Manifest:
         Fields of the `CallOptions` that the tables follow; empty for the default rule.
     classes
         Names of the classifier's classes; empty for a classifier of two classes.
+    table_version
+        Version of the tables; they are written again in the current version.
     """
 
     command: str
@@ -88,6 +90,7 @@ class Manifest:
     calibration: Mapping[str, Any] | None = None
     calls: Mapping[str, Any] = field(default_factory=dict)
     classes: Sequence[str] = ()
+    table_version: int = 1
 
     @property
     def fingerprint(self) -> str:

@@ -28,6 +28,7 @@ from virnucpro.pipeline.run.session import Session
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
+    TABLE_VERSION,
     write_consensus,
     write_missing,
     write_predictions,
@@ -132,6 +133,8 @@ def write_outputs(
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
+    if session.manifest.table_version != TABLE_VERSION:
+        session.update(replace(session.manifest, table_version=TABLE_VERSION))
     records, decision = write_tables(session.run, session, coverage)
     if session.manifest.parameters["embeddings"] != "none":
         reporter.stage("writing embeddings")
@@ -159,12 +162,15 @@ def write_tables(
     index = session.index
     windows, records, decision = call_run(session, coverage)
     if session.manifest.command == "predict":
-        write_windows(target.windows, index, windows)
+        version = session.manifest.table_version
+        write_windows(target.windows, index, windows, version=version)
         write_results(target.published_results, index, coverage, session.manifest.labels)
         write_consensus(target.published_consensus, index, windows)
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
-        write_predictions(target.predictions, index, records, decision, sources, names)
+        write_predictions(
+            target.predictions, index, records, decision, sources, names, version=version
+        )
     else:
         write_sequences(target.sequences, index, records)
     return records, decision

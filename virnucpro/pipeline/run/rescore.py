@@ -9,7 +9,7 @@ from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.outputs import call_run, survey_segments, write_gaps, write_tables
 from virnucpro.pipeline.run.session import reopen_session
-from virnucpro.report.tables import CALL_NAMES
+from virnucpro.report.tables import CALL_NAMES, TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["rescore"]
@@ -39,7 +39,7 @@ def rescore(
             raise UsageError(f"{run.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(session, reporter)
         _, _, before = call_run(session, coverage)
-        manifest = replace(session.manifest, calls=asdict(calls))
+        manifest = replace(session.manifest, calls=asdict(calls), table_version=TABLE_VERSION)
         _, _, now = call_run(replace(session, manifest=manifest), coverage)
         session.update(manifest)
         reporter.stage("writing tables")

@@ -19,6 +19,7 @@ from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
@@ -204,6 +205,7 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Sess
         ],
         calibration=job.calibration,
         classes=job.classes,
+        table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
