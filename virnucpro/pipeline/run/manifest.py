@@ -27,6 +27,8 @@ __all__ = [
 SCHEMA_VERSION = 1
 _ADDED = {"calibration", "calls", "classes", "table_version"}
 """Fields that runs of earlier versions lack."""
+_FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
+_RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
@@ -114,18 +116,22 @@ class Manifest:
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
-        """Raise FingerprintError, naming all differences, if `parameters` differ from the run's."""
+        """Raise FingerprintError, naming all differences, if `parameters` differ from the run's.
+
+        The name of the bundle may differ: its fingerprint identifies the bundle.
+        """
         own = {"command": self.command, **self.parameters}
+        same_bundle = own.get("bundle_fingerprint") == parameters.get("bundle_fingerprint")
         differing = [
             f"{name} was {own.get(name)}, is {parameters.get(name)} now"
             for name in sorted({*own, *parameters})
-            if own.get(name) != parameters.get(name)
+            if own.get(name) != parameters.get(name) and not (name == "bundle" and same_bundle)
         ]
         if differing:
             raise FingerprintError(
                 f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
                 "the parameters of the run, choose another output folder, or replace the run with "
-                "--force."
+                f"--force.{_RENAMED * (own.get('bundle_fingerprint') == _FORMER_MINI)}"
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
