@@ -21,6 +21,7 @@ from virnucpro.classify.head_tensors import head_input
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
+from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.registry import config_of
 from virnucpro.encoders.weights.shapes import read_shapes
 from virnucpro.errors import BundleError, UsageError
@@ -119,7 +120,8 @@ def open_bundle(name_or_path: str) -> Bundle:
         verify_file(folder, name, wanted)
     for entry in manifest.encoders:
         spec = _spec(folder, entry)
-        if (config := config_of(spec)).tensor_shapes():
+        config = config_of(spec)
+        if not isinstance(config, CompositionConfig):  # which has no weights
             weights = spec.file("weights")
             config.require_weights(read_shapes(weights), weights)
     if manifest.head is not None:

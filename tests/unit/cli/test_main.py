@@ -45,7 +45,7 @@ def test_an_error_shows_control_characters_as_escapes(capsys):
         ["parity", "-b", "nosuch"],
         ["parity", "--device", "mps"],
         ["bench", "--device", "meta"],
-        ["bundle", "verify", "mini", "--golden", "--device", "bogus"],
+        ["bundle", "verify", "mini-deep", "--golden", "--device", "bogus"],
         ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
         *(
