@@ -41,7 +41,7 @@ def load(tmp_path):
 
 
 def scores_by_numpy(tensors, vectors):
-    """Return the probabilities of others and virus by loops over layers and classes."""
+    """Return probabilities of others, virus and each class by loops over layers and classes."""
     values = {name: one.double().numpy() for name, one in tensors.items()}
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
     hidden = np.clip((vectors - values["input.mean"]) / values["input.scale"], -6, 6)
@@ -56,7 +56,7 @@ def scores_by_numpy(tensors, vectors):
     pairs = np.zeros((len(vectors), 2))
     for kind, viral in enumerate(values["output.viral"]):
         pairs[:, int(viral > 0)] += shares[:, kind]
-    return pairs
+    return pairs if shares.shape[1] == 2 else np.concatenate([pairs, shares], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_extreme_logits_give_finite_scores(load):
     tensors = tensors_of((3, 4), [1.0, 1.0, 0.0, 0.0])
     tensors["output.bias"] = torch.tensor([1e4, -1e4, -2e4, 0.0])
     scores = load(tensors).scores(torch.zeros(2, 3))
-    assert scores.tolist() == [[0.0, 1.0]] * 2
+    assert scores.tolist() == [[0.0, 1.0, 1.0, 0.0, 0.0, 0.0]] * 2
 
 
 def test_a_row_does_not_depend_on_the_other_rows(load):
@@ -101,7 +101,7 @@ def test_a_row_does_not_depend_on_the_other_rows(load):
     vectors = torch.randn(9, 6, generator=torch.Generator().manual_seed(2))
     alone = torch.cat([head.scores(row[None]) for row in vectors])
     torch.testing.assert_close(head.scores(vectors), alone)
-    assert head.scores(vectors[:0]).shape == (0, 2)
+    assert head.scores(vectors[:0]).shape == (0, 5)
     assert head.logits(vectors).shape == (9, 3)
 
 

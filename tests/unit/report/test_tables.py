@@ -35,17 +35,20 @@ RECORDS = [
 ]
 
 
+NO_SOURCE = np.full(len(RECORDS), -1)
+
 PREDICTIONS = """\
 seq_name	length	n_windows	n_scored	scored_fraction	score	call	status	best_window\
-	probability	fdr	tier	evidence	reason	flags
-viral	12	1	1	1.0000	0.5455	ambiguous	scored	1-12	NA	NA	NA	frames	uncertain	NA
-closed	24	1	0	0.0000	NA	not_scored	no_open_frame	NA	NA	NA	NA	NA	NA	NA
-short	2	1	0	0.0000	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA
-unknown	30	1	0	0.0000	NA	not_scored	ambiguous_bases	NA	NA	NA	NA	NA	NA	NA
-viral	315	2	2	1.0000	0.1250	non-viral	scored	1-300	NA	NA	NA	frames	NA	NA
-cut	24	1	0	0.0000	NA	not_scored	quarantined	NA	NA	NA	NA	NA	NA	NA
-lost	18	1	0	0.0000	NA	not_scored	missing	NA	NA	NA	NA	NA	NA	NA
-empty	0	0	0	NA	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA
+	probability	fdr	tier	evidence	reason	flags	likely_source
+viral	12	1	1	1.0000	0.5455	ambiguous	scored	1-12\
+	NA	NA	NA	frames	uncertain	NA	NA
+closed	24	1	0	0.0000	NA	not_scored	no_open_frame	NA	NA	NA	NA	NA	NA	NA	NA
+short	2	1	0	0.0000	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA	NA
+unknown	30	1	0	0.0000	NA	not_scored	ambiguous_bases	NA	NA	NA	NA	NA	NA	NA	NA
+viral	315	2	2	1.0000	0.1250	non-viral	scored	1-300	NA	NA	NA	frames	NA	NA	NA
+cut	24	1	0	0.0000	NA	not_scored	quarantined	NA	NA	NA	NA	NA	NA	NA	NA
+lost	18	1	0	0.0000	NA	not_scored	missing	NA	NA	NA	NA	NA	NA	NA	NA
+empty	0	0	0	NA	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA	NA
 """
 WINDOWS = """\
 seq_name	window	start	end	n_items	n_scored	score	call	status	best_frame	evidence
@@ -81,6 +84,11 @@ def records_of(index, windows):
     return score_records(index.record_first_window, index.record_status, windows, lengths)
 
 
+def write_plain_predictions(path, index, records):
+    sources = np.full(index.n_records, -1)
+    write_predictions(path, index, records, decide(records, Thresholds()), sources, ())
+
+
 def table(path):
     header, *rows = path.read_text().splitlines()
     names = header.split("\t")
@@ -89,7 +97,7 @@ def table(path):
 
 def test_predictions_have_one_row_per_record(run, tmp_path):
     index, _, _, records, decision = run
-    write_predictions(tmp_path / "out.tsv", index, records, decision)
+    write_predictions(tmp_path / "out.tsv", index, records, decision, NO_SOURCE, ())
     assert (tmp_path / "out.tsv").read_text() == PREDICTIONS
 
 
@@ -97,6 +105,20 @@ def test_windows_are_written_with_their_best_frames(run, tmp_path):
     index, _, windows, _, _ = run
     write_windows(tmp_path / "out.tsv", index, windows)
     assert (tmp_path / "out.tsv").read_text() == WINDOWS
+
+
+def test_tables_of_version_1_lack_the_later_columns(run, tmp_path):
+    index, _, windows, records, decision = run
+    path = tmp_path / "out.tsv"
+    for name, text in (("best_window", PREDICTIONS), ("best_frame", WINDOWS)):
+        if name == "best_window":
+            write_predictions(path, index, records, decision, NO_SOURCE, (), version=1)
+        else:
+            write_windows(path, index, windows, version=1)
+        rows = [line.split("\t") for line in text.splitlines()]
+        n_columns = rows[0].index(name) + 1
+        expected = ["\t".join(row[:n_columns]) for row in rows]
+        assert path.read_text().splitlines() == expected
 
 
 def test_a_decision_is_written_with_names(run, tmp_path):
@@ -121,16 +143,17 @@ def test_a_decision_is_written_with_names(run, tmp_path):
     ]
     call = np.full(n, Call.AMBIGUOUS, np.uint8)
     decision = Decision(call, probability, fdr, tier, reason, flags, 0.5)
-    write_predictions(tmp_path / "out.tsv", index, records, decision)
-    names = ("probability", "fdr", "tier", "reason", "flags")
+    sources, classes = np.array([1, 0, 2, -1, 0] + [-1] * (n - 5)), ("host", "phage", "RNA virus")
+    write_predictions(tmp_path / "out.tsv", index, records, decision, sources, classes)
+    names = ("probability", "fdr", "tier", "reason", "flags", "likely_source")
     found = [tuple(row[name] for name in names) for row in table(tmp_path / "out.tsv")]
     assert found == [
-        ("0.9500", "0.0500", "conservative", "uncertain", "NA"),
-        ("0.7500", "0.1500", "default", "too_short", "low_complexity"),
-        ("0.5000", "0.2700", "sensitive", "few_windows", "ambiguous_bases"),
-        ("0.2500", "0.3900", "NA", "NA", "unusual_gc"),
-        ("0.0300", "0.5000", "NA", "low_complexity", "low_complexity,unusual_gc"),
-        *[("NA",) * 5] * (n - 5),
+        ("0.9500", "0.0500", "conservative", "uncertain", "NA", "phage"),
+        ("0.7500", "0.1500", "default", "too_short", "low_complexity", "host"),
+        ("0.5000", "0.2700", "sensitive", "few_windows", "ambiguous_bases", "RNA virus"),
+        ("0.2500", "0.3900", "NA", "NA", "unusual_gc", "NA"),
+        ("0.0300", "0.5000", "NA", "low_complexity", "low_complexity,unusual_gc", "host"),
+        *[("NA",) * 6] * (n - 5),
     ]
 
 
@@ -148,7 +171,7 @@ def test_whole_windows_are_in_the_tables_and_not_in_the_published_files(
         ("F1", "frames", "6"),
         ("W", "composition", "1"),
     ]
-    write_predictions(tmp_path / "out.tsv", index, records, decide(records, Thresholds()))
+    write_plain_predictions(tmp_path / "out.tsv", index, records)
     (row,) = table(tmp_path / "out.tsv")
     assert (row["evidence"], row["score"], row["best_window"]) == ("both", "0.5000", "301-600")
     write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
@@ -194,7 +217,7 @@ def test_tables_do_not_depend_on_the_size_of_blocks(run, tmp_path, monkeypatch, 
 
     def images():
         path = tmp_path / "out.tsv"
-        write_predictions(path, index, records, decision)
+        write_predictions(path, index, records, decision, NO_SOURCE, ())
         yield path.read_bytes()
         write_windows(path, index, windows)
         yield path.read_bytes()
@@ -211,7 +234,7 @@ def test_tables_without_records_have_only_a_header(index_records, cover, windows
     coverage = cover(index, [])
     windows = windows_of(index, coverage)
     records = records_of(index, windows)
-    write_predictions(tmp_path / "predictions.tsv", index, records, decide(records, Thresholds()))
+    write_plain_predictions(tmp_path / "predictions.tsv", index, records)
     write_windows(tmp_path / "windows.tsv", index, windows)
     write_missing(tmp_path / "missing.tsv", index, records)
     write_quarantine(tmp_path / "quarantine.tsv", index, coverage)
@@ -237,7 +260,7 @@ def test_any_name_is_one_cell_with_encoded_control_characters(
     windows = windows_of(index, coverage)
     records = records_of(index, windows)
     path = tmp_path_factory.mktemp("out") / "predictions.tsv"
-    write_predictions(path, index, records, decide(records, Thresholds()))
+    write_plain_predictions(path, index, records)
     lines = io.StringIO(path.read_bytes().decode(), newline="\n").read().split("\n")
     assert lines.pop() == ""
     rows = [line.split("\t") for line in lines[1:]]
