@@ -10,8 +10,10 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
-from virnucpro.pipeline.run.session import run_lock
+from virnucpro.pipeline.run.outputs import survey_segments, write_tables
+from virnucpro.pipeline.run.session import reopen_session, run_lock
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
@@ -149,6 +151,18 @@ def test_a_rescored_run_is_verified_and_can_be_rescored_to_the_default(run, fini
     assert main(["rescore", str(run), "-q"]) == 0
     assert content(run) == content(finished)
     assert main(["verify", str(run)]) == 0
+
+
+def test_a_run_of_an_earlier_version_keeps_its_columns_until_it_is_rescored(run, finished, tables):
+    """Tables of version 1 lack the later columns; verify must not report them."""
+    with reopen_session(RunDirectory(run)) as session:
+        session.update(replace(session.manifest, table_version=1))
+        write_tables(session.run, session, survey_segments(session, SilentReporter()))
+    assert "probability" not in tables(run / "predictions.tsv")[0]
+    assert "evidence" not in tables(run / "windows.tsv")[0]
+    assert main(["verify", str(run)]) == 0
+    assert main(["rescore", str(run), "-q"]) == 0
+    assert content(run) == content(finished)
 
 
 def test_tables_of_another_rule_are_found_by_verify(run, finished, capsys):

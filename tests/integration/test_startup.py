@@ -21,7 +21,16 @@ EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
 COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
-COMMANDS += ["rescore", "launch", "bundle", "bundle fetch", "bundle import", "bundle verify"]
+COMMANDS += [
+    "rescore",
+    "train",
+    "evaluate",
+    "launch",
+    "bundle",
+    "bundle fetch",
+    "bundle import",
+    "bundle verify",
+]
 
 CASES = {
     "version": (["--version"], ExitCode.OK, NOTHING),
