@@ -40,7 +40,7 @@ windows = st.lists(st.text("ACGTN", min_size=1, max_size=300).map(str.encode), m
 def test_vectors_are_the_features_in_the_order_of_the_batch(
     tmp_path_factory, windows, code, shuffle
 ):
-    spec = spec_with(tmp_path_factory.getbasetemp(), {"features": 1, "genetic_code": code})
+    spec = spec_with(tmp_path_factory.getbasetemp(), SETTINGS | {"genetic_code": code})
     encoder = load_encoder(spec)
     shuffle.shuffle(windows)
     vectors = encoded(encoder, windows)
@@ -85,13 +85,13 @@ def test_no_file_is_recognised_as_this_encoder(tmp_path):
     ("config", "told"),
     [
         ({}, "features"),
-        ({"features": 1}, "genetic_code"),
+        ({"features": FEATURES_VERSION}, "genetic_code"),
         ({"genetic_code": 11}, "features"),
         ({"features": "1", "genetic_code": 11}, "features"),
-        ({"features": 1, "genetic_code": 11.5}, "genetic_code"),
-        ({"features": 2, "genetic_code": 11}, "version 2 of the composition features"),
-        ({"features": 0, "genetic_code": 11}, "features"),
-        ({"features": 1, "genetic_code": 7}, "genetic code 7.*Get the bundle again"),
+        (SETTINGS | {"genetic_code": 11.5}, "genetic_code"),
+        (SETTINGS | {"features": 99}, "version 99 of the composition features"),
+        (SETTINGS | {"features": 0}, "features"),
+        (SETTINGS | {"genetic_code": 7}, "genetic code 7.*Get the bundle again"),
     ],
 )
 def test_invalid_settings_are_refused(config, told, tmp_path):
@@ -100,7 +100,9 @@ def test_invalid_settings_are_refused(config, told, tmp_path):
 
 
 def test_unknown_settings_are_ignored(tmp_path):
-    assert CompositionConfig.read(SETTINGS | {"more": 1}, tmp_path) == CompositionConfig(1, 11)
+    assert CompositionConfig.read(SETTINGS | {"more": 1}, tmp_path) == CompositionConfig(
+        FEATURES_VERSION, 11
+    )
 
 
 @pytest.mark.parametrize("changes", [{"dim": DIM - 1}, {"view": "protein"}])
