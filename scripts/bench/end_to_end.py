@@ -8,8 +8,8 @@ is that of the stages tokenise and encode.
     python scripts/bench/end_to_end.py [--megabases 5] [--devices cpu:1] [--threads 1] [--repeats 1]
 
 Targets on a CPU: bundle mini-deep, at least 85 % of 5 Mb; bundle mini, at least 2 Mb/s per core
-from FASTA to tables, start of the command included (50 Mb). On a busy machine compare several repeats. The bytecode is
-compiled first, as by an installation. On a GPU see scripts/gpu_check.sh.
+from FASTA to tables, start of the command included (50 Mb). On a busy machine compare several
+repeats. The bytecode is compiled first, as by an installation. On a GPU see scripts/gpu_check.sh.
 """
 
 import argparse

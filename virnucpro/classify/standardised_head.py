@@ -11,9 +11,9 @@ from virnucpro.classify.head_tensors import MEAN, SCALE, VIRAL, StandardisedShap
 from virnucpro.encoders.device import open_device
 from virnucpro.errors import BundleError
 
-__all__ = ["StandardisedHead", "load_standardised"]
+__all__ = ["CLIP", "StandardisedHead", "load_standardised"]
 
-_LIMIT: Final = 6.0
+CLIP: Final = 6.0
 """Largest absolute value of a standardised feature; the same in training."""
 
 
@@ -41,7 +41,7 @@ class StandardisedHead:
     @torch.inference_mode()
     def logits(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, dim)``."""
-        hidden = ((vectors.float() - self._mean) / self._scale).clamp(-_LIMIT, _LIMIT)
+        hidden = ((vectors.float() - self._mean) / self._scale).clamp(-CLIP, CLIP)
         for weight, bias in self._layers[:-1]:
             hidden = gelu(linear(hidden, weight, bias))
         weight, bias = self._layers[-1]

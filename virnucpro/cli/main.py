@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "verify": "check all files of a run for damage",
     "rescore": "call the sequences of a run by another rule, without computing scores again",
     "aggregate": "write the outputs of a partial run, or join segments",
+    "train": "train a classifier on labelled sequences",
     "bundle": "list, show, fetch, verify and move bundles",
     "parity": "compare the numbers of a device and precision with CPU and fp32",
     "bench": "measure the throughput of an encoder on this machine",

@@ -1,68 +1,92 @@
 """Numbers that describe the composition of windows: words, codons, amino acids, open frames.
 
-Most windows have a stretch without a stop that belongs to a gene. The codons, amino acids and
-pairs of amino acids of the longest such stretch, and the stops of all frames, separate viral from
-other sequences better than words of the whole window do.
+Most windows have a stretch without a stop that belongs to a gene. Its codons and amino acids, and
+the stops of all frames, separate viral from other sequences better than words of the whole window.
 
 All numbers are equal for a window and its reverse complement, up to ties between stretches. They
-depend on the window alone: values are computed as integers, then divided one by one.
+depend on the window alone: sums are sums of integers, then every number is computed on its own by
+operations that IEEE 754 defines exactly.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import product
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.encoders.composition.coding import (
+    AMINO_ACIDS,
+    ENDS,
+    LAGS,
+    PROPERTIES,
+    count_borders,
+    ends,
+    first_start,
+    properties,
+    read_stretches,
+    synonyms,
+    tally,
+)
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON, Letters, join
-from virnucpro.encoders.composition.stretches import (
-    FRAMES,
-    Stretches,
-    find_stretches,
-    opposite,
+from virnucpro.encoders.composition.stretches import FRAMES, Stretches, find_stretches
+from virnucpro.encoders.composition.words import (
+    NAMES_OF_3,
+    NAMES_OF_4,
+    all_words,
+    count_bases,
+    words_of_3,
+    words_of_4,
 )
 from virnucpro.sequences.translation import CODON_LETTERS, GeneticCode
 
 __all__ = ["DIM", "NAMES", "features"]
 
-AMINO_ACIDS = b"ACDEFGHIKLMNPQRSTVWY"
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _CHUNK_BASES = 1 << 18
 """Windows are processed in chunks of about this size, which fit into a processor's cache."""
 
+_CODONS = all_words(3)
+_BASES = all_words(1)
+_RESIDUES = AMINO_ACIDS.decode()
+_BORDERS = all_words(2)
+_ENDS = (*ENDS, "another letter or the end")
 
-def _words(length: int) -> list[str]:
-    return ["".join(word) for word in product(CODON_LETTERS.decode(), repeat=length)]
-
-
-def _canonical(length: int) -> tuple[NDArray[np.uint8], list[str]]:
-    """Return the column of each word, and the columns' names: a word and its complement are one."""
-    words = _words(length)
-    complement = str.maketrans("ACGT", "TGCA")
-    chosen = [min(word, word.translate(complement)[::-1]) for word in words]
-    names = sorted(set(chosen))
-    column = {name: i for i, name in enumerate(names)}
-    return np.array([column[name] for name in chosen], dtype=np.uint8), names
-
-
-_COLUMN_OF_4, _NAMES_OF_4 = _canonical(4)
-_COLUMN_OF_3, _NAMES_OF_3 = _canonical(3)
-_CODONS = _words(3)
-_PAIRS = [f"{a}{b}" for a, b in product(AMINO_ACIDS.decode(), repeat=2)]
-
-NAMES: tuple[str, ...] = (
-    *(f"word {name}" for name in (*_NAMES_OF_4, *_NAMES_OF_3)),
+NAMES: Final[tuple[str, ...]] = (
+    *(f"word {name}" for name in (*NAMES_OF_4, *NAMES_OF_3)),
     *(f"codon {name}" for name in _CODONS),
-    *(f"residue {chr(letter)}" for letter in AMINO_ACIDS),
-    *(f"pair {name}" for name in _PAIRS),
+    *(f"residue {letter}" for letter in _RESIDUES),
+    *(f"pair {first}{second}" for first, second in product(_RESIDUES, repeat=2)),
     *(f"open share of frame {frame}" for frame in range(FRAMES)),
     *(f"stop density of frame {frame}" for frame in range(FRAMES)),
-    "codons of the longest stretch",
+    *(f"codons of the longest stretch of frame {frame}" for frame in range(FRAMES)),
+    *(f"stops of frame {frame}" for frame in range(FRAMES)),
+    *(f"codon {name} among its synonyms" for name in _CODONS),
+    *(f"codon {name} against its bases" for name in _CODONS),
+    *(f"base {name} at place {place} of codons" for place in (1, 2, 3) for name in _BASES),
+    *(f"base {name} at place {place} less window" for place in (1, 2, 3) for name in _BASES),
+    *(f"border {name}" for name in _BORDERS),
+    *(f"border {name} against its bases" for name in _BORDERS),
+    "skew G C",
+    "skew A T",
+    *(
+        f"{name} {figure}"
+        for name in PROPERTIES
+        for figure in ("mean", "variance", *(f"lag {lag}" for lag in LAGS))
+    ),
+    "repetition of words",
+    "most frequent word",
+    "root of counted words",
+    "repetition of codons",
+    "root of codons",
+    *(f"{name} {side} the stretch" for side in ("after", "before") for name in _ENDS),
+    "first ATG",
 )
-"""Names of the features. Frame 0 has the longest stretch; see `stretches` for the others."""
+"""Names of the features. Frame 0 has the best stretch; see `stretches` for the others."""
 
-DIM = len(NAMES)
+DIM: Final = len(NAMES)
 """Number of features."""
 
 
@@ -80,8 +104,9 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> NDArray[np.float32]
     Returns
     -------
     NDArray[np.float32]
-        ``(n_windows, DIM)``: shares of all counted words, codons, residues or pairs, 0 where none
-        is counted; the last column is a number of codons, divided by 100.
+        ``(n_windows, DIM)``, all finite. Most are shares: of all counted words, codons, residues
+        or pairs. "Against" and "among" are ``(n - e) / (n + e + 2)`` of a number and its expected
+        value. A share of nothing is 0.
     """
     found = np.zeros((len(windows), DIM), dtype=np.float32)
     for start, end in _chunks(windows):
@@ -104,17 +129,28 @@ def _chunks(windows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 def _fill(
     found: NDArray[np.float32], letters: Letters, stretches: Stretches, code: GeneticCode
 ) -> None:
-    codons, residues, pairs = _stretch_counts(letters, stretches, code)
-    frames = np.maximum(stretches.known, 1).astype(np.float32)
+    words = words_of_4(letters)
+    coding = read_stretches(letters, stretches, code)
+    codons = tally(coding, coding.codons, UNKNOWN_CODON)
+    residues = tally(coding, coding.residues, len(AMINO_ACIDS))
+    pairs = coding.residues[:-1] * len(AMINO_ACIDS) + coding.residues[1:]
+    bases = count_bases(letters, stretches.step)
     blocks = (
-        _shares(_words_of_4(letters)),
-        _shares(_words_of_3(letters)),
+        _shares(words),
+        _shares(words_of_3(letters)),
         _shares(codons),
         _shares(residues),
-        _shares(pairs),
-        stretches.longest / frames,
-        stretches.stops / frames,
-        stretches.codons[:, None].astype(np.float32) / np.float32(100),
+        _shares(tally(coding, pairs, len(AMINO_ACIDS) ** 2, lag=1)),
+        *_frames(stretches),
+        _contrast(codons, synonyms(residues, code)),
+        *_codon_bases(codons, bases, stretches.codons),
+        *_borders(count_borders(coding)),
+        *_skews(bases),
+        properties(coding, stretches.codons) / 100,
+        *_repetition(words),
+        *_repetition(codons)[::2],
+        ends(letters, stretches),
+        first_start(coding, stretches.codons)[:, None],
     )
     start = 0
     for block in blocks:
@@ -122,79 +158,54 @@ def _fill(
         start += block.shape[1]
 
 
-def _shares(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    totals = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    shares: NDArray[np.float32] = counts.astype(np.float32) / totals.astype(np.float32)
-    return shares
+def _shares(counts: IntArray) -> FloatArray:
+    return _ratio(counts, counts.sum(axis=1, keepdims=True))
 
 
-def _words_of_4(letters: Letters) -> NDArray[np.int64]:
-    # A known word of four letters is two known codons, one after the other.
-    words = letters.codons[:-1] << np.uint8(2)
-    words |= letters.numbers[3:]
-    columns = _COLUMN_OF_4[words]
-    columns[(letters.codons[:-1] | letters.codons[1:]) >= UNKNOWN_CODON] = len(_NAMES_OF_4)
-    return _count(letters.window[: len(columns)], columns, letters, len(_NAMES_OF_4))
+def _ratio(counts: IntArray, totals: IntArray) -> FloatArray:
+    found: FloatArray = counts / np.maximum(totals, 1)
+    return found
 
 
-def _words_of_3(letters: Letters) -> NDArray[np.int64]:
-    columns = _columns_of_codons()[letters.codons]
-    return _count(letters.window[: len(columns)], columns, letters, len(_NAMES_OF_3))
+def _contrast(counts: IntArray, expected: FloatArray) -> FloatArray:
+    """Return the hyperbolic tangent of half the log of ``(n + 1) / (e + 1)``, without a log."""
+    return (counts - expected) / (counts + expected + 2)
 
 
-def _count(
-    window: NDArray[np.int64], columns: NDArray[np.uint8], letters: Letters, width: int
-) -> NDArray[np.int64]:
-    """Count columns for each window; column `width` is for what is not counted."""
-    n_windows = len(letters.starts)
-    cells = window * (width + 1)
-    cells += columns
-    counts = np.bincount(cells, minlength=n_windows * (width + 1))
-    return counts.reshape(n_windows, width + 1)[:, :width]
+def _frames(stretches: Stretches) -> list[FloatArray]:
+    return [
+        _ratio(stretches.longest, stretches.known),
+        _ratio(stretches.stops, stretches.known),
+        stretches.longest / 100,
+        stretches.stops / 10,
+    ]
 
 
-@lru_cache
-def _columns_of_codons() -> NDArray[np.uint8]:
-    columns = np.full(256, len(_NAMES_OF_3), dtype=np.uint8)
-    columns[:UNKNOWN_CODON] = _COLUMN_OF_3
-    return columns
+def _codon_bases(codons: IntArray, bases: IntArray, n_codons: IntArray) -> list[FloatArray]:
+    """Return codons against the bases of the window, then bases at each place of a codon."""
+    share = _shares(bases)
+    of_codon = share[:, :, None, None] * share[:, None, :, None] * share[:, None, None, :]
+    expected = of_codon.reshape(len(codons), UNKNOWN_CODON) * n_codons[:, None]
+    cube = codons.reshape(-1, 4, 4, 4)
+    places = [_shares(cube.sum(axis=axes)) for axes in ((2, 3), (1, 3), (1, 2))]
+    return [_contrast(codons, expected), *places, *(place - share for place in places)]
 
 
-def _stretch_counts(
-    letters: Letters, stretches: Stretches, code: GeneticCode
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Count codons, residues and pairs of neighbouring residues of the best stretches."""
-    n_windows = len(stretches.codons)
-    firsts = np.cumsum(stretches.codons) - stretches.codons
-    window = np.repeat(np.arange(n_windows), stretches.codons)
-    place = np.arange(len(window)) - firsts[window]
-    codons = letters.codons[stretches.first[window] + place * stretches.step[window]]
-    on_reverse = stretches.step[window] < 0
-    codons = np.where(on_reverse, _opposites()[codons], codons).astype(np.int64)
-    residues = _residues(code)[codons]
-    n_residues = len(AMINO_ACIDS)
-    pairs = residues[:-1] * n_residues + residues[1:]
-    same = window[:-1] == window[1:]
-    return (
-        _tally(window, codons, n_windows, UNKNOWN_CODON),
-        _tally(window, residues, n_windows, n_residues),
-        _tally(window[:-1][same], pairs[same], n_windows, n_residues**2),
-    )
+def _borders(counts: IntArray) -> list[FloatArray]:
+    square = counts.reshape(-1, 4, 4)
+    product = square.sum(axis=2)[:, :, None] * square.sum(axis=1)[:, None, :]
+    expected = _ratio(product.reshape(counts.shape), counts.sum(axis=1, keepdims=True))
+    return [_shares(counts), _contrast(counts, expected)]
 
 
-def _tally(
-    window: NDArray[np.int64], columns: NDArray[np.int64], n_windows: int, width: int
-) -> NDArray[np.int64]:
-    counts = np.bincount(window * width + columns, minlength=n_windows * width)
-    return counts.reshape(n_windows, width)
+def _skews(bases: IntArray) -> list[FloatArray]:
+    t, c, a, g = (bases[:, [CODON_LETTERS.index(letter)]] for letter in b"TCAG")
+    return [(g - c) / (g + c + 1), (a - t) / (a + t + 1)]
 
 
-@lru_cache
-def _opposites() -> NDArray[np.uint8]:
-    return np.array([opposite(codon) for codon in range(UNKNOWN_CODON)], dtype=np.uint8)
-
-
-@lru_cache
-def _residues(code: GeneticCode) -> NDArray[np.int64]:
-    """Return the number of each codon's amino acid; stops have 0, but are in no stretch."""
-    return np.array([max(AMINO_ACIDS.find(letter), 0) for letter in code], dtype=np.int64)
+def _repetition(counts: IntArray) -> list[FloatArray]:
+    """Return the chance that two draws are equal, the largest share, the root of the total."""
+    total = counts.sum(axis=1, keepdims=True)
+    squares = (counts * counts).sum(axis=1, keepdims=True)
+    largest = counts.max(axis=1, keepdims=True)
+    return [_ratio(squares, total * total), _ratio(largest, total), np.sqrt(total) / 10]

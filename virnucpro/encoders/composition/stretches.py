@@ -29,7 +29,7 @@ _STOP = ord("*")
 
 _CODON_BITS = 20
 """A codon weighs 2 ** 20 in the comparison of stretches; the lower bits decide ties."""
-_RUN_BITS = 24
+_PLACE_BITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ def find_stretches(letters: Letters, code: GeneticCode) -> Stretches:
     forward = _strand(frames, code, reverse=False)
     backward = _strand(frames, code, reverse=True)
     keys = np.concatenate((forward.keys, backward.keys), axis=1)
-    best = keys.argmax(axis=1)
+    # A window without any stretch has its first frame as the best one.
+    best = np.where(keys.max(axis=1) > 0, keys.argmax(axis=1), letters.starts % _PHASES)
     rows = np.arange(len(best))
     codons = np.concatenate((forward.longest, backward.longest), axis=1)
     last = np.concatenate((forward.last, backward.last), axis=1)[rows, best]
@@ -134,6 +135,7 @@ class _Frames:
         offsets = np.arange(_PHASES)[:, None] * self.rows
         leading = np.zeros((_PHASES, 1), np.int64)
         self.segments = (np.concatenate((leading, begins), axis=1) + offsets).ravel()
+        self.starts = np.tile(letters.starts, _PHASES)
         sure = (self.codons < UNKNOWN_CODON).view(np.uint8)
         self.known = self.by_window(np.add.reduceat(sure, self.segments, dtype=np.int64))
 
@@ -148,16 +150,17 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
     sums = np.cumsum(table.weights[frames.codons], dtype=np.int64)[breaks]
     # Stretch i ends at break i. The first codon of all is in a gap, thus a break.
     weights = np.diff(sums, prepend=0)
-    runs = np.arange(len(breaks))
     segments = np.searchsorted(breaks, frames.segments)
-    keys = np.maximum.reduceat(weights << _RUN_BITS | runs, segments)
-    run = keys & ((1 << _RUN_BITS) - 1)
-    longest = keys >> _RUN_BITS + _CODON_BITS
-    # A frame without a stretch may point to any break; its number of codons is 0.
-    last = (breaks[run] % frames.rows - 1) * _PHASES + breaks[run] // frames.rows
+    starts = np.repeat(frames.starts, np.diff(segments, append=len(breaks)))
+    place = breaks % frames.rows * _PHASES + breaks // frames.rows - starts
+    # The place in the window decides between equal stretches, so other windows have no influence.
+    keys = np.where(weights > 0, weights << _PLACE_BITS | place, 0)
+    keys = np.maximum.reduceat(keys, segments)
+    longest = keys >> _PLACE_BITS + _CODON_BITS
+    last = (keys & ((1 << _PLACE_BITS) - 1)) + frames.starts - _PHASES
     is_stop = frames.codons[breaks] < UNKNOWN_CODON
     stops = np.add.reduceat(is_stop, segments, dtype=np.int64)
-    return _Strand(*map(frames.by_window, (keys >> _RUN_BITS, longest, last, stops)))
+    return _Strand(*map(frames.by_window, (keys, longest, last, stops)))
 
 
 @dataclass(frozen=True, slots=True)
