@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "verify": "check all files of a run for damage",
     "aggregate": "write the outputs of a partial run, or join segments",
     "bundle": "list, show, fetch, verify and move bundles",
+    "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
     "parity": "compare the numbers of a device and precision with CPU and fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }

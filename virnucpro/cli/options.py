@@ -19,6 +19,7 @@ __all__ = [
     "add_json",
     "add_numbers",
     "add_outdir",
+    "add_precision",
     "add_quiet",
     "add_threads",
     "add_tiling",
@@ -157,6 +158,14 @@ def add_failures(
 
 def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
     """Add the options for the precision of the encoders and of the stored embeddings."""
+    add_precision(parser)
+    none = " (none: do not write the file)" * ("none" in embeddings)
+    text = f"floating-point precision of embeddings.h5{none}; default: fp16"
+    parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
+
+
+def add_precision(parser: _Group) -> None:
+    """Add the option for the precision of the encoders of a run."""
     parser.add_argument(
         "--precision",
         **_PRECISION,
@@ -164,9 +173,6 @@ def add_numbers(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
         "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
         "the bundle's card lists it as verified, else fp32; default: auto",
     )
-    none = " (none: do not write the file)" * ("none" in embeddings)
-    text = f"floating-point precision of embeddings.h5{none}; default: fp16"
-    parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
 
 
 def add_device(parser: _Group) -> None:
