@@ -8,7 +8,6 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from matplotlib.image import imread
 
 from virnucpro.cli.main import main
 
@@ -138,6 +137,8 @@ def test_the_json_file_has_settings_versions_and_fingerprints(evaluated, labels)
 
 
 def test_the_figures_are_not_blank(evaluated):
+    from matplotlib.image import imread
+
     for name in ("roc", "precision_recall", "reliability", "groups"):
         assert (evaluated / "figures" / f"{name}.svg").stat().st_size > 1000
         pixels = imread(evaluated / "figures" / f"{name}.png")[..., :3]
@@ -158,6 +159,10 @@ def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables
     assert evaluate(labels, evaluated, *others) == 1
     assert "Add --resume" in capsys.readouterr().err
     assert evaluate(labels, evaluated, *others, "--resume") == 0
+    warned = capsys.readouterr().err
+    assert "--predictions plain: 4 of " in warned
+    assert "have no row and count as unanswered" in warned
+    assert "groups without fragments of 1,000 bases: 1, such as hd (non-viral)" in warned
     assert {path: path.read_bytes() for path in before} == before
     assert evaluate(labels, evaluated, *others, "--resume", "--seed", "2") == 1
     assert "has other fragments" in capsys.readouterr().err
@@ -217,7 +222,7 @@ def test_wrong_use_is_an_error_that_leaves_nothing(labels, tmp_path, capsys, mor
 
 def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "virnucpro.pipeline.evaluate.find_spec",
+        "virnucpro.pipeline.evaluation.request.find_spec",
         lambda name: None if name == "sklearn" else find_spec(name),
     )
     assert evaluate(labels, tmp_path / "out") == 64
@@ -228,7 +233,7 @@ def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch
 
 def test_the_libraries_are_imported_only_for_figures():
     code = (
-        "import sys, virnucpro.pipeline.evaluate, virnucpro.evaluation.figures; "
+        "import sys, virnucpro.pipeline.evaluation.evaluate, virnucpro.evaluation.figures; "
         "sys.exit(bool({'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -21,7 +21,7 @@ EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
 COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
-COMMANDS += ["launch", "bundle", "bundle fetch", "bundle import", "bundle verify"]
+COMMANDS += ["evaluate", "launch", "bundle", "bundle fetch", "bundle import", "bundle verify"]
 
 CASES = {
     "version": (["--version"], ExitCode.OK, NOTHING),
@@ -40,6 +40,7 @@ CASES = {
         ENCODERS | {"h5py"},
     ),
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
+    "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),

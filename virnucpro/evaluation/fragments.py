@@ -92,12 +92,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
+    """Place of a fragment; `number` counts the records of the file from 0."""
+
+    number: int
     record: str
     start: int
-    strand: str
-    bases: bytes
+    end: int
+    backward: bool
 
 
+_Numbered: TypeAlias = tuple[int, Record]
 _Genomes: TypeAlias = dict[str, list[_Tile]]
 
 
@@ -141,6 +145,7 @@ def cut(
         both classes, or whole records share a name.
     """
     result = Cut()
+    # bases are read again for the chosen tiles: all tiles of many genomes do not fit into memory
     tiles: dict[str, dict[GroupKey, _Genomes]] = {length: {} for length in lengths}
     for path, by_record in _by_file(sources).items():
         for key, genome, records in _genomes(path, by_record):
@@ -150,14 +155,26 @@ def cut(
                 found = _tiles(records, length, per_group, dice, excluded or {}, result.skipped)
                 if found:
                     tiles[length].setdefault(key, {})[f"{path}\t{genome}"] = found
+    wanted: dict[str, list[tuple[str, int, _Tile]]] = defaultdict(list)
     for length in lengths:
         _check_groups(tiles[length])
-        fragments = _chosen(tiles[length], length, per_group, per_class, seed)
-        if {fragment.viral for fragment, _ in fragments} == {True, False}:
-            result.sequences[length] = fragments
-    if WHOLE in result.sequences:
-        _check_names(result.fragments(WHOLE))
+        chosen = _chosen(tiles[length], length, per_group, per_class, seed)
+        if {fragment.viral for fragment, _ in chosen} == {True, False}:
+            result.sequences[length] = [(fragment, b"") for fragment, _ in chosen]
+            _check_names(result.fragments(length))
+            for place, (fragment, tile) in enumerate(chosen):
+                wanted[fragment.file].append((length, place, tile))
+    for file, places in wanted.items():
+        again = list(read_records(file))
+        for length, place, tile in places:
+            fragment, _ = result.sequences[length][place]
+            result.sequences[length][place] = fragment, _bases(again[tile.number], tile)
     return result
+
+
+def _bases(record: Record, tile: _Tile) -> bytes:
+    bases = record.sequence[tile.start : tile.end]
+    return bases.translate(_COMPLEMENT)[::-1] if tile.backward else bases
 
 
 def _by_file(sources: Sequence[Source]) -> dict[Path, dict[str | None, Source]]:
@@ -169,7 +186,7 @@ def _by_file(sources: Sequence[Source]) -> dict[Path, dict[str | None, Source]]:
 
 def _genomes(
     path: Path, by_record: Mapping[str | None, Source]
-) -> Iterator[tuple[GroupKey, str, list[Record]]]:
+) -> Iterator[tuple[GroupKey, str, list[_Numbered]]]:
     """Yield group, genome and records: a genome is a file, or a record that is its own group."""
     whole_file = by_record.get(None)
     records = list(read_records(str(path)))
@@ -179,19 +196,19 @@ def _genomes(
             raise InputError(
                 f"{source.where}: {path} has no record {shortened(name)}; correct the name"
             )
-    genomes: dict[tuple[GroupKey, str], list[Record]] = defaultdict(list)
-    for record in records:
+    genomes: dict[tuple[GroupKey, str], list[_Numbered]] = defaultdict(list)
+    for number, record in enumerate(records):
         found = by_record.get(record.name) or whole_file
         if found is None:
             continue
         group, genome = (record.name,) * 2 if found.group is None else (found.group, "")
-        genomes[(found.viral, found.kingdom, group), genome].append(record)
+        genomes[(found.viral, found.kingdom, group), genome].append((number, record))
     for (key, genome), members in genomes.items():
         yield key, genome, members
 
 
 def _tiles(
-    records: Sequence[Record],
+    records: Sequence[_Numbered],
     length: str,
     most: int,
     dice: np.random.Generator,
@@ -204,7 +221,7 @@ def _tiles(
     for place in dice.permutation(len(places)).tolist():
         if len(found) == most:
             break
-        record, start, end = places[place]
+        number, record, start, end = places[place]
         bases = record.sequence[start:end]
         regions = excluded.get(record.name, ())
         if any(start < stop and first < end for first, stop in regions):
@@ -213,34 +230,32 @@ def _tiles(
             count["with too few A, C, G, T"] += 1
         else:
             backward = length != WHOLE and dice.random() < 0.5
-            if backward:
-                bases = bases.translate(_COMPLEMENT)[::-1]
-            found.append(_Tile(record.name, start, "-" if backward else "+", bases))
+            found.append(_Tile(number, record.name, start, end, backward))
     return found
 
 
 def _places(
-    records: Sequence[Record], length: str, dice: np.random.Generator, count: Counter[str]
-) -> list[tuple[Record, int, int]]:
+    records: Sequence[_Numbered], length: str, dice: np.random.Generator, count: Counter[str]
+) -> list[tuple[int, Record, int, int]]:
     if length == WHOLE:
-        return [(record, 0, len(record.sequence)) for record in records]
+        return [(number, record, 0, len(record.sequence)) for number, record in records]
     size = int(length)
     places = []
-    for record in records:
+    for number, record in records:
         n_tiles, rest = divmod(len(record.sequence), size)
         if not n_tiles:
             count["shorter than the fragment"] += 1
             continue
         offset = int(dice.integers(rest + 1))
         starts = range(offset, offset + n_tiles * size, size)
-        places += [(record, start, start + size) for start in starts]
+        places += [(number, record, start, start + size) for start in starts]
     return places
 
 
 def _chosen(
     groups: Mapping[GroupKey, _Genomes], length: str, per_group: int, per_class: int, seed: int
-) -> list[tuple[Fragment, bytes]]:
-    fragments: list[tuple[Fragment, bytes]] = []
+) -> list[tuple[Fragment, _Tile]]:
+    fragments: list[tuple[Fragment, _Tile]] = []
     for viral in (True, False):
         keys = sorted(key for key in groups if key[0] is viral)
         dice = _dice(seed, length, CLASS_NAMES[viral])
@@ -258,10 +273,10 @@ def _chosen(
                     file,
                     tile.record,
                     tile.start + 1,
-                    tile.start + len(tile.bases),
-                    tile.strand,
+                    tile.end,
+                    "-" if tile.backward else "+",
                 )
-                fragments.append((fragment, tile.bases))
+                fragments.append((fragment, tile))
     return fragments
 
 

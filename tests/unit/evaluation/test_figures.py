@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from virnucpro.evaluation.answers import Tool
 from virnucpro.evaluation.comparison import compare
@@ -33,6 +32,8 @@ def drawn(fragments_of, tmp_path):
     [(1, 8, True, True), (21, 1, True, True), (1, 1, False, False)],
 )
 def test_every_figure_is_drawn(drawn, n_groups, n_tools, by_group, scored):
+    from matplotlib.image import imread
+
     labels = [(True, "viral", f"V{i}") for i in range(n_groups)]
     labels += [(False, kingdom, f"{kingdom}{i}") for kingdom in "ab" for i in range(n_groups)]
     paths = drawn(labels * 2, n_tools, by_group, scored, ("whole",) if scored else ("500",))

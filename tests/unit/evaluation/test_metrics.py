@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics as reference
 
 from virnucpro.evaluation.answers import Answers
 from virnucpro.evaluation.metrics import WITH_INTERVAL, bin_of, figures, resampled
@@ -74,6 +73,8 @@ def test_recall_at_a_false_positive_rate_uses_the_weights(answers):
 
 @given(cases())
 def test_figures_of_many_weights_equal_those_of_scikit_learn(case):
+    from sklearn import metrics as reference
+
     answers, viral, weights = case
     assert resampled(answers, viral, weights[None]).keys() == set(WITH_INTERVAL)
     wanted = figures(answers, viral, weights)

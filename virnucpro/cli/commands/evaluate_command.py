@@ -22,7 +22,7 @@ from virnucpro.errors import UsageError
 
 if TYPE_CHECKING:
     from virnucpro.evaluation.labels import Source
-    from virnucpro.pipeline.evaluate import OtherTool
+    from virnucpro.pipeline.evaluation.request import OtherTool
 
 __all__ = ["add_options"]
 
@@ -146,15 +146,17 @@ def _share(text: str) -> float:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    sources = _sources(arguments)  # wrong usage is refused before h5py and torch are imported
     from virnucpro.cli.evaluation_text import as_text
     from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.evaluate import Evaluation, evaluate, require_extra, write_fragments
+    from virnucpro.pipeline.evaluation.evaluate import evaluate, write_fragments
+    from virnucpro.pipeline.evaluation.request import Evaluation, require_extra
 
     others = _others(arguments)
     if not arguments.fragments_only:
         require_extra()
     evaluation = Evaluation(
-        sources=_sources(arguments),
+        sources=sources,
         bundles=() if arguments.no_bundle else tuple(arguments.bundle or ("mini",)),
         others=others,
         lengths=arguments.lengths,
@@ -200,7 +202,7 @@ def _sources(arguments: argparse.Namespace) -> "list[Source]":
 
 
 def _others(arguments: argparse.Namespace) -> "tuple[OtherTool, ...]":
-    from virnucpro.pipeline.evaluate import OtherTool
+    from virnucpro.pipeline.evaluation.request import OtherTool
 
     paths: dict[str, list[Path]] = defaultdict(list)
     for name, path in arguments.predictions:

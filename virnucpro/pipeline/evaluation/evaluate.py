@@ -1,111 +1,38 @@
 """Compute an evaluation: fragments, runs of bundles, tables of other tools, figures."""
 
-import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from virnucpro import __version__
 from virnucpro.errors import FingerprintError, RunError, RunExistsError, UsageError
-from virnucpro.evaluation.answers import Tool, Unanswered, check_names
-from virnucpro.evaluation.comparison import LEVEL, Comparison, compare
-from virnucpro.evaluation.fragments import WHOLE, Cut, Excluded, Fragment, cut
-from virnucpro.evaluation.labels import CLASS_NAMES, Source
+from virnucpro.evaluation.answers import Tool, check_names
+from virnucpro.evaluation.comparison import Comparison, compare
+from virnucpro.evaluation.fragments import WHOLE, Cut, Fragment, cut
+from virnucpro.evaluation.labels import CLASS_NAMES
 from virnucpro.evaluation.predictions import Table, merged, read_table
 from virnucpro.evaluation.tables import (
     fasta_bytes,
     figures_of,
     fragments_table,
-    sha256_of,
     write_bytes,
     write_evaluation,
     write_json,
     write_paired,
 )
 from virnucpro.folder_lock import folder_lock
+from virnucpro.pipeline.evaluation.description import describe
+from virnucpro.pipeline.evaluation.request import Evaluation, OtherTool, require_extra
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, PrecisionChoice, Reporter, SilentReporter
+from virnucpro.pipeline.jobs.job import Job, Reporter, SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.run_dir import RunDirectory
 
-__all__ = [
-    "DEFAULT_LENGTHS",
-    "Evaluation",
-    "OtherTool",
-    "Result",
-    "evaluate",
-    "require_extra",
-    "write_fragments",
-]
+__all__ = ["Result", "evaluate", "write_fragments"]
 
-DEFAULT_LENGTHS: Final = ("300", "500", "1000", "3000", "10000")
-"""Lengths in bases that metagenomic reads and contigs have."""
-
-_FORMAT: Final = "virnucpro evaluation 1"
-_EXTRA: Final = {"sklearn": "scikit-learn", "matplotlib": "matplotlib"}
 _SHOWN: Final = 3
 _FEW: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class OtherTool:
-    """Tables of another tool, see `virnucpro.evaluation.predictions`.
-
-    Attributes
-    ----------
-    score_column, threshold
-        As for `read_table`.
-    """
-
-    name: str
-    paths: tuple[Path, ...]
-    score_column: str | None = None
-    threshold: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What to evaluate, and how.
-
-    Attributes
-    ----------
-    sources
-        Labelled sequences, see `virnucpro.evaluation.labels`.
-    bundles
-        Names or folders of bundles.
-    lengths
-        Lengths of fragments in bases as text, or ``whole``.
-    per_group, per_class
-        Maximum number of fragments per group and length, and per class and length.
-    excluded
-        Regions without fragments.
-    prevalence
-        Share of viral sequences that the figures stand for.
-    n_resamples
-        Number of bootstrap resamples; 0 for no intervals.
-    unanswered
-        Rank of fragments without a score. ``auto``: ``mean`` for bundles, ``lowest`` for tables.
-    origin
-        Description of the inputs, for evaluation.json.
-    """
-
-    sources: Sequence[Source]
-    bundles: Sequence[str] = ("mini",)
-    others: Sequence[OtherTool] = ()
-    lengths: Sequence[str] = DEFAULT_LENGTHS
-    per_group: int = 100
-    per_class: int = 5000
-    seed: int = 1
-    excluded: Excluded = field(default_factory=dict)
-    prevalence: float = 0.5
-    n_resamples: int = 1000
-    unanswered: Unanswered | Literal["auto"] = "auto"
-    precision: PrecisionChoice = "auto"
-    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +42,6 @@ class Result:
     comparison: Comparison
     fragments: Mapping[str, Sequence[Fragment]]
     written: Sequence[Path]
-
-
-def require_extra() -> None:
-    """Raise an error if scikit-learn or matplotlib is not installed.
-
-    Raises
-    ------
-    UsageError
-        If a package of the extra ``evaluate`` is missing.
-    """
-    if missing := [name for module, name in _EXTRA.items() if find_spec(module) is None]:
-        raise UsageError(
-            f"evaluate needs {' and '.join(missing)}: pip install 'virnucpro[evaluate]'. Only "
-            "--fragments-only works without."
-        )
 
 
 def write_fragments(
@@ -178,6 +90,7 @@ def evaluate(
     for name, table in others.items():
         if warning := check_names(f"--predictions {name}", table, everything):
             reporter.warn(warning)
+        _report_missing_rows(name, table, fragments, reporter)
     outdir = execution.outdir
     outdir.mkdir(parents=True, exist_ok=True)
     with folder_lock(outdir / "evaluation.lock", "Wait for it, or choose another folder."):
@@ -190,11 +103,11 @@ def evaluate(
         files = _write_fragments(sequences, execution)
         tools = [
             *(
-                Tool(name, _rule(evaluation, "mean"), _run(name, job, files, execution, reporter))
+                Tool(name, evaluation.rule("mean"), _run(name, job, files, execution, reporter))
                 for name, job in jobs.items()
             ),
             *(
-                Tool(name, _rule(evaluation, "lowest"), dict.fromkeys(fragments, table))
+                Tool(name, evaluation.rule("lowest"), dict.fromkeys(fragments, table))
                 for name, table in others.items()
             ),
         ]
@@ -207,7 +120,7 @@ def evaluate(
             seed=evaluation.seed,
             by_group=any(source.group is not None for source in evaluation.sources),
         )
-        about = _about(evaluation, jobs, others, sequences, files)
+        about = describe(evaluation, jobs, others, sequences, files)
         written = _write(outdir, comparison, fragments, about, evaluation.prevalence)
     return Result(comparison, fragments, written)
 
@@ -242,8 +155,17 @@ def _check_tools(evaluation: Evaluation, jobs: Mapping[str, Job]) -> None:
         raise UsageError("nothing to evaluate: give a bundle or --predictions NAME=FILE")
 
 
-def _rule(evaluation: Evaluation, automatic: Unanswered) -> Unanswered:
-    return automatic if evaluation.unanswered == "auto" else evaluation.unanswered
+def _report_missing_rows(
+    name: str, table: Table, fragments: Mapping[str, Sequence[Fragment]], reporter: Reporter
+) -> None:
+    if table.only_viral:
+        return
+    for length, members in fragments.items():
+        if missing := sum(one.name not in table.rows for one in members):
+            reporter.warn(
+                f"--predictions {name}: {missing:,} of {len(members):,} fragments of length "
+                f"{length} have no row and count as unanswered"
+            )
 
 
 def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
@@ -344,78 +266,3 @@ def _write(
     # the last file: an evaluation with it is complete
     write_json(outdir / "evaluation.json", {**about, **figures_of(comparison)})
     return [*written, outdir / "evaluation.json", *drawn]
-
-
-def _about(
-    evaluation: Evaluation,
-    jobs: Mapping[str, Job],
-    others: Mapping[str, Table],
-    sequences: Cut,
-    files: Sequence[Path],
-) -> dict[str, Any]:
-    """Return everything that the figures depend on."""
-    tables = {one.name: one for one in evaluation.others}
-    return {
-        "format": _FORMAT,
-        "settings": {
-            "lengths": list(evaluation.lengths),
-            "per_group": evaluation.per_group,
-            "per_class": evaluation.per_class,
-            "seed": evaluation.seed,
-            "prevalence": evaluation.prevalence,
-            "resamples": evaluation.n_resamples,
-            "confidence": LEVEL,
-            "unanswered": evaluation.unanswered,
-            "precision": evaluation.precision,
-            "weights": "kingdoms of a class equal, groups of a kingdom equal, fragments equal",
-        },
-        "inputs": dict(evaluation.origin),
-        "fragments": {
-            path.stem: {
-                "file": str(path),
-                "sha256": sha256_of(path),
-                "fragments": len(sequences.sequences[path.stem]),
-                "skipped": dict(sequences.skipped[path.stem]),
-                "groups_without": [list(key[1:]) for key in sequences.groups_without(path.stem)],
-            }
-            for path in files[:-1]
-        },
-        "tools": {
-            **{
-                name: {
-                    "kind": "bundle",
-                    "bundle": job.model_name,
-                    "fingerprint": job.model,
-                    "thresholds": dict(job.thresholds),
-                    "unanswered": _rule(evaluation, "mean"),
-                }
-                for name, job in jobs.items()
-            },
-            **{
-                name: {
-                    "kind": table.format,
-                    "files": [
-                        {"path": str(path), "sha256": sha256_of(path)}
-                        for path in tables[name].paths
-                    ],
-                    "name_column": table.name_column,
-                    "score": table.score_column,
-                    "viral_if": table.called_by,
-                    "unanswered": _rule(evaluation, "lowest"),
-                }
-                for name, table in others.items()
-            },
-        },
-        "versions": {
-            "virnucpro": __version__,
-            "python": platform.python_version(),
-            **{name: _version(name) for name in ("numpy", "scikit-learn", "matplotlib", "torch")},
-        },
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
