@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -171,11 +172,17 @@ def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables
 
 def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_path, capsys):
     genomad, _ = tables_of_others
+    short = tmp_path / "300.tsv"
+    short.write_text(re.sub("cut1000.*\n", "", genomad.read_text()))
     folder = tmp_path / "out"
-    more = ["--no-bundle", "--predictions", f"genomad={genomad}"]
+    more = ["--no-bundle", "--predictions", f"genomad={short}"]
     assert evaluate(labels, folder, *more, "--json") == 0
     assert not (folder / "paired.tsv").exists()
-    assert json.loads(capsys.readouterr().out)["tools"].keys() == {"genomad"}
+    printed = capsys.readouterr()
+    assert "no row for the fragments of length 1000; the tool is not evaluated" in printed.err
+    content = json.loads(printed.out)
+    assert content["tools"].keys() == {"genomad"}
+    assert {row["length"] for row in content["rows"]} == {"300"}
 
 
 def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):

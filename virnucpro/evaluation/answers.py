@@ -31,7 +31,7 @@ class Tool:
     unanswered
         Rank of fragments without a score.
     tables
-        Table of each length class.
+        Table of each length class; the tool is not evaluated at other lengths.
     """
 
     name: str

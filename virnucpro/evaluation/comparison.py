@@ -136,10 +136,11 @@ def compare(
     """
     result = Comparison()
     for length, members in fragments.items():
-        result.answers[length] = _joined(tools, members, prevalence)
+        present = [tool for tool in tools if length in tool.tables]
+        result.answers[length] = _joined(present, members, prevalence)
         for number, subset in enumerate(_subsets(members, by_group=by_group)):
             dice = np.random.default_rng([seed, *length.encode(), number])
-            _add_rows(result, tools, length, members, subset, prevalence, n_resamples, dice)
+            _add_rows(result, present, length, members, subset, prevalence, n_resamples, dice)
     return result
 
 

@@ -92,6 +92,7 @@ def _panels(
 ) -> "Figure":
     from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
 
+    tools = list(dict.fromkeys(row.tool for row in comparison.rows))
     columns = min(_MOST_COLUMNS, len(fragments))
     lines = -(-len(fragments) // columns)
     figure = Figure(figsize=(_PANEL * columns, (_PANEL + 0.2) * lines), layout="constrained")
@@ -100,14 +101,14 @@ def _panels(
         groups = Groups.of(members)
         weights = groups.weights(np.ones((1, len(groups.keys)), np.int64), prevalence)[0]
         viral = np.array([one.viral for one in members])
-        for colour, (tool, answers) in zip(
-            _cycle(_COLOURS), comparison.answers[length].items(), strict=False
-        ):
+        for tool, answers in comparison.answers[length].items():
+            colour = _COLOURS[tools.index(tool) % len(_COLOURS)]
             axis.set_prop_cycle(color=[colour])
             curve(axis, _label(comparison.rows, tool, length, value), answers, viral, weights)
         axis.set(title=_title(length), xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
         axis.set(xlabel=labels[0], ylabel=labels[1])
-        axis.legend(fontsize=7, frameon=False, loc="best")
+        if comparison.answers[length]:
+            axis.legend(fontsize=7, frameon=False, loc="best")
     for axis in axes[len(fragments) :]:
         axis.remove()
     return figure
@@ -236,8 +237,3 @@ def _shown(name: _Name) -> str:
 
 def _title(length: str) -> str:
     return "whole records" if length == WHOLE else f"{int(length):,} bases"
-
-
-def _cycle(values: Sequence[str]) -> Iterator[str]:
-    while True:
-        yield from values

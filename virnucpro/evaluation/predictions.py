@@ -132,6 +132,7 @@ def read_table(
         found[name] = answer if former is None else max(former, answer)
     if not found and not only_viral:
         raise InputError(f"{path}: the table has no rows; run the tool again")
+    found = _with_probabilities(found)
     return Table(format_name, name_column, scored_by, called_by, only_viral, found)
 
 
@@ -222,7 +223,7 @@ def _reader(
             call = _against(score, limit)
         else:
             call = _VIRAL if listed else _call(row["call"])
-        return Prediction(score, _probability(score, probability), call)
+        return Prediction(score, probability, call)
 
     called_by = f"{column} >= {limit:g}" if limit is not None else "listed" if listed else "call"
     return read, column, called_by
@@ -298,8 +299,12 @@ def _against(score: float, limit: float) -> int:
     return _VIRAL if score >= limit else _NON_VIRAL
 
 
-def _probability(score: float, probability: float) -> float:
-    """Return the probability, else the score if it is between 0 and 1, else NaN."""
-    if not math.isnan(probability):
-        return probability
-    return score if 0 <= score <= 1 else math.nan
+def _with_probabilities(rows: Mapping[str, Prediction]) -> dict[str, Prediction]:
+    """Use scores as missing probabilities, if all scores of the table are between 0 and 1."""
+    scores = [one.score for one in rows.values() if not math.isnan(one.score)]
+    if not all(0 <= score <= 1 for score in scores):
+        return dict(rows)
+    return {
+        name: one._replace(probability=one.score) if math.isnan(one.probability) else one
+        for name, one in rows.items()
+    }

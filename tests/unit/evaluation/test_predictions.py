@@ -86,7 +86,7 @@ def test_logits_of_jaeger_become_the_share_of_viral_classes(table):
     assert calls(found) == {"cut_1": "viral", "cut_2": "non-viral"}
     raw = read_table(table(JAEGER), score_column="phage_score")
     assert [one.score for one in raw.rows.values()] == [3, 1]
-    assert math.isnan(raw.rows["cut_1"].probability)
+    assert all(math.isnan(one.probability) for one in raw.rows.values())
 
 
 def test_a_table_of_virnucpro_keeps_calls_and_probabilities(table):
@@ -95,6 +95,8 @@ def test_a_table_of_virnucpro_keeps_calls_and_probabilities(table):
     assert found.rows["cut_1"].score == 0.8
     assert found.rows["cut_1"].probability == 0.7
     assert math.isnan(found.rows["cut_2"].score)
+    uncalibrated = read_table(table(OWN.replace("0.7", "NA")))
+    assert uncalibrated.rows["cut_1"].probability == 0.8
 
 
 def test_plain_tables_may_be_comma_separated_or_have_other_columns(table, tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.errors import FingerprintError, RunError, RunExistsError, UsageError
+from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.evaluation.answers import Tool, check_names
 from virnucpro.evaluation.comparison import Comparison, compare
 from virnucpro.evaluation.fragments import WHOLE, Cut, Fragment, cut
@@ -90,7 +90,7 @@ def evaluate(
     for name, table in others.items():
         if warning := check_names(f"--predictions {name}", table, everything):
             reporter.warn(warning)
-        _report_missing_rows(name, table, fragments, reporter)
+    tables = {name: _by_length(name, table, fragments, reporter) for name, table in others.items()}
     outdir = execution.outdir
     outdir.mkdir(parents=True, exist_ok=True)
     with folder_lock(outdir / "evaluation.lock", "Wait for it, or choose another folder."):
@@ -101,14 +101,15 @@ def evaluate(
                 "to replace it, or choose another folder."
             )
         files = _write_fragments(sequences, execution)
+        results.unlink(missing_ok=True)  # without this file an evaluation is incomplete
         tools = [
             *(
                 Tool(name, evaluation.rule("mean"), _run(name, job, files, execution, reporter))
                 for name, job in jobs.items()
             ),
             *(
-                Tool(name, evaluation.rule("lowest"), dict.fromkeys(fragments, table))
-                for name, table in others.items()
+                Tool(name, evaluation.rule("lowest"), by_length)
+                for name, by_length in tables.items()
             ),
         ]
         reporter.stage("computing figures and intervals")
@@ -155,17 +156,31 @@ def _check_tools(evaluation: Evaluation, jobs: Mapping[str, Job]) -> None:
         raise UsageError("nothing to evaluate: give a bundle or --predictions NAME=FILE")
 
 
-def _report_missing_rows(
+def _by_length(
     name: str, table: Table, fragments: Mapping[str, Sequence[Fragment]], reporter: Reporter
-) -> None:
-    if table.only_viral:
-        return
+) -> dict[str, Table]:
+    """Return the table for each length at which it has a row; report missing rows."""
+    tables = {}
     for length, members in fragments.items():
-        if missing := sum(one.name not in table.rows for one in members):
+        missing = sum(one.name not in table.rows for one in members)
+        if missing == len(members):
+            reporter.warn(
+                f"--predictions {name}: no row for the fragments of length {length}; the tool is "
+                "not evaluated at this length"
+            )
+            continue
+        tables[length] = table
+        if missing and not table.only_viral:
             reporter.warn(
                 f"--predictions {name}: {missing:,} of {len(members):,} fragments of length "
                 f"{length} have no row and count as unanswered"
             )
+    if not tables:
+        raise InputError(
+            f"--predictions {name}: the table has no row for any fragment; run the tool on the "
+            "files of --fragments-only, or remove the option"
+        )
+    return tables
 
 
 def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
@@ -218,6 +233,8 @@ def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
                 "values, choose another folder, or replace the evaluation with --force."
             )
     folder.mkdir(parents=True, exist_ok=True)
+    for stale in set(folder.glob("*.fa")) - contents.keys():
+        stale.unlink()  # of lengths that a forced evaluation no longer has
     for path, content in contents.items():
         write_bytes(path, content)
     return list(contents)
@@ -263,6 +280,5 @@ def _write(
         written.append(paired)
     else:
         paired.unlink(missing_ok=True)
-    # the last file: an evaluation with it is complete
     write_json(outdir / "evaluation.json", {**about, **figures_of(comparison)})
     return [*written, outdir / "evaluation.json", *drawn]
