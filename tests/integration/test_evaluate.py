@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
 pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts")]
@@ -183,6 +184,22 @@ def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_pat
     content = json.loads(printed.out)
     assert content["tools"].keys() == {"genomad"}
     assert {row["length"] for row in content["rows"]} == {"300"}
+
+
+@pytest.mark.slow
+def test_a_bundle_in_the_published_format_is_compared_with_mini(
+    labels, stand_ins, tmp_path, monkeypatch, tables
+):
+    files, folder = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    stand_ins.publish(files)
+    recipe = stand_ins.recipe_of_files(files)
+    monkeypatch.setitem(published._RECIPES, recipe.name, recipe)
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    assert main(["bundle", "fetch", recipe.name, "--from", str(files)]) == 0
+    assert evaluate(labels, folder, "-b", "mini", "-b", recipe.name, "--lengths", "300") == 0
+    assert {row["tool"] for row in tables(folder / "evaluation.tsv")} == {"mini", recipe.name}
+    assert tables(folder / "paired.tsv")[0]["tool"] == recipe.name
 
 
 def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):

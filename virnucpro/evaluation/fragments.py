@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from virnucpro.console import shortened
+from virnucpro.console import printable, shortened
 from virnucpro.errors import InputError
 from virnucpro.evaluation.labels import CLASS_NAMES, Source
 from virnucpro.sequences.records import Record, read_records
@@ -102,7 +102,8 @@ class _Tile:
 
 
 _Numbered: TypeAlias = tuple[int, Record]
-_Genomes: TypeAlias = dict[str, list[_Tile]]
+_Genomes: TypeAlias = dict[tuple[str, str], list[_Tile]]
+"""Tiles by file and name of the genome."""
 
 
 def group_key(fragment: Fragment) -> GroupKey:
@@ -154,7 +155,7 @@ def cut(
                 dice = _dice(seed, length, path.name, genome)
                 found = _tiles(records, length, per_group, dice, excluded or {}, result.skipped)
                 if found:
-                    tiles[length].setdefault(key, {})[f"{path}\t{genome}"] = found
+                    tiles[length].setdefault(key, {})[str(path), genome] = found
     wanted: dict[str, list[tuple[str, int, _Tile]]] = defaultdict(list)
     for length in lengths:
         _check_groups(tiles[length])
@@ -201,7 +202,10 @@ def _genomes(
         found = by_record.get(record.name) or whole_file
         if found is None:
             continue
-        group, genome = (record.name,) * 2 if found.group is None else (found.group, "")
+        if found.group is None:
+            group, genome = printable(record.name), record.name
+        else:
+            group, genome = found.group, ""
         genomes[(found.viral, found.kingdom, group), genome].append((number, record))
     for (key, genome), members in genomes.items():
         yield key, genome, members
@@ -287,7 +291,7 @@ def _in_turn(
     names = sorted(genomes)
     order = [names[i] for i in dice.permutation(len(names)).tolist()]
     turns = (
-        (name.partition("\t")[0], genomes[name][turn])
+        (name[0], genomes[name][turn])
         for turn in range(most)
         for name in order
         if turn < len(genomes[name])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from virnucpro.console import shortened
+from virnucpro.console import printable, shortened
 from virnucpro.errors import InputError, UsageError
 
 __all__ = ["CLASS_NAMES", "EVERY_SPLIT", "Source", "fasta_sources", "read_labels"]
@@ -149,8 +149,8 @@ def _source(row: dict[str, str], table: Path, number: int) -> Source:
     return Source(
         path=table.parent / cells["file"],
         viral=viral,
-        kingdom=cells["kingdom"] or CLASS_NAMES[viral],
-        group=cells["group"],
+        kingdom=printable(cells["kingdom"]) or CLASS_NAMES[viral],
+        group=printable(cells["group"]),
         record=cells["record"] or None,
         where=where,
     )
@@ -201,4 +201,4 @@ def _stem(path: Path) -> str:
     name = path.name
     for suffix in (".gz", ".bz2", ".xz", ".zst"):
         name = name.removesuffix(suffix)
-    return Path(name).stem
+    return printable(Path(name).stem)

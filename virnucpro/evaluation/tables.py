@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.evaluation.comparison import Comparison, Difference, Row
 from virnucpro.evaluation.fragments import Fragment
@@ -44,7 +45,7 @@ def fragments_table(fragments: Iterable[Fragment]) -> bytes:
     lines = ["\t".join(_FRAGMENT_COLUMNS)]
     for one in fragments:
         cells = asdict(one) | {"seq_name": one.name, "label": CLASS_NAMES[one.viral]}
-        lines.append("\t".join(str(cells[name]) for name in _FRAGMENT_COLUMNS))
+        lines.append("\t".join(printable(str(cells[name])) for name in _FRAGMENT_COLUMNS))
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -202,8 +202,9 @@ def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
             shown = ", ".join(f"{key[2]} ({CLASS_NAMES[key[0]]})" for key in lost[:_SHOWN])
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
             reporter.warn(f"groups without {what}: {len(lost)}, such as {shown}{more}")
+        least = min(_FEW, evaluation.per_group)
         sizes = Counter((one.viral, one.kingdom) for one in result.fragments(length))
-        if few := [f"{name} {n}" for (_, name), n in sorted(sizes.items()) if n < _FEW]:
+        if few := [f"{name} {n}" for (_, name), n in sorted(sizes.items()) if n < least]:
             reporter.warn(
                 f"few {what}, which count as much as the other kingdoms of their class: "
                 f"{', '.join(few[:_SHOWN])}"
