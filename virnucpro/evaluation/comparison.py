@@ -147,8 +147,7 @@ def compare(
 def _joined(
     tools: Sequence[Tool], members: Sequence[Fragment], prevalence: float
 ) -> dict[str, Answers]:
-    groups = Groups.of(members)
-    weights = groups.weights(np.ones((1, len(groups.keys)), np.int64), prevalence)[0]
+    weights = Groups.of(members).own_weights(prevalence)
     return {tool.name: answers_of(tool, members, weights) for tool in tools}
 
 
@@ -181,7 +180,7 @@ def _add_rows(
     chosen = [member for member, inside in zip(members, subset.mask, strict=True) if inside]
     viral = np.array([one.viral for one in chosen])
     groups = Groups.of(chosen)
-    weights = groups.weights(np.ones((1, len(groups.keys)), np.int64), prevalence)[0]
+    weights = groups.own_weights(prevalence)
     note = _no_interval(groups, n_resamples)
     counts = groups.drawn(n_resamples, dice) if not note else None
     label = ALL if subset.viral is None else CLASS_NAMES[subset.viral]

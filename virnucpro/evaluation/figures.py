@@ -98,8 +98,7 @@ def _panels(
     figure = Figure(figsize=(_PANEL * columns, (_PANEL + 0.2) * lines), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for axis, (length, members) in zip(axes, fragments.items(), strict=False):
-        groups = Groups.of(members)
-        weights = groups.weights(np.ones((1, len(groups.keys)), np.int64), prevalence)[0]
+        weights = Groups.of(members).own_weights(prevalence)
         viral = np.array([one.viral for one in members])
         for tool, answers in comparison.answers[length].items():
             colour = _COLOURS[tools.index(tool) % len(_COLOURS)]

@@ -74,6 +74,10 @@ class Groups:
                 counts[:, members] = dice.multinomial(len(members), even, n_resamples)
         return counts
 
+    def own_weights(self, prevalence: float) -> FloatArray:
+        """Return the (n,) weights of the fragments if each group counts once."""
+        return self.weights(np.ones((1, len(self.keys)), np.int64), prevalence)[0]
+
     def weights(self, counts: IntArray, prevalence: float) -> FloatArray:
         """Return the weight of each fragment in each resample.
 

@@ -17,22 +17,18 @@ def fragments_of(labels):
     return [Fragment(f"s{i}", "9", *label, "f", "r", 1, 9, "+") for i, label in enumerate(labels)]
 
 
-def ones(groups):
-    return np.ones((1, len(groups.keys)), np.int64)
-
-
 def test_kingdoms_groups_and_fragments_share_a_class_equally():
     labels = [(True, "viral", "A")] * 3 + [(True, "viral", "B")]
     labels += [(False, "plant", "P"), (False, "bacteria", "E"), (False, "bacteria", "S")]
     groups = Groups.of(fragments_of(labels))
-    weights = groups.weights(ones(groups), prevalence=0.4)[0]
+    weights = groups.own_weights(prevalence=0.4)
     assert weights == pytest.approx([0.4 / 6] * 3 + [0.2] + [0.3, 0.15, 0.15])
 
 
 @given(LABELS, st.floats(0.01, 0.99))
 def test_weights_sum_to_the_prevalence_and_are_equal_within_each_level(labels, prevalence):
     groups = Groups.of(fragments_of(labels))
-    weights = groups.weights(ones(groups), prevalence)[0]
+    weights = groups.own_weights(prevalence)
     viral = np.array([label[0] for label in labels])
     assert weights.sum() == pytest.approx(1)
     assert weights[viral].sum() == pytest.approx(prevalence)
