@@ -76,7 +76,9 @@ class Groups:
 
     def own_weights(self, prevalence: float) -> FloatArray:
         """Return the (n,) weights of the fragments if each group counts once."""
-        return self.weights(np.ones((1, len(self.keys)), np.int64), prevalence)[0]
+        once = np.ones((1, len(self.keys)), np.int64)
+        weights: FloatArray = self.weights(once, prevalence)[0]
+        return weights
 
     def weights(self, counts: IntArray, prevalence: float) -> FloatArray:
         """Return the weight of each fragment in each resample.
