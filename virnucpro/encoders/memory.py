@@ -95,12 +95,13 @@ def require_memory(
         return
     each = f" for each of {ranks} workers" if ranks > 1 else ""
     text = (
-        f"not enough memory for {name}: {wanted / 1e9:.1f} GB at {precision} (weights plus one "
-        f"batch){each} needed, {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
+        f"not enough memory: {name} needs {wanted / 1e9:.1f} GB at {precision} (weights plus one "
+        f"batch){each}, but {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
     )
     if fit := room // wanted or int(wanted - tolerance <= room):
         raise DeviceError(
-            f"{text}, enough for {fit}. Start fewer workers, for example by --devices cpu:{fit}."
+            f"{text}, enough for {fit} of them. Start fewer workers, for example with "
+            f"--devices cpu:{fit}."
         )
     half: Precision = "fp16" if device.startswith("cuda") else "bf16"
     fits = precision == "fp32" and memory_wanted(shapes, half, device) - tolerance <= room

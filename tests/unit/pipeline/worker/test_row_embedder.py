@@ -267,8 +267,8 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, inde
     assert_same_except(too_long, segment, healthy)
     for row in too_long:
         assert segment.reasons[row] == (
-            f"out_of_memory: its {lengths[row]} tokens do not fit into the memory for mini-esm2, "
-            "even alone (1.50 GiB more needed)"
+            f"out_of_memory: a sequence of {lengths[row]} tokens does not fit into the memory for "
+            "mini-esm2, even alone (1.50 GiB more needed)"
         )
     assert watch.rows[-1] == N_ROWS
     assert len(attempts) < 6 * N_ROWS
@@ -322,7 +322,7 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
 def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
     shortest = int(index.row_lengths[-1]) + 2
     memory(shortest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"not even one sequence of {shortest} tokens"):
+    with pytest.raises(MemoryError, match=f"one sequence of {shortest} tokens does not fit"):
         embedded(task, index)
 
 
@@ -333,7 +333,7 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
     assert (index.row_lengths[:4] + 2 > shortest).all()
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
-    assert all(reason.startswith("out_of_memory: its ") for reason in segment.reasons.values())
+    assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
     tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
     assert tried[-1] == shortest
 
@@ -345,7 +345,7 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens have fitted"):
+    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
         embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
 
 
@@ -395,7 +395,7 @@ def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     assert_same_except(bad, segment, healthy)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "not_finite: 1 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch "
+        "not_finite: 1 of 128 numbers of the mini-esm2 vector are NaN or infinite, in a batch "
         "and alone"
     )
     again = watch.places[-len(bad) :]
