@@ -87,10 +87,10 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2")
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
-    reason = "do not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
+    reason = "does not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
     assert all(reason in row["evidence"] for row in quarantined)
     assert {row["reason"] for row in quarantined} == {"out_of_memory"}
-    tokens = [int(row["evidence"].split()[1]) for row in quarantined]
+    tokens = [int(row["evidence"].split()[3]) for row in quarantined]
     assert 150 < min(tokens) <= max(tokens) <= 162
     names = {row["seq_name"] for row in quarantined}
     before, after = tables(undisturbed / "predictions.tsv"), tables(run / "predictions.tsv")

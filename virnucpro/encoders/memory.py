@@ -93,10 +93,10 @@ def require_memory(
     tolerance = 0 if free else _besides(device)
     if room is None or ranks * (wanted - tolerance) <= room:
         return
-    each = f" for each of {ranks} workers" if ranks > 1 else ""
+    each = f" in each of {ranks} workers" if ranks > 1 else ""
     text = (
-        f"not enough memory: {name} needs {wanted / 1e9:.1f} GB at {precision} (weights plus one "
-        f"batch){each}, but {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
+        f"not enough memory: {wanted / 1e9:.1f} GB are needed for {name} at {precision} (weights "
+        f"plus one batch){each}, but {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
     )
     if fit := room // wanted or int(wanted - tolerance <= room):
         raise DeviceError(

@@ -434,7 +434,7 @@ def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index,
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run with "
+        "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run with "
         "--embeddings fp32), in a batch and alone"
     )
 
@@ -525,7 +525,7 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
     segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
-        reason.endswith("(11.00 GiB more needed), tried at bf16 in a batch and at fp32 alone")
+        reason.endswith("(11.00 GiB more needed); tried at bf16 in a batch and at fp32 alone")
         for reason in segment.reasons.values()
     )
 
