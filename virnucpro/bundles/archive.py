@@ -61,7 +61,8 @@ def _output_file(target: Path) -> Path:
         raise UsageError(f"{target}: is not a regular file. Give the name of another file.")
     if not resolved.parent.is_dir():
         raise UsageError(
-            f"{target.parent}: the folder does not exist: create it, or name another file."
+            f"{target.parent}: the folder does not exist. Create it, or give the name of "
+            "another file."
         )
     if (resolved.parent / MANIFEST).exists():
         raise UsageError(
