@@ -94,7 +94,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
             (
                 span.stage,
                 span.first,
-            ): f"kills_process: its worker dies even if it is encoded alone: {fault.reason}"
+            ): f"kills_process: the worker dies even if it encodes this row alone: {fault.reason}"
             for span, fault in known.isolated
         },
     )
