@@ -110,7 +110,10 @@ def refuse_other_content(
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if a bundle with a published name was converted elsewhere, else None."""
+    """Return a warning if a bundle has a published name, but was not converted on this machine.
+
+    Return None for any other bundle.
+    """
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
     if name not in published_names() or parts <= parts_converted_here(data, folder):

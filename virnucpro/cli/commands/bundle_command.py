@@ -63,7 +63,10 @@ def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
 def _add_import_options(parser: argparse.ArgumentParser) -> None:
     text = "classifier, such as 500_model.pth"
     parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
-    text = "name of the new bundle; default: the published name, else the name of FILE"
+    text = (
+        "name of the new bundle; default: its published name if FILE is a published classifier, "
+        "else the name of FILE"
+    )
     parser.add_argument("--name", help=text)
     text = (
         "window length of the training data in bases; default: that of the published classifier, "

@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_keyword,
         metavar="NAME=VALUE",
-        help="keyword argument of the worker's setup; JSON or plain text; repeatable",
+        help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
     parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
 

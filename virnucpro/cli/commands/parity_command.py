@@ -5,11 +5,14 @@ CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 the
 batches with single sequences only; to compare with recorded vectors, use virnucpro bundle verify
 --golden.
 
-Limits at fp32: error 1e-5, score error 1e-4. The error of a number is relative to the largest
-number of its channel if that number is above 1. Limits at fp16: cosine at least 0.9999, shift 0.05,
-score error 0.01. Limits at bf16: cosine at least 0.999, shift 0.25, score error 0.05. The shift is
-the error of a vector divided by the distance between vectors. A label may change if the difference
-of its two scores is within rounding. Exit code 0: all differences are within the limits;
+Limits at fp32: error 1e-5, score error 1e-4. At fp16: cosine at least 0.9999, shift 0.05, score
+error 0.01. At bf16: cosine at least 0.999, shift 0.25, score error 0.05. Error: largest difference
+between two numbers of the vectors. It is divided by the largest number in this position of all
+vectors, if that number is above 1. Shift: difference between the two vectors of a sequence, divided
+by the spread (standard deviation) of the vectors of different sequences. The label of a sequence
+may change if its two scores differ by less than the score error.
+
+Exit code 0: all differences are within the limits;
 1: a difference exceeds its limit.
 """
 

@@ -110,7 +110,8 @@ def encoder_batches(
     lengths
         (n,) tokens of each row, descending.
     budget
-        Token budget as for `batches`; the budget also limits the halves of suspected spans.
+        Token budget as for `batches`. Rows of a batch in which workers died are divided into two
+        halves, to find the row that kills workers; the budget also limits these halves.
 
     Yields
     ------

@@ -281,10 +281,11 @@ class RowEmbedder:
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
-        """Encode a row again with each encoder whose vector has NaN or infinite numbers.
+        """Encode a row that cannot be stored again, alone, with each encoder that caused this.
 
-        If all vectors are finite, a score or the stored vector is not: use all encoders. Return
-        the result of each encoder that was used.
+        These are the encoders whose vectors have NaN or infinite numbers. If all vectors are
+        finite, a score is not finite or fp16 cannot hold a vector; then all encoders are used.
+        Return the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
