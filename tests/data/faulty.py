@@ -74,7 +74,7 @@ def arm():
     elif point == "flap":
         before(Encoder, "encode", lambda *_: next(batches) == 2)
     elif point == "head":
-        before(row_embedder, "problems")
+        before(row_embedder, "unstorable_rows")
     elif point == "tokens":
         before(
             Encoder,

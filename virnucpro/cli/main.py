@@ -27,7 +27,7 @@ _COMMANDS: Final = {
     "aggregate": "write the outputs of a partial run, or join segments",
     "bundle": "list, show, fetch, verify and move bundles",
     "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
-    "parity": "compare the numbers of a device and precision with CPU and fp32",
+    "parity": "compare results of a device and precision with those of the CPU at fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }
 """Help of each command. Its module ``commands.NAME_command`` adds the description and options."""

@@ -133,7 +133,8 @@ class Dispatcher:
             raise ValueError("gpu_ids is empty: give at least one device.")
         if len(masks) != len(self.gpu_ids):
             raise ValueError(
-                f"{len(self.gpu_ids)} gpu_ids, but {len(masks)} devices: give equal numbers."
+                f"gpu_ids has {len(self.gpu_ids)} entries, but devices has {len(masks)}. "
+                "Give one device per entry of gpu_ids."
             )
         self.worker_cls = worker_cls
         self.queue_size = queue_size
@@ -285,16 +286,16 @@ class Dispatcher:
         results), and the counts of this worker.
         """
         engine, in_flight = self._engine, self._stream.in_flight
-        busy = {} if engine is None else engine.at_work()
+        busy = {} if engine is None else engine.current_tasks()
         durations = {} if engine is None else engine.durations
         stats = self._stats.as_dict()
-        for worker_id, share in stats["workers"].items():
-            work = busy.get(worker_id)
-            if work is not None:
-                share["status"] = "processing"
-            share["current_task"] = None if work is None else work.task_id
-            share["task_start_time"] = None if work is None else work.since
-            share["last_duration"] = durations.get(worker_id)
+        for worker_id, one in stats["workers"].items():
+            task = busy.get(worker_id)
+            if task is not None:
+                one["status"] = "processing"
+            one["current_task"] = None if task is None else task.task_id
+            one["task_start_time"] = None if task is None else task.since
+            one["last_duration"] = durations.get(worker_id)
         running = min(in_flight, len(busy))
         return {"pending": in_flight - running, "running": running, **stats}
 
@@ -329,9 +330,9 @@ class Dispatcher:
         stats, stream, on_success = self._stats, self._stream, callbacks.on_success
         for event in events:
             if type(event) is Answers:
-                share, worker_id = stats.share(event.worker_id), event.worker_id
+                counts, worker_id = stats.worker_stats(event.worker_id), event.worker_id
                 for task_id, data in zip(event.task_ids, event.data, strict=True):
-                    share.completed += 1
+                    counts.completed += 1
                     on_success(task_id, data, worker_id)
                 stream.delivered += len(event.data)
                 continue

@@ -24,16 +24,16 @@ from virnucpro.dispatch.stream import Stream, Tasks
 from virnucpro.dispatch.task_dealer import TaskDealer
 from virnucpro.dispatch.worker_handle import (
     LATE_TASK,
+    CurrentTask,
     Ending,
     State,
-    Work,
     WorkerHandle,
     WorkerSlot,
 )
 from virnucpro.runtime.messages import Failure, Finished, Report
 from virnucpro.runtime.status import Death, exit_name
 from virnucpro.runtime.supervisor import Event as ChildEvent
-from virnucpro.runtime.supervisor import Late, Measure, Supervisor
+from virnucpro.runtime.supervisor import Late, StopMethod, Supervisor
 from virnucpro.runtime.watchdog import Watched
 
 __all__ = ["BARREN", "Engine"]
@@ -73,7 +73,7 @@ class Engine:
         self._rules = rules
         self._most = 0 if rules.one_at_a_time else most
         limits = rules.setup_timeout, rules.cleanup_timeout, rules.progress_timeout
-        self._children = Supervisor(self._watched, (*limits, rules.task_limit), Measure.KILL)
+        self._children = Supervisor(self._watched, (*limits, rules.task_limit), StopMethod.KILL)
         self._workers: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
         self.durations: dict[int, float] = {}
@@ -84,10 +84,10 @@ class Engine:
         self._terminated = False
         self._gave_up = False
 
-    def at_work(self) -> dict[int, Work]:
+    def current_tasks(self) -> dict[int, CurrentTask]:
         """Return the current task of each busy worker by worker id. Any thread may call this."""
         workers = self._workers.copy().values()
-        return {one.worker_id: work for one in workers if (work := one.look()) is not None}
+        return {one.worker_id: task for one in workers if (task := one.current_task()) is not None}
 
     def drain(self) -> None:
         """Read no more tasks; answer the tasks in memory, then end. Any thread may call this."""
@@ -111,8 +111,8 @@ class Engine:
         """
         try:
             for slot in self._slots:
-                self._open(slot)
-            yield from self._work()
+                self._start_worker(slot)
+            yield from self._run_tasks()
             yield from self._end()
             self._raise_what_is_left()
         finally:
@@ -126,7 +126,7 @@ class Engine:
 
     # --- the run
 
-    def _work(self) -> Iterator[Event]:
+    def _run_tasks(self) -> Iterator[Event]:
         if self._rules.fair:
             yield from self._first_tasks()
         while not self._stream.over:
@@ -138,7 +138,9 @@ class Engine:
             yield from self._give_all(self._dealer.deal())
             yield from self._give_all(self._dealer.deal_reserved())
             if not self._stream.over:
-                yield from self._look(0.0 if self._dealer.has_takers else self._patience())
+                yield from self._wait_for_events(
+                    0.0 if self._dealer.has_takers else self._patience()
+                )
 
     def _first_tasks(self) -> Iterator[Event]:
         """Wait for a ready worker; then give one task to each ready worker.
@@ -148,15 +150,16 @@ class Engine:
         while self._workers and not self._draining:
             if any(worker.state is State.READY for worker in self._workers.values()):
                 break
-            yield from self._look(self._patience())
+            yield from self._wait_for_events(self._patience())
         starting = sum(worker.state is State.STARTING for worker in self._workers.values())
         yield from self._give_all(self._dealer.deal(most=1))
         self._stream.set_aside(starting)
 
     def _patience(self) -> float | None:
-        return _TICK_S if self._rules.report_starts or self._dealer.waits else None
+        ticking = self._rules.report_starts or self._dealer.has_idle_while_reserved
+        return _TICK_S if ticking else None
 
-    def _look(self, patience: float | None) -> Iterator[Event]:
+    def _wait_for_events(self, patience: float | None) -> Iterator[Event]:
         """Wait at most `patience` seconds for messages of the workers; yield the resulting events.
 
         If `patience` is None, the wait has no time limit.
@@ -167,7 +170,7 @@ class Engine:
             yield from self._handle(self._workers[worker_id], event)
         if self._rules.report_starts:
             for worker in self._workers.values():
-                yield from worker.starts(worker.running)
+                yield from worker.start_events(worker.running)
 
     def _watched(self) -> Iterator[Watched]:
         for worker in self._workers.values():
@@ -189,7 +192,7 @@ class Engine:
                 serial = cast("int", watched.sign) if late_task else worker.begun or 0
                 worker.ending = Ending(serial, watched.why, timed_out=late_task)
             case Death():
-                yield from self._bury(worker, event)
+                yield from self._handle_death(worker, event)
 
     def _distrust(self, worker: WorkerHandle, why: str) -> None:
         worker.last_error = why
@@ -210,10 +213,13 @@ class Engine:
     def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
         count, seconds, frame = unpack_answers(rest)
         if count > worker.outstanding:
-            self._distrust(worker, "The worker sent more answers than it had tasks: did it fork?")
+            text = (
+                "The worker sent more answers than it had tasks. A forked copy may have sent them."
+            )
+            self._distrust(worker, text)
             return
         if self._rules.report_starts:
-            yield from worker.starts(worker.answered + count)
+            yield from worker.start_events(worker.answered + count)
         if count:
             self.durations[worker.worker_id] = seconds / count
             yield from worker.take(frame, count, seconds, self._rules.task_timeout)
@@ -250,7 +256,7 @@ class Engine:
 
     # --- deaths
 
-    def _bury(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
+    def _handle_death(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
         worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
         del self._workers[worker_id]
         self._children.unwatch(worker.feed.descriptor)
@@ -262,7 +268,7 @@ class Engine:
                 yield from self._replace(worker, text, barren=True)
             elif worker.state is State.ENDING and not worker.outstanding:
                 if not (worker.finished and code in {0, None}):
-                    text = f"{text} It was cleaning up."
+                    text = f"{text} The worker was in its cleanup."
                     yield CleanupFailed(worker.gpu_id, text, worker_id)
             elif worker.state is not State.FAILED:
                 barren = worker.begun is None and not worker.answered
@@ -282,11 +288,11 @@ class Engine:
         if self._barren[worker_id] >= BARREN:
             yield self._setup_failed(
                 worker.slot,
-                f"died {BARREN} times in a row before its first task; the last time: {how}",
+                f"died {BARREN} times in a row before its first task; last failure: {how}",
             )
         elif not self._stream.over:
             try:
-                self._open(worker.slot)
+                self._start_worker(worker.slot)
             except OSError as error:
                 yield self._setup_failed(worker.slot, f"the restart failed: {error}")
 
@@ -298,7 +304,7 @@ class Engine:
 
     # --- start and end
 
-    def _open(self, slot: WorkerSlot) -> None:
+    def _start_worker(self, slot: WorkerSlot) -> None:
         worker = WorkerHandle(slot, self._most)
         try:
             worker.start(self._children, len(self._slots))
@@ -317,7 +323,7 @@ class Engine:
             if worker.state is State.READY:
                 worker.enter(State.ENDING)
         while self._workers:
-            yield from self._look(self._patience())
+            yield from self._wait_for_events(self._patience())
 
     def _give_up(self) -> Iterator[Event]:
         """Yield a `TaskError` for each remaining task in memory; all workers have failed."""
@@ -325,12 +331,12 @@ class Engine:
         self._stream.exhausted = True
         ids, _ = self._stream.take_all()
         for task_id in ids:
-            yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", None)
+            yield TaskError(task_id, f"all workers failed.\n{self._all_failures()}", None)
 
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
             what = (
-                "No worker is left"
+                "All workers failed"
                 if self._dealer.slowest_setup
                 else "All workers failed during setup"
             )

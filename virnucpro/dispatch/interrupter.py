@@ -66,7 +66,7 @@ class Interrupter:
 
         return call
 
-    def work(self, batch: Callable[[], None]) -> None:
+    def run_interruptible(self, batch: Callable[[], None]) -> None:
         """Call the function `batch`, which runs a batch of tasks; SIGTERM interrupts this call."""
         self.interruptible = True
         try:

@@ -17,14 +17,14 @@ from virnucpro.dispatch.protocol import (
     WorkerReady,
 )
 
-__all__ = ["RECENT", "DispatchStats", "Share"]
+__all__ = ["RECENT", "DispatchStats", "WorkerStats"]
 
 RECENT = 8
 """Maximum number of recent errors that the statistics contain, one line each."""
 
 
 @dataclass(slots=True)
-class Share:
+class WorkerStats:
     """Task counts and status of one worker.
 
     Attributes
@@ -57,41 +57,41 @@ class DispatchStats:
 
     def __init__(self, worker_ids: Iterable[int] = ()) -> None:
         # The key None is for tasks that no worker could run.
-        self._shares: dict[int | None, Share] = {one: Share() for one in worker_ids}
+        self._by_worker: dict[int | None, WorkerStats] = {one: WorkerStats() for one in worker_ids}
         self._setup_failures = 0
         self._cleanup_failures = 0
         self._recent: deque[str] = deque(maxlen=RECENT)
 
-    def share(self, worker_id: int | None) -> Share:
+    def worker_stats(self, worker_id: int | None) -> WorkerStats:
         """Return the counts and the status of one worker.
 
         If `worker_id` is None, return the counts of tasks that no worker could run.
         """
-        return self._shares.setdefault(worker_id, Share())
+        return self._by_worker.setdefault(worker_id, WorkerStats())
 
     def note(self, event: Event) -> None:
         """Add an event to the counts of its worker, and update the status of this worker."""
-        share = self.share(event.worker_id)
+        counts = self.worker_stats(event.worker_id)
         match event:
             case TaskSuccess():
-                share.completed += 1
+                counts.completed += 1
             case TaskError(task_id, error):
-                share.failed += 1
+                counts.failed += 1
                 self._recent.append(f"task {task_id}: {_last_line(error)}")
             case TaskTimeout(task_id, timeout):
-                share.timeouts += 1
+                counts.timeouts += 1
                 self._recent.append(f"task {task_id}: exceeded its limit of {timeout:g} s")
             case TaskRetried(task_id, _, error):
-                share.retries += 1
+                counts.retries += 1
                 self._recent.append(f"task {task_id}, retried: {_last_line(error)}")
             case WorkerReady():
-                share.status = "idle"
+                counts.status = "idle"
             case WorkerDied():
-                share.deaths += 1
-                share.status = "restarting"
+                counts.deaths += 1
+                counts.status = "restarting"
             case SetupFailed(_, error, worker_id):
                 self._setup_failures += 1
-                share.status = "error"
+                counts.status = "error"
                 self._recent.append(f"worker {worker_id}, setup: {_last_line(error)}")
             case CleanupFailed(_, error, worker_id):
                 self._cleanup_failures += 1
@@ -99,21 +99,23 @@ class DispatchStats:
 
     def finish(self) -> None:
         """Set the status of each worker to ``finished`` at the end of the run; keep ``error``."""
-        for share in self._shares.values():
-            if share.status != "error":
-                share.status = "finished"
+        for counts in self._by_worker.values():
+            if counts.status != "error":
+                counts.status = "finished"
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dict of totals, recent errors, and the counts and status of each worker."""
-        shares = self._shares.copy()
+        by_worker = self._by_worker.copy()
         names = ("completed", "failed", "timeouts", "retries", "deaths")
         return {
-            **{name: sum(getattr(one, name) for one in shares.values()) for name in names},
+            **{name: sum(getattr(one, name) for one in by_worker.values()) for name in names},
             "setup_failures": self._setup_failures,
             "cleanup_failures": self._cleanup_failures,
             "recent": list(self._recent),
             "workers": {
-                worker_id: asdict(one) for worker_id, one in shares.items() if worker_id is not None
+                worker_id: asdict(one)
+                for worker_id, one in by_worker.items()
+                if worker_id is not None
             },
         }
 

@@ -53,7 +53,7 @@ class TaskDealer:
         return stream.has_more and any(worker.wanted for worker in workers)
 
     @property
-    def waits(self) -> bool:
+    def has_idle_while_reserved(self) -> bool:
         """Whether a worker is idle while tasks are reserved for workers in their setup."""
         stream = self._stream
         idle = any(worker.idle for worker in self._workers.values())
@@ -79,7 +79,9 @@ class TaskDealer:
 
     def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
         """Yield each idle worker with a task that was reserved for a worker in a slow setup."""
-        surplus = len(self._stream.reserved) - self._punctual if self.waits else 0
+        surplus = 0
+        if self.has_idle_while_reserved:
+            surplus = len(self._stream.reserved) - self._n_timely_setups
         for worker in list(self._workers.values()):
             if surplus > 0 and worker.idle:
                 surplus -= 1
@@ -103,23 +105,23 @@ class TaskDealer:
             # A finished task without a sent result may be the cause: each is retried alone.
             self._stream.suspects.extend(unanswered[:begun])
             unanswered, serial = unanswered[begun:], None
-        charged = None if serial is None else unanswered.pop(begun - 1)
-        task_id = None if charged is None else charged[0]
+        begun_task = None if serial is None else unanswered.pop(begun - 1)
+        task_id = None if begun_task is None else begun_task[0]
         yield WorkerDied(worker.worker_id, code, task_id, text)
-        if charged is not None and serial is not None:
+        if begun_task is not None and serial is not None:
             if self._rules.report_starts:
-                yield from worker.starts(serial)
-            yield from self._charge(worker, serial, charged, text)
+                yield from worker.start_events(serial)
+            yield from self._retry_or_fail(worker, serial, begun_task, text)
         self._stream.put_back(unanswered)
 
     @property
-    def _punctual(self) -> int:
+    def _n_timely_setups(self) -> int:
         """Number of workers whose setup is running and is within the expected duration."""
         latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
         workers = self._workers.values()
         return sum(one.state is State.STARTING and one.since > latest for one in workers)
 
-    def _charge(
+    def _retry_or_fail(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
     ) -> Iterator[Event]:
         """Retry or answer the task that a worker was running when it died; yield the event.
@@ -140,5 +142,5 @@ class TaskDealer:
             self._stream.suspects.extend([task])
             yield TaskRetried(task_id, attempt, text, worker.worker_id)
         else:
-            text = f"{text} It was running this task, attempt {attempt}."
+            text = f"{text} The worker was running this task (attempt {attempt})."
             yield TaskError(task_id, text, worker.worker_id)

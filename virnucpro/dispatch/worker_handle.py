@@ -32,7 +32,15 @@ from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = ["LATE_TASK", "Ending", "Pace", "State", "Work", "WorkerHandle", "WorkerSlot"]
+__all__ = [
+    "LATE_TASK",
+    "BatchSizer",
+    "CurrentTask",
+    "Ending",
+    "State",
+    "WorkerHandle",
+    "WorkerSlot",
+]
 
 BATCH_S = 0.01
 """Target duration of a batch in seconds."""
@@ -45,11 +53,11 @@ SLOW_S = 0.05
 
 _MEMORY = 0.7
 
-LATE_TASK = "it did not end its task"
+LATE_TASK = "it did not finish its task"
 """Error text for a worker that exceeds the time limit of its task."""
 
 
-class Work(NamedTuple):
+class CurrentTask(NamedTuple):
     """The current task of a worker, and when it started (seconds of the monotonic clock)."""
 
     task_id: int
@@ -115,7 +123,7 @@ class _Batch:
     done: int = 0
 
 
-class Pace:
+class BatchSizer:
     """Chooses the batch size of one worker from its throughput.
 
     Parameters
@@ -177,7 +185,7 @@ class WorkerHandle:
         self.finished = False
         self.alone = False
         self._child: Child | None = None
-        self._pace = Pace(most)
+        self._batch_sizer = BatchSizer(most)
         self._batches: deque[_Batch] = deque()
         self.outstanding = 0
         self._memory = SharedMemory()
@@ -196,8 +204,8 @@ class WorkerHandle:
         )
         name = f"virnucpro-worker-{slot.worker_id}"
         self._child = children.start(name, setup, serve, arguments)
-        self.feed.started()
-        self._memory.started()
+        self.feed.close_childs_end()
+        self._memory.close_descriptor()
 
     def enter(self, state: State) -> None:
         """Change the state of the worker and record the time of the change."""
@@ -222,12 +230,12 @@ class WorkerHandle:
         """Yield the worker's current time limits: for setup, progress, task or cleanup."""
         limits: list[tuple[str, float | None, object]] = []
         if self.state is State.STARTING:
-            limits = [("it did not set up", rules.setup_timeout, None)]
+            limits = [("it did not finish its setup", rules.setup_timeout, None)]
             if all_answered:
-                fault = "all tasks were answered, and it did not set up"
+                fault = "after the last task was done, it did not finish its setup"
                 limits.append((fault, rules.cleanup_timeout, None))
         elif self.state is not State.READY:
-            limits = [("it did not end", rules.cleanup_timeout, self.state)]
+            limits = [("its process did not exit", rules.cleanup_timeout, self.state)]
         elif self.outstanding:
             assert self._child is not None
             memory, serial = self._memory, self.running
@@ -245,7 +253,7 @@ class WorkerHandle:
         """Return an error text: how the worker ended, its log file (if any), and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
-            how = f"was ended: {self.ending.why}"
+            how = f"was stopped because {self.ending.why}"
         elif how.startswith("killed"):
             how = f"was {how}"
         log = self.slot.log
@@ -257,7 +265,7 @@ class WorkerHandle:
         """Number of tasks to send to the worker now; 0 if it is not ready or has enough tasks."""
         if self.state is not State.READY or self.alone:
             return 0
-        return self._pace.wanted(self.outstanding)
+        return self._batch_sizer.wanted(self.outstanding)
 
     @property
     def idle(self) -> bool:
@@ -294,7 +302,7 @@ class WorkerHandle:
 
         The tasks took `seconds` in total; `timeout` is the time limit for a `TaskTimeout`.
         """
-        self._pace.note(count, seconds)
+        self._batch_sizer.note(count, seconds)
         self.alone = False
         plain, values = unpack(frame)
         while values:
@@ -317,7 +325,7 @@ class WorkerHandle:
         ids = [task_id for batch in self._batches for task_id in batch.ids[batch.done :]]
         return ids[first - self.answered : stop - self.answered]
 
-    def starts(self, until: int | None) -> Iterator[TaskStarted]:
+    def start_events(self, until: int | None) -> Iterator[TaskStarted]:
         """Yield a `TaskStarted` event for each unreported task, up to serial number `until`."""
         if until is not None and until > self._reported:
             ids = self.ids_between(self._reported, until)
@@ -325,15 +333,15 @@ class WorkerHandle:
             for task_id in ids:
                 yield TaskStarted(task_id, self.worker_id)
 
-    def look(self) -> Work | None:
+    def current_task(self) -> CurrentTask | None:
         """Return the worker's current task; None if no task runs. Any thread may call this."""
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
-        # Race: the memory was closed, or tasks were added, while this thread looked.
+        # Race: the memory was closed, or tasks were added, while this thread read them.
         except (ValueError, RuntimeError):
             return None
-        return Work(ids[0], since) if ids else None
+        return CurrentTask(ids[0], since) if ids else None
 
     def unanswered(self) -> list[tuple[int, object]]:
         """Return id and data of each task without an answer, in the order of sending."""

@@ -14,7 +14,7 @@ from virnucpro.dispatch.codec import NUMBERS, Failed, from_body, unpack
 from virnucpro.dispatch.interrupter import Interrupter, TaskInterrupted
 from virnucpro.dispatch.result_sender import FLUSH_S, ResultSender, Tag
 from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable, file_of, import_file
-from virnucpro.runtime.feed import frames
+from virnucpro.runtime.feed import read_messages
 from virnucpro.runtime.shared import SharedMemory
 from virnucpro.runtime.signals import ignore_stops
 from virnucpro.runtime.worker_channel import WorkerChannel
@@ -81,7 +81,7 @@ def serve(
     interrupter = Interrupter(assignment.task_timeout)
     sender.stopping = lambda: interrupter.stopping
     sender.report(Tag.READY)
-    _TaskLoop(worker, memory, sender, interrupter).work(feed)
+    _TaskLoop(worker, memory, sender, interrupter).run(feed)
     ignore_stops()
     try:
         worker.cleanup()
@@ -112,13 +112,13 @@ class _TaskLoop:
         ring = memory.downwards
         self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
-    def work(self, feed: int) -> None:
+    def run(self, feed: int) -> None:
         """Run the tasks from the pipe `feed`, until the pipe ends or the run stops."""
-        for frame in frames(feed):
-            plain, values = unpack(frame)
+        for message in read_messages(feed):
+            plain, values = unpack(message)
             process = self._plain if plain else self._sealed
             self._sender.begin()
-            self._interrupter.work(lambda: self._batch(process, values))  # noqa: B023 - called at once
+            self._interrupter.run_interruptible(lambda: self._batch(process, values))  # noqa: B023 - called at once
             if self._interrupter.stopping:
                 return
             self._memory.words[RUNNING] = -self._serial

@@ -14,7 +14,7 @@ __all__ = [
     "Attention",
     "Dense",
     "GatedDense",
-    "Product",
+    "PackedLinear",
     "all_at_once",
     "attention_on",
     "by_runs",
@@ -30,7 +30,7 @@ _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_
 """Private operators of torch's compiler; without them, layers use torch's public functions."""
 
 
-class Product:
+class PackedLinear:
     """Linear layer, rows @ weight.T + bias, with a weight that is packed once for oneDNN.
 
     This layer is faster than torch's linear function, which packs the weight at each call. In
@@ -64,7 +64,7 @@ class Product:
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether `Product` works for this device and dtype with the installed torch."""
+    """Return whether `PackedLinear` works for this device and dtype with the installed torch."""
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type != "cpu" or not onednn or not all(hasattr(_KERNELS, name) for name in _USED):
         return False
@@ -74,20 +74,20 @@ def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class Dense(nn.Linear):
-    """A linear layer. After `prepack`, it uses a packed weight (`Product`), for inference only."""
+    """A linear layer. After `prepack`, it uses a `PackedLinear`, for inference only."""
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, columns)
-        self._product: Product | None = None
+        self._packed: PackedLinear | None = None
 
     def prepack(self) -> None:
         """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
-        self._product = Product(self.weight, self.bias)
+        self._packed = PackedLinear(self.weight, self.bias)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
-        return super().forward(x) if self._product is None else self._product(x)
+        return super().forward(x) if self._packed is None else self._packed(x)
 
 
 class GatedDense(nn.Linear):
@@ -103,18 +103,18 @@ class GatedDense(nn.Linear):
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, 2 * columns, bias=False)
-        self._products: tuple[Product, Product] | None = None
+        self._packed_halves: tuple[PackedLinear, PackedLinear] | None = None
 
     def prepack(self) -> None:
         """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
         gate, value = self.weight.chunk(2)
-        self._products = Product(gate, None, gelu=True), Product(value, None)
+        self._packed_halves = PackedLinear(gate, None, gelu=True), PackedLinear(value, None)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
-        if self._products is not None:
-            gate, value = self._products
+        if self._packed_halves is not None:
+            gate, value = self._packed_halves
             return gate(x).mul_(value(x))
         gate_weight, value_weight = self.weight.chunk(2)
         return gelu(linear(x, gate_weight)).mul_(linear(x, value_weight))

@@ -20,7 +20,7 @@ from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
 from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import LOCK_NAME, LOGS_NAME, OWN_NAMES, LaunchReport, LaunchTable
-from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted, load_worker
+from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
 from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
@@ -171,7 +171,7 @@ class LauncherOrchestrator:
             "device": devices[0].kind,
             "threads": threads,
         }
-        setup = accepted(worker_cls, offered) | setup
+        setup = accepted_keywords(worker_cls, offered) | setup
         plan = _Plan(source, target, pattern, found, worker_cls, gpu_ids, devices, threads, setup)
         return self._execute(plan, options)
 
@@ -222,13 +222,13 @@ class LauncherOrchestrator:
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' matches folders in between)."
+                "pattern ('**/' also searches subfolders)."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:
                 raise UsageError(
-                    f"{file}: its result would overwrite the launch's own {name}. Rename the "
-                    "file, or give a narrower pattern."
+                    f"{file}: the result of this input would overwrite {name} of the launch. "
+                    "Rename the input, or give a narrower pattern."
                 )
         return dict(sorted(found.items()))
 

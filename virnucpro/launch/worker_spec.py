@@ -11,7 +11,7 @@ from virnucpro.dispatch.worker import import_file
 from virnucpro.errors import UsageError
 from virnucpro.runtime.devices import Kind
 
-__all__ = ["DEFAULT_WORKER", "FileWorker", "accepted", "load_worker"]
+__all__ = ["DEFAULT_WORKER", "FileWorker", "accepted_keywords", "load_worker"]
 
 DEFAULT_WORKER = "virnucpro.predict"
 """Default worker of a launch; it does the same as ``virnucpro predict``."""
@@ -90,7 +90,7 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
     raise UsageError(f"{message}: give a subclass of virnucpro.dispatch.BaseWorker.")
 
 
-def accepted(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
+def accepted_keywords(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dict of the arguments in `offered` that the worker's ``setup`` accepts."""
     parameters = inspect.signature(worker.setup).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from virnucpro.runtime.process import HandedOver
 
-__all__ = ["Feed", "frames"]
+__all__ = ["Feed", "read_messages"]
 
 _LENGTH = struct.Struct(">Q")
 _READ_SIZE = 1 << 16
@@ -38,7 +38,7 @@ class Feed:
 
     @property
     def childs_end(self) -> HandedOver:
-        """The read end of the pipe, for the child, which passes it to `frames`."""
+        """The read end of the pipe, for the child, which passes it to `read_messages`."""
         return HandedOver(self._reading)
 
     @property
@@ -46,7 +46,7 @@ class Feed:
         """Whether unsent data are in memory. While this is true, the caller must call `flush`."""
         return bool(self._waiting)
 
-    def started(self) -> None:
+    def close_childs_end(self) -> None:
         """Close the parent's copy of the read end. Call this after the child has started.
 
         While this copy is open, a write to the pipe of a dead child does not fail.
@@ -92,19 +92,19 @@ class Feed:
     def close(self) -> None:
         """Close the pipe and discard unsent messages."""
         if self._reading >= 0:
-            self.started()
+            self.close_childs_end()
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
         self._waiting.clear()
 
 
-def frames(descriptor: int) -> Iterator[bytes]:
+def read_messages(descriptor: int) -> Iterator[bytes]:
     """Yield the parent's messages from a pipe until the parent closes it or dies; for the child."""
     with os.fdopen(descriptor, "rb", buffering=_READ_SIZE) as stream:
         while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
             length = _LENGTH.unpack(head)[0]
-            frame = stream.read(length)
-            if len(frame) < length:
+            message = stream.read(length)
+            if len(message) < length:
                 return
-            yield frame
+            yield message

@@ -11,7 +11,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.child import Setup, WorkerFunction
 from virnucpro.runtime.devices import Device, devices_of_ranks, thread_variables
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
-from virnucpro.runtime.rank_supervisor import Order, RankSupervisor
+from virnucpro.runtime.rank_supervisor import ProcessSpec, RankSupervisor
 from virnucpro.runtime.results import ResultsQueue
 from virnucpro.runtime.signals import StopRequested
 from virnucpro.runtime.status import WorkerStatus
@@ -118,7 +118,7 @@ class GPUProcessCoordinator:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
         supervisor = RankSupervisor(
             [
-                Order(self._setup(rank), worker_fn, tuple(worker_args))
+                ProcessSpec(self._setup(rank), worker_fn, tuple(worker_args))
                 for rank in range(self.world_size)
             ],
             self.results_queue,
@@ -146,8 +146,8 @@ class GPUProcessCoordinator:
         """
         if self._supervisor is None or self._worker_fn is None or rank not in self.statuses:
             raise UsageError(f"cannot restart worker {rank}: it was never started.")
-        order = Order(self._setup(rank), self._worker_fn, tuple(worker_args))
-        self._supervisor.restart(order, delay)
+        spec = ProcessSpec(self._setup(rank), self._worker_fn, tuple(worker_args))
+        self._supervisor.restart(spec, delay)
 
     def stop_worker(self, rank: int, why: str) -> None:
         """End the worker of one rank with SIGTERM, then SIGKILL; `why` is the recorded reason.

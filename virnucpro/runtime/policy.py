@@ -107,7 +107,7 @@ class Findings:
     trials: tuple[tuple[TaskSpan, int], ...] = ()
     isolated: tuple[tuple[TaskSpan, Fault], ...] = ()
 
-    def of(self, task: int) -> "Findings":
+    def of_task(self, task: int) -> "Findings":
         """Return the findings that belong to the task with this number."""
         return Findings(
             tuple(place for place in self.seen if place.task == task),
@@ -208,7 +208,8 @@ def decide(
         return Decision(Action.GIVE_UP, 0.0)
     recent = _since_the_last_gain(own, after)
     in_vain = sum(not _narrows(recent[: number + 1]) for number in range(len(recent)))
-    if in_vain > policy.max_restarts or len(recent) > _search(recent) + policy.max_restarts:
+    most_deaths = _max_search_deaths(recent) + policy.max_restarts
+    if in_vain > policy.max_restarts or len(recent) > most_deaths:
         return Decision(Action.GIVE_UP, 0.0)
     delay = 0.0
     if recent and not _narrows(recent):
@@ -237,9 +238,10 @@ def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Faul
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Return whether the last of the `faults` limits the possible cause to a smaller span.
+    """Return whether the last of the `faults` leaves fewer items as possible causes.
 
-    True if the worker finished other items and then died in a part of an earlier failure's span.
+    The span of a fault is the range of items that the worker processed when it died. True if the
+    worker finished some items first, and the last span is a part of the span of an earlier fault.
     """
     *earlier, last = faults
     if not (last.place and last.passed):
@@ -249,7 +251,7 @@ def _narrows(faults: Sequence[Fault]) -> bool:
     return any(one.holds(place) and one != place for one in around)
 
 
-def _search(faults: Sequence[Fault]) -> int:
+def _max_search_deaths(faults: Sequence[Fault]) -> int:
     """Return the maximum number of deaths that the search for one faulty item may cause.
 
     The number depends on the largest span of the `faults`, which the search splits into halves.

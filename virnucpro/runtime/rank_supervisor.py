@@ -19,10 +19,10 @@ from virnucpro.runtime.status import (
     after_message,
     waiting,
 )
-from virnucpro.runtime.supervisor import Event, Late, Measure, Supervisor
+from virnucpro.runtime.supervisor import Event, Late, StopMethod, Supervisor
 from virnucpro.runtime.watchdog import NEVER, Deadlines, Watched
 
-__all__ = ["Order", "RankSupervisor"]
+__all__ = ["ProcessSpec", "RankSupervisor"]
 
 _EXTRA_S = 1.0
 """Extra seconds for a stop, in addition to the waits after SIGTERM and SIGKILL."""
@@ -31,7 +31,7 @@ _FAILED = "stopped: the supervisor thread failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProcessSpec:
     """Description of a child process to start.
 
     The child calls ``function(rank, world_size, channel, *arguments)``.
@@ -49,7 +49,7 @@ class RankSupervisor:
 
     Parameters
     ----------
-    orders
+    specs
         The processes to start, one for each rank.
     results
         Queue that receives the workers' reports.
@@ -58,14 +58,14 @@ class RankSupervisor:
     """
 
     def __init__(
-        self, orders: Iterable[Order], results: ResultsQueue, deadlines: Deadlines = NEVER
+        self, specs: Iterable[ProcessSpec], results: ResultsQueue, deadlines: Deadlines = NEVER
     ) -> None:
-        self._orders = tuple(orders)
+        self._specs = tuple(specs)
         self._results = results
         self._deadlines = deadlines
         self._statuses: dict[int, WorkerStatus] = {}
         self._processes: dict[int, SpawnProcess] = {}
-        self._scheduled: list[tuple[float, Order]] = []
+        self._scheduled: list[tuple[float, ProcessSpec]] = []
         self._unneeded: dict[int, str] = {}
         self._stopped: dict[int, str] = {}
         self._stuck: list[str] = []
@@ -111,7 +111,7 @@ class RankSupervisor:
         if self._error is not None:
             raise self._error
 
-    def restart(self, order: Order, delay: float = 0.0) -> None:
+    def restart(self, spec: ProcessSpec, delay: float = 0.0) -> None:
         """Restart the ended worker of a rank in `delay` seconds.
 
         If the system cannot start the process, the status of the worker becomes ``failed``.
@@ -121,13 +121,16 @@ class RankSupervisor:
         UsageError
             If the worker has not ended, or all workers are being stopped.
         """
-        rank = order.setup.rank
+        rank = spec.setup.rank
         with self._changed:
             status = self._statuses.get(rank)
             if self._stopping or status is None or not status.ended:
-                raise UsageError(f"worker {rank} has not ended, or the job is being stopped.")
-            self._note(waiting(status))
-            self._scheduled.append((time.monotonic() + delay, order))
+                raise UsageError(
+                    f"cannot restart worker {rank}: it is still running, or the job "
+                    "is being stopped."
+                )
+            self._set_status(waiting(status))
+            self._scheduled.append((time.monotonic() + delay, spec))
             if self._over:
                 self._start_thread()
             else:
@@ -199,7 +202,7 @@ class RankSupervisor:
             for status in list(self._statuses.values()):
                 # The signal went to the whole process group and killed this worker first.
                 if status.state is WorkerState.FAILED and why.endswith(f" {status.exit}"):
-                    self._note(replace(status, state=WorkerState.STOPPED, reason=why))
+                    self._set_status(replace(status, state=WorkerState.STOPPED, reason=why))
             if not self._over:
                 self._stopping = why
                 self._children.wake()
@@ -209,9 +212,9 @@ class RankSupervisor:
             self._join_thread()
         if stuck:
             raise WorkerError(
-                f"{', '.join(stuck)} did not die of SIGKILL within "
-                f"{supervisor.KILL_GRACE_S:.0f} s: stuck in the kernel, in a driver or a file "
-                "system. Look at dmesg; the node may need a restart."
+                f"{', '.join(stuck)} still runs "
+                f"{supervisor.KILL_GRACE_S:.0f} s after SIGKILL: stuck in the kernel, in a driver "
+                "or a file system. Check dmesg; the node may need a reboot."
             )
 
     def _refuse_broken(self) -> None:
@@ -224,7 +227,7 @@ class RankSupervisor:
         self._children = Supervisor(
             self._watched,
             (self._deadlines.start, self._deadlines.progress, self._deadlines.stop),
-            Measure.TERMINATE,
+            StopMethod.TERMINATE,
         )
         self._over = False
         try:
@@ -244,17 +247,17 @@ class RankSupervisor:
     def _run(self) -> None:
         children = self._children
         try:
-            for order in self._orders:
+            for spec in self._specs:
                 if self._stopping:
                     break
-                self._start_child(order)
-            self._orders = ()
+                self._start_child(spec)
+            self._specs = ()
             with self._changed:
                 self._started = True
                 self._changed.notify_all()
             while not self._all_done():
                 for rank, event in children.step(self._patience()):
-                    self._take(rank, event)
+                    self._handle_event(rank, event)
                 self._stop_unneeded()
                 self._start_what_is_due()
         except BaseException as error:  # noqa: BLE001 - raised in the threads that wait
@@ -265,7 +268,7 @@ class RankSupervisor:
             for rank in left:
                 self._results.add_senders(-1)
                 status = after_exit(self._statuses[rank], Death(None), time.monotonic(), _FAILED)
-                self._note(status)
+                self._set_status(status)
             self._end()
         finally:
             children.close()
@@ -287,10 +290,10 @@ class RankSupervisor:
             self._changes += 1
             self._changed.notify_all()
 
-    def _start_child(self, order: Order) -> None:
-        rank, now = order.setup.rank, time.monotonic()
+    def _start_child(self, spec: ProcessSpec) -> None:
+        rank, now = spec.setup.rank, time.monotonic()
         name = f"virnucpro-rank-{rank:04d}"
-        child = self._children.start(name, order.setup, order.function, order.arguments)
+        child = self._children.start(name, spec.setup, spec.function, spec.arguments)
         self._results.add_senders(1)
         self._processes[rank] = child.process
         status = WorkerStatus(rank, WorkerState.STARTING, child.process.pid, now, now)
@@ -303,19 +306,19 @@ class RankSupervisor:
                 done=former.done,
                 total=former.total,
             )
-        self._note(status)
+        self._set_status(status)
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
         with self._changed:
-            due = [order for at, order in self._scheduled if at <= now]
-            self._scheduled = [(at, order) for at, order in self._scheduled if at > now]
-        for order in due:
+            due = [spec for at, spec in self._scheduled if at <= now]
+            self._scheduled = [(at, spec) for at, spec in self._scheduled if at > now]
+        for spec in due:
             try:
-                self._start_child(order)
+                self._start_child(spec)
             except OSError as error:
-                former = self._statuses[order.setup.rank]
-                self._note(
+                former = self._statuses[spec.setup.rank]
+                self._set_status(
                     replace(
                         former,
                         state=WorkerState.FAILED,
@@ -337,26 +340,29 @@ class RankSupervisor:
             status = self._statuses[rank]
             limit, fault = self._deadlines.progress, "it made no progress"
             if status.returned:
-                limit, fault = self._deadlines.stop, "its process did not end after its function"
+                limit, fault = (
+                    self._deadlines.stop,
+                    "after its function returned, its process did not exit",
+                )
             elif not status.begun:
-                limit, fault = self._deadlines.start, "it did not start its work"
+                limit, fault = self._deadlines.start, "it did not finish its setup"
             if limit is not None:
                 sign = status.attempt, status.done, status.total, status.begun
                 yield Watched(rank, fault, limit, sign)
 
-    def _take(self, rank: int, event: Event) -> None:
+    def _handle_event(self, rank: int, event: Event) -> None:
         now, status = time.monotonic(), self._statuses[rank]
         if isinstance(event, Late):
-            self._note(replace(status, kind="Hang", reason=event.watched.why))
+            self._set_status(replace(status, kind="Hang", reason=event.watched.why))
         elif isinstance(event, Death):
             if event.stuck and self._stopping:
                 self._stuck.append(f"worker {rank} (pid {status.pid})")
             self._results.add_senders(-1)
-            self._note(after_exit(status, event, now, self._stopped.pop(rank, "")))
+            self._set_status(after_exit(status, event, now, self._stopped.pop(rank, "")))
         else:
             if isinstance(event, Report):
                 self._results.add(rank, event.payload)
-            self._note(after_message(status, event, now))
+            self._set_status(after_message(status, event, now))
 
     def _stop_unneeded(self) -> None:
         with self._changed:
@@ -377,11 +383,11 @@ class RankSupervisor:
                 rank = entry[1].setup.rank
                 if rank in ranks:
                     self._scheduled.remove(entry)
-                    self._note(
+                    self._set_status(
                         replace(self._statuses[rank], state=WorkerState.STOPPED, reason=ranks[rank])
                     )
 
-    def _note(self, status: WorkerStatus) -> None:
+    def _set_status(self, status: WorkerStatus) -> None:
         with self._changed:
             former = self._statuses.get(status.rank)
             self._statuses[status.rank] = status

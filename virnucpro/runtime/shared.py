@@ -126,14 +126,14 @@ class SharedMemory:
         self.upwards = Ring(self._piece(_HEADER_BYTES, middle, "B"), self._piece(64, 72, "q"))
         self.downwards = Ring(self._piece(middle, size, "B"), self._piece(72, 80, "q"))
         if not fresh:
-            self.started()
+            self.close_descriptor()
 
     @property
     def childs_end(self) -> HandedOver:
         """The file descriptor of the shared memory, for the child process."""
         return HandedOver(self._descriptor)
 
-    def started(self) -> None:
+    def close_descriptor(self) -> None:
         """Close the file descriptor after the start of the child. The memory stays mapped."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -141,7 +141,7 @@ class SharedMemory:
 
     def close(self) -> None:
         """Unmap the shared memory from this process."""
-        self.started()
+        self.close_descriptor()
         self.words.release()
         self.times.release()
         self.upwards.close()

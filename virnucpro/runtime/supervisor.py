@@ -26,7 +26,7 @@ __all__ = [
     "TERMINATE_GRACE_S",
     "Event",
     "Late",
-    "Measure",
+    "StopMethod",
     "Supervisor",
 ]
 
@@ -40,7 +40,7 @@ _CHECKS = 4
 """Maximum number of deadline checks per tick of the watchdog."""
 
 
-class Measure(IntEnum):
+class StopMethod(IntEnum):
     """How to stop a child: terminate it (SIGTERM), or kill it (SIGKILL)."""
 
     TERMINATE = 1
@@ -65,7 +65,7 @@ class _Member:
     ----------
     pipe
         Descriptor of the pipe; -1 when it is no longer read, since a new pipe may get its number.
-    measure, due
+    stop_method, due
         How the child was last stopped (None: not yet), and the time of the next step: SIGKILL
         after SIGTERM; no further wait after SIGKILL.
     started
@@ -74,7 +74,7 @@ class _Member:
 
     child: Child
     pipe: int
-    measure: Measure | None = None
+    stop_method: StopMethod | None = None
     due: float = float("inf")
     started: bool = False
 
@@ -98,7 +98,7 @@ class Supervisor:
         self,
         deadlines: Callable[[], Iterable[Watched]],
         limits: Iterable[float | None],
-        on_hang: Measure,
+        on_hang: StopMethod,
     ) -> None:
         self._deadlines = deadlines
         self._watchdog = Watchdog(limits)
@@ -166,21 +166,21 @@ class Supervisor:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
-    def end(self, rank: int, measure: Measure = Measure.TERMINATE) -> None:
-        """Terminate or kill a child, as given by `measure`.
+    def end(self, rank: int, method: StopMethod = StopMethod.TERMINATE) -> None:
+        """Terminate or kill a child, as given by `method`.
 
-        The call has no effect on a child that already got the same `measure` or was killed.
+        The call has no effect on a child that already got the same `method` or was killed.
         """
         member = self._members[rank]
-        if member.measure is None or member.measure < measure:
-            self._take(member, measure)
+        if member.stop_method is None or member.stop_method < method:
+            self._stop(member, method)
 
     def distrust(self, rank: int) -> None:
         """Kill a child that sent invalid messages, and ignore its further messages."""
         member = self._members[rank]
         self._leave_pipe(member)
         member.child.close_pipe()
-        self.end(rank, Measure.KILL)
+        self.end(rank, StopMethod.KILL)
 
     def step(self, timeout: float | None = None) -> Iterator[tuple[int, Event]]:
         """Sleep until an event occurs, at most `timeout` seconds; yield pairs of rank and event.
@@ -199,10 +199,10 @@ class Supervisor:
             else:
                 yield from self._read(key.data, self._members[key.data].child.messages())
         for rank in dead:
-            yield from self._bury(rank)
+            yield from self._remove_child(rank)
         # After the messages, which may be progress. Uses the wake time: later ones are unread.
         yield from self._end_late(woke)
-        yield from self._climb()
+        yield from self._kill_or_abandon()
 
     def close(self) -> None:
         """Kill the remaining children and close all descriptors. A second call has no effect."""
@@ -223,9 +223,9 @@ class Supervisor:
 
     def _patience(self, timeout: float | None) -> float | None:
         times = [timeout, self._watchdog.tick if self._members else None]
-        next_measure = min((one.due for one in self._members.values()), default=float("inf"))
-        if next_measure < float("inf"):
-            times.append(max(0.0, next_measure - time.monotonic()))
+        next_stop = min((one.due for one in self._members.values()), default=float("inf"))
+        if next_stop < float("inf"):
+            times.append(max(0.0, next_stop - time.monotonic()))
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def _read(self, rank: int, messages: Iterator[Message]) -> Iterator[tuple[int, Event]]:
@@ -241,7 +241,7 @@ class Supervisor:
         if member.child.pipe is None:
             self._leave_pipe(member)
 
-    def _bury(self, rank: int, *, stuck: bool = False) -> Iterator[tuple[int, Event]]:
+    def _remove_child(self, rank: int, *, stuck: bool = False) -> Iterator[tuple[int, Event]]:
         child = self._members[rank].child
         if not stuck:
             yield from self._read(rank, child.messages(dead=True))
@@ -264,7 +264,7 @@ class Supervisor:
         free = (
             one
             for one in self._deadlines()
-            if one.rank in self._members and self._members[one.rank].measure is None
+            if one.rank in self._members and self._members[one.rank].stop_method is None
         )
         for watched, end in self._watchdog.check(free, woke, away):
             member = self._members[watched.rank]
@@ -274,17 +274,17 @@ class Supervisor:
             elif member.started:  # before its setup, the signal would kill the child
                 member.child.signal(STACKS_SIGNAL)
 
-    def _climb(self) -> Iterator[tuple[int, Event]]:
+    def _kill_or_abandon(self) -> Iterator[tuple[int, Event]]:
         now = time.monotonic()
         for rank, member in list(self._members.items()):
-            if now >= member.due and member.measure is Measure.TERMINATE:
-                self._take(member, Measure.KILL)
+            if now >= member.due and member.stop_method is StopMethod.TERMINATE:
+                self._stop(member, StopMethod.KILL)
             elif now >= member.due:
-                yield from self._bury(rank, stuck=True)
+                yield from self._remove_child(rank, stuck=True)
 
-    def _take(self, member: _Member, measure: Measure) -> None:
-        member.measure = measure
-        if measure is Measure.TERMINATE:
+    def _stop(self, member: _Member, method: StopMethod) -> None:
+        member.stop_method = method
+        if method is StopMethod.TERMINATE:
             member.child.process.terminate()
             member.due = time.monotonic() + TERMINATE_GRACE_S
         else:

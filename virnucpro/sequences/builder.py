@@ -38,7 +38,14 @@ from virnucpro.sequences.translation import (
 )
 from virnucpro.sequences.windows import IntArray, Windows, tile_all
 
-__all__ = ["DIGEST_BYTES", "Items", "cut", "distinct_rows", "input_digests", "write_index"]
+__all__ = [
+    "DIGEST_BYTES",
+    "Items",
+    "distinct_rows",
+    "divide_records",
+    "input_digests",
+    "write_index",
+]
 
 DIGEST_BYTES = 16
 """128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
@@ -75,7 +82,7 @@ class Items:
     digests: bytes
 
 
-def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
+def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
     """Divide records into windows, and windows into items; return both in input order.
 
     Parameters
@@ -87,15 +94,15 @@ def cut(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     if spec.kind == "whole":
-        return _cut_whole(sequences, lengths)
+        return _whole_record_items(sequences, lengths)
     assert spec.window is not None
     assert spec.tiling is not None
     assert spec.genetic_code is not None
     windows = tile_all(lengths, spec.window, spec.tiling)
-    return _cut_frames(b"".join(sequences), lengths, windows, genetic_code(spec.genetic_code))
+    return _frame_items(b"".join(sequences), lengths, windows, genetic_code(spec.genetic_code))
 
 
-def _cut_whole(sequences: Sequence[bytes], lengths: IntArray) -> Items:
+def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
     filled = lengths > 0
     first = np.concatenate(([0], np.cumsum(filled, dtype=np.int64)))
     n_items = int(first[-1])
@@ -110,7 +117,7 @@ def _cut_whole(sequences: Sequence[bytes], lengths: IntArray) -> Items:
     )
 
 
-def _cut_frames(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
+def _frame_items(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
     record_start = np.repeat(np.cumsum(lengths) - lengths, np.diff(windows.first))
     starts, ends = windows.starts + record_start, windows.ends + record_start
     found: list[OpenFrames] = []
@@ -301,7 +308,7 @@ class _StreamedColumns:
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
         names, sequences = batch
-        items = cut(sequences, spec)
+        items = divide_records(sequences, spec)
         lengths = [len(sequence) for sequence in sequences]
         counts: dict[str, npt.ArrayLike] = {
             "name_first": [len(name) for name in names],

@@ -311,7 +311,7 @@ def _vectors(
     Item numbers are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments
     while the caller uses the current vectors.
     """
-    parts = _parts(segments, layout)
+    parts = _joined_segments(segments, layout)
     with ThreadPoolExecutor(1, "gatherer") as thread:
         following = thread.submit(next, parts, None)
         while (part := following.result()) is not None:
@@ -352,7 +352,7 @@ def _scattered(
             yield block.start + part, vectors[found[part]]
 
 
-def _parts(
+def _joined_segments(
     segments: Iterator[tuple[Path, Segment]], layout: Layout
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Join the rows (n,) and vectors (n, D) of several segments; yield both.
@@ -383,8 +383,9 @@ def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
     values = _embeddings_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(
-            f"{path}: has vectors {values.shape} of {values.dtype} instead of {place.shape} of "
-            f"{place.dtype}. Delete the file and rerun the command of its run with --resume."
+            f"{path}: the vectors have shape {values.shape} and type {values.dtype} instead of "
+            f"{place.shape} and {place.dtype}. Delete the file and rerun the command of its run "
+            "with --resume."
         )
     place[:] = values
     place[segment.state != RowState.DONE] = np.nan

@@ -21,7 +21,7 @@ from virnucpro.dispatch.codec import (
 from virnucpro.dispatch.dispatcher import worker_ids
 from virnucpro.dispatch.protocol import Answers, TaskError, TaskStarted, TaskSuccess, in_order
 from virnucpro.dispatch.stream import Stream
-from virnucpro.dispatch.worker_handle import BATCH_S, MOST, SLOW_S, Pace
+from virnucpro.dispatch.worker_handle import BATCH_S, MOST, SLOW_S, BatchSizer
 from virnucpro.runtime.shared import Region, Ring
 
 
@@ -56,34 +56,34 @@ def test_answers_come_in_the_order_of_their_tasks(order, data):
 
 @given(st.floats(1e-7, 10).filter(lambda s: abs(s - SLOW_S) > 1e-6), st.integers(1, 2000))
 def test_a_batch_is_ten_milliseconds_of_work(seconds, most):
-    pace = Pace(most)
-    assert pace.wanted(0) == 1
-    assert pace.wanted(1) == 0
+    sizer = BatchSizer(most)
+    assert sizer.wanted(0) == 1
+    assert sizer.wanted(1) == 0
     for _ in range(60):
-        pace.note(3, 3 * seconds)
+        sizer.note(3, 3 * seconds)
     if seconds > SLOW_S:
-        assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
+        assert (sizer.wanted(0), sizer.wanted(1)) == (1, 0)
     else:
-        batch = pace.wanted(0)
+        batch = sizer.wanted(0)
         assert 1 <= batch <= min(most, MOST)
         assert batch == 1 or batch * seconds <= BATCH_S * 1.01
-        assert pace.wanted(batch) == batch
-        assert pace.wanted(batch + 1) == 0
+        assert sizer.wanted(batch) == batch
+        assert sizer.wanted(batch + 1) == 0
 
 
 @given(st.lists(st.floats(1e-7, 10)))
 def test_without_batches_a_task_is_sent_after_the_last_answer(times):
-    pace = Pace(0)
+    sizer = BatchSizer(0)
     for seconds in times:
-        pace.note(1, seconds)
-    assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
+        sizer.note(1, seconds)
+    assert (sizer.wanted(0), sizer.wanted(1)) == (1, 0)
 
 
 def test_a_lower_throughput_has_an_effect_at_once():
-    pace = Pace(100)
-    pace.note(100, 1e-4)
-    pace.note(1, 1.0)
-    assert (pace.wanted(0), pace.wanted(1)) == (1, 0)
+    sizer = BatchSizer(100)
+    sizer.note(100, 1e-4)
+    sizer.note(1, 1.0)
+    assert (sizer.wanted(0), sizer.wanted(1)) == (1, 0)
 
 
 @given(st.lists(st.integers(1, 40), max_size=200), st.integers(1, 5))

@@ -139,7 +139,7 @@ def test_the_refresh_rate_must_be_positive(workers):
 
 def test_figures():
     figures = Figures(completed=30, failed=8, timeouts=2, expected=100, elapsed=20.0)
-    assert (figures.total, figures.rate, figures.left) == (40, 2.0, 30.0)
+    assert (figures.answered, figures.rate, figures.left) == (40, 2.0, 30.0)
     assert figures.line == (
         "40 of 100 tasks (40.0 %), 8 failed, 2 timed out; "
         "0:00:20 elapsed, 2.0 tasks/s; 0:00:30 left"

@@ -27,7 +27,7 @@ from virnucpro.launch import (
 )
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
 from virnucpro.launch.table import read_launch, readable
-from virnucpro.launch.worker_spec import accepted, load_worker
+from virnucpro.launch.worker_spec import accepted_keywords, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
 
@@ -342,7 +342,7 @@ def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
     )
     printed = capsys.readouterr().err
     assert code == 0
-    assert "worker 1 (cpu): setup failed: worker 1 was ended: it did not set up" in printed
+    assert "worker 1 (cpu): setup failed: worker 1 was stopped because it did not" in printed
     assert "launch.logs/worker-1.log" in printed
     assert "worker 1 (cpu): initializing" in printed
     assert "3 files: 3 done" in printed
@@ -364,7 +364,7 @@ def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
         "hangs": ("failed", 1),
         "slow": ("done", 1),
     }
-    assert "was ended: it made no progress within 0.5 s" in rows["hangs"]["error"]
+    assert "was stopped because it made no progress within 0.5 s" in rows["hangs"]["error"]
     logs = "".join(log.read_text() for log in (tmp_path / "out" / "launch.logs").iterdir())
     assert "in sleep" in logs
 
@@ -469,7 +469,7 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     for error, message, change in (
         (UsageError, "is not a folder", {"input_dir": "nowhere"}),
         (InputError, "no file matches", {"pattern": "*.wav"}),
-        (UsageError, "launch's own launch.tsv", {"pattern": "*"}),
+        (UsageError, "overwrite launch.tsv of the launch", {"pattern": "*"}),
         (UsageError, "or contains it", {"output_dir": "in"}),
         (UsageError, "or contains it", {"output_dir": "."}),
         (DeviceError, "--gpus 0: there is no GPU", {"gpus": "0"}),
@@ -583,9 +583,9 @@ def test_a_name_without_a_worker_class_is_refused(workers, name):
 
 def test_a_worker_gets_the_keywords_that_it_accepts(workers):
     offered = {"input_dir": 1, "output_dir": 2, "device": "cpu", "threads": 4}
-    assert accepted(workers.Plain, offered) == {}
+    assert accepted_keywords(workers.Plain, offered) == {}
     taken = {name: offered[name] for name in ("output_dir", "device", "threads")}
-    assert accepted(workers.Obedient, offered) == taken
+    assert accepted_keywords(workers.Obedient, offered) == taken
 
 
 def test_a_worker_without_keywords_and_one_with_durations(workers, files, tmp_path):

@@ -106,8 +106,8 @@ def test_the_longest_delay_is_never_exceeded():
 def test_findings_of_one_task_are_its_own():
     found = findings([fault(A), fault((1, 0, 0, 8)), fault((1, 0, 0, 8)), fault(A)])
     assert found.suspects == (TaskSpan(1, 0, 0, 8), TaskSpan(*A))
-    assert found.of(1).suspects == (TaskSpan(1, 0, 0, 8),)
-    assert not found.of(2)
+    assert found.of_task(1).suspects == (TaskSpan(1, 0, 0, 8),)
+    assert not found.of_task(2)
 
 
 def order(n, batch, found):

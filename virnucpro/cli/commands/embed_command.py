@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``embed``."""
     add_run_options(parser)
     options.add_encoder(parser, required=True)
-    options.add_numbers(parser, embeddings=("fp16", "fp32"))
+    options.add_precision(parser, embeddings=("fp16", "fp32"))
     parser.set_defaults(run=_run)
 
 

@@ -52,34 +52,34 @@ class Figures:
         return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
 
     @property
-    def total(self) -> int:
+    def answered(self) -> int:
         """Number of tasks answered so far."""
         return self.completed + self.failed + self.timeouts
 
     @property
-    def whole(self) -> int:
+    def n_tasks(self) -> int:
         """Total number of tasks of the run; if unknown, the number of tasks answered so far."""
-        return self.total if self.expected is None else max(self.expected, self.total)
+        return self.answered if self.expected is None else max(self.expected, self.answered)
 
     @property
     def rate(self) -> float:
         """Throughput in tasks per second."""
-        return self.total / self.elapsed if self.elapsed > 0 else 0.0
+        return self.answered / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def left(self) -> float | None:
         """Estimated seconds until the end of the run; None if no estimate is possible yet."""
         if self.expected is None or not self.rate:
             return None
-        return max(0, self.expected - self.total) / self.rate
+        return max(0, self.expected - self.answered) / self.rate
 
     @property
     def progress(self) -> str:
         """Number and percentage of the answered tasks, as text."""
         if self.expected is None:
-            return f"{self.total:,} tasks"
-        share = 100.0 * self.total / self.expected if self.expected else 100.0
-        return f"{self.total:,} of {self.expected:,} tasks ({share:.1f} %)"
+            return f"{self.answered:,} tasks"
+        share = 100.0 * self.answered / self.expected if self.expected else 100.0
+        return f"{self.answered:,} of {self.expected:,} tasks ({share:.1f} %)"
 
     @property
     def line(self) -> str:
@@ -141,7 +141,7 @@ def _workers(
     table.add_column("Worker", justify="right")
     table.add_column("Status")
     table.add_column("Share")
-    for name in ("Task", "For", "Last took", "Done", "Failed", "Timed out", "Deaths"):
+    for name in ("Task", "For", "Last task", "Done", "Failed", "Timed out", "Deaths"):
         table.add_column(name, justify="right")
     now = time.monotonic()
     for worker_id, one in workers.items():
@@ -149,7 +149,7 @@ def _workers(
         table.add_row(
             str(worker_id),
             Text(one["status"], style=_STYLES[one["status"]]),
-            _bar(one["completed"] + one["failed"] + one["timeouts"], figures.whole),
+            _bar(one["completed"] + one["failed"] + one["timeouts"], figures.n_tasks),
             Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),
             duration(None if since is None else max(0.0, now - since)),
             duration(one["last_duration"]),
@@ -161,10 +161,10 @@ def _workers(
     return table
 
 
-def _bar(answered: int, whole: int) -> ProgressBar:
-    """Return a progress bar of one worker: `answered` tasks out of the run's `whole` tasks."""
+def _bar(answered: int, n_tasks: int) -> ProgressBar:
+    """Return a progress bar of one worker: `answered` of the run's `n_tasks` tasks."""
     return ProgressBar(
-        total=max(1, whole),
+        total=max(1, n_tasks),
         completed=answered,
         width=_BAR_WIDTH,
         complete_style="cyan",

@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.encoders.encoder import CPU_STEP, Packed, mean_of_runs
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.kernels import Product, attention_on, has_kernels
+from virnucpro.encoders.kernels import PackedLinear, attention_on, has_kernels
 from virnucpro.encoders.weights.fill import place
 
 __all__ = ["Esm2", "Rotation", "interleave_pairs", "inverse_frequencies", "rotate", "rotations"]
@@ -271,7 +271,7 @@ def _stripe_rows(rows: int) -> int:
 def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
     """Return a function that computes rows @ weight.T + bias, then GELU if `activate` is true."""
     if has_kernels(weight.device, weight.dtype):
-        return Product(weight, bias, gelu=activate)
+        return PackedLinear(weight, bias, gelu=activate)
     if activate:
         return lambda rows: gelu(linear(rows, weight, bias))
     return lambda rows: linear(rows, weight, bias)

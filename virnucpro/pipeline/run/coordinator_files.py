@@ -74,7 +74,7 @@ class CoordinatorLog:
             self._log.write("output-failed", text, reason=failure)
             self._output_failed = True
 
-    def began(self, launch: int, units: int, devices: Sequence[str]) -> None:
+    def launch_started(self, launch: int, units: int, devices: Sequence[str]) -> None:
         """Log the start of the launch with number `launch`, and its number of units."""
         self._run.logs.mkdir(exist_ok=True)
         text = f"computing {units:,} units on {len(devices)} workers"
@@ -87,14 +87,14 @@ class CoordinatorLog:
             devices=list(devices),
         )
 
-    def ended(self, status: WorkerStatus) -> None:
+    def rank_ended(self, status: WorkerStatus) -> None:
         """Log that a rank has computed all units assigned to it, or was stopped."""
         text = f"worker {status.rank}: {status.state} at {status.done:,}/{status.total:,} rows"
         if status.reason:
             text += f": {status.reason}"
         self._log.write(str(status.state), text, rank=status.rank, attempt=status.attempt)
 
-    def failed(self, status: WorkerStatus, next_step: str) -> None:
+    def rank_failed(self, status: WorkerStatus, next_step: str) -> None:
         """Log the failure of a rank; `next_step` states whether the rank is restarted."""
         attempt = f" (attempt {status.attempt})" if status.attempt > 1 else ""
         text = f"worker {status.rank} failed{attempt}: {status.reason}"
@@ -113,28 +113,28 @@ class CoordinatorLog:
             next=next_step,
         )
 
-    def dealt(self, rank: int, units: Sequence[int], source: str) -> None:
+    def units_reassigned(self, rank: int, units: Sequence[int], source: str) -> None:
         """Log that the idle rank `rank` takes over units of `source`, such as ``worker 3``."""
         text = f"worker {rank} takes over {len(units):,} units of {source}"
         self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
 
-    def learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
+    def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
         """Log the token budgets (maximum tokens per batch) that a rank found for its device."""
         limits = ", ".join(
             f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
-        text = f"worker {rank}: maximum batch on {device} (tokens): {limits or 'unchanged'}"
+        text = f"worker {rank}: maximum tokens per batch on {device}: {limits or 'unchanged'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
         """Warn that budgets.json cannot be written; the next launch must find the budgets again."""
         self._reporter.warn(
             f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
-            "find the batch sizes again"
+            "measure the maximum batch sizes again; results are not affected"
         )
 
-    def over(self, launch: int, seconds: float, failures: int) -> None:
+    def launch_ended(self, launch: int, seconds: float, failures: int) -> None:
         """Log the end of the launch with number `launch`, and the number of failures."""
         self._log.write(
             "over",

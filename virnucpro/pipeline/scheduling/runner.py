@@ -129,7 +129,7 @@ class _Launch:
         task = _rank_task(self.session, self.job, self.devices, self.execution)
         open_units = OpenUnits(self.session.run, [file.path for file in coverage.rejected])
         record = _freeze_plan(self.session, coverage.missing, self.devices)
-        self.log.began(record.number, record.n_units, record.devices)
+        self.log.launch_started(record.number, record.n_units, record.devices)
         started = time.perf_counter()
         with rank or GPUProcessCoordinator(
             len(self.devices),
@@ -176,7 +176,7 @@ class _Launch:
         self._show(ranks.statuses, running=False)
         scheduler.finish()
         seconds = round(time.perf_counter() - started, 3)
-        self.log.over(record.number, seconds, len(scheduler.faults))
+        self.log.launch_ended(record.number, seconds, len(scheduler.faults))
         self.session.run.remove_unfinished()  # temporary files of killed ranks
         records = _rank_records(ranks.statuses, scheduler.reports)
         record = replace(record, seconds={"ranks": seconds}, ranks=records)
@@ -257,6 +257,7 @@ def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]
     if all(not status.succeeded for status in statuses.values()) and not session.run.segments():
         rank, status = min(statuses.items())
         raise WorkerError(
-            f"every worker ({len(statuses)}) failed before anything was computed. Worker {rank}: "
-            f"{status.reason.rstrip('.')}. See {session.run.log(rank)}, then rerun with --resume."
+            f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
+            f"{rank}: {status.reason.rstrip('.')}. See {session.run.log(rank)}, correct the error, "
+            "and rerun with --resume."
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.scheduling.in_process import InProcessRank
     from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 
-__all__ = ["BusyRank", "OpenUnits", "RankScheduler", "split", "steal"]
+__all__ = ["BusyRank", "OpenUnits", "RankScheduler", "assign_in_turn", "steal"]
 
 _KEPT = 2
 """Number of units that are never taken from a rank that makes progress.
@@ -37,7 +37,7 @@ In seconds, plus three times the start time of a rank and the mean time of a uni
 """
 
 
-def split(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def assign_in_turn(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Return the units of each rank if units are assigned to ranks in turn (round robin).
 
     A rank that receives no unit is not in the returned dict.
@@ -106,7 +106,7 @@ def steal(
     slowest = max(busy, key=lambda one: len(one.left))
     owners = Counter(unit for one in busy for unit in one.share)
     left = [unit for unit in slowest.left if owners[unit] == 1]
-    return slowest.rank, split(_available(slowest, left, len(idle), start, suspects), idle)
+    return slowest.rank, assign_in_turn(_available(slowest, left, len(idle), start, suspects), idle)
 
 
 def _available(
@@ -156,7 +156,7 @@ class OpenUnits:
         self._run = run
         self._rejected = {(path, path.stat().st_ino) for path in rejected}
 
-    def among(self, units: Sequence[int]) -> list[int]:
+    def uncommitted(self, units: Sequence[int]) -> list[int]:
         """Return the unit numbers in `units` that have no committed segment, in the same order."""
         committed = {
             unit
@@ -202,8 +202,8 @@ class RankScheduler:
         self._open = open_units
         self._execution = execution
         self._log = log
-        dealt = split(plan, range(ranks.world_size))
-        self._shares = {rank: Share(units) for rank, units in dealt.items()}
+        assigned = assign_in_turn(plan, range(ranks.world_size))
+        self._shares = {rank: Share(units) for rank, units in assigned.items()}
         self._handled: set[tuple[int, int]] = set()
         self._pool: list[int] = []
         self._failed: set[int] = set()
@@ -247,7 +247,7 @@ class RankScheduler:
                 continue
             learnt = merge_budgets(self._task.learnt, report["device"], report["learnt"])
             self._task = replace(self._task, learnt=learnt)
-            self._log.learnt(report["rank"], report["device"], report["learnt"])
+            self._log.budgets_learnt(report["rank"], report["device"], report["learnt"])
             try:
                 write_budgets(self._task.run, learnt)
             except OSError as error:
@@ -266,11 +266,11 @@ class RankScheduler:
                 if status.state is WorkerState.FAILED:
                     self._handle_failure(status)
                 else:
-                    self._log.ended(status)
+                    self._log.rank_ended(status)
 
     def _handle_failure(self, status: WorkerStatus) -> None:
         rank, share = status.rank, self._shares[status.rank]
-        left = self._open.among(share.units)
+        left = self._open.uncommitted(share.units)
         before = findings(self.faults)
         self.faults.append(status.fault)
         after = findings(self.faults)
@@ -279,13 +279,15 @@ class RankScheduler:
         if action is Action.GIVE_UP:
             self._failed.add(rank)
             self._pool += left
-            self._log.failed(status, f"failed permanently; {len(left):,} of its units are left")
+            self._log.rank_failed(
+                status, f"failed permanently; {len(left):,} of its units are left"
+            )
         elif left:
             self._shares[rank] = Share(share.units, share.rows_before, after)
-            self._log.failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
+            self._log.rank_failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
             self._start(rank, delay)
         else:
-            self._log.failed(status, "all of its units are committed")
+            self._log.rank_failed(status, "all of its units are committed")
 
     def _start(self, rank: int, delay: float = 0.0) -> None:
         self._ranks.respawn_worker(rank, (self._task, self._shares), delay)
@@ -303,9 +305,9 @@ class RankScheduler:
         busy = [status for status in statuses.values() if not status.ended]
         if not idle or not (busy or self._pool):
             return
-        pool, self._pool = self._open.among(self._pool), []
+        pool, self._pool = self._open.uncommitted(self._pool), []
         if pool:
-            self._assign(split(pool, idle), "failed workers")
+            self._assign(assign_in_turn(pool, idle), "failed workers")
         elif busy:
             self._steal(list(map(self._busy_rank, busy)), idle)
 
@@ -315,14 +317,14 @@ class RankScheduler:
             if not one.left and statuses[one.rank].done < statuses[one.rank].total:
                 self._ranks.stop_worker(one.rank, "other workers have computed its units")
         known = findings(self.faults)
-        suspects = [unit for one in busy for unit in one.left if known.of(unit)]
+        suspects = [unit for one in busy for unit in one.left if known.of_task(unit)]
         start = max(_start_seconds(statuses[rank]) for rank in idle)
         rank, units = steal(busy, idle, start, suspects)
         self._assign(units, f"worker {rank}")
 
     def _busy_rank(self, status: WorkerStatus) -> BusyRank:
         share = self._shares[status.rank].units
-        left = self._open.among(share)
+        left = self._open.uncommitted(share)
         unit_seconds = None
         if len(left) < len(share) and status.began_at is not None:
             working = status.last_heartbeat - status.began_at
@@ -335,7 +337,7 @@ class RankScheduler:
         found = findings(self.faults)
         for rank, units in shares.items():
             self._shares[rank] = Share(units, self._ranks.statuses[rank].done, found)
-            self._log.dealt(rank, units, source)
+            self._log.units_reassigned(rank, units, source)
             self._start(rank)
 
 

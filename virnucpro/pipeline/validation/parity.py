@@ -145,7 +145,7 @@ def measure_parity(
     views = [spec.view for spec in encoders]
     items = _items(fasta, index_spec, views, n_sequences)
     found, wanted = zip(
-        *(_both(spec, items[spec.view], name, precise) for spec in encoders), strict=True
+        *(_encode_on_both(spec, items[spec.view], name, precise) for spec in encoders), strict=True
     )
     compared = [
         compare_vectors(spec.name, ours, theirs, precise)
@@ -169,14 +169,14 @@ def _items(
         index = build_index(Path(folder) / "index", [os.fspath(fasta)], spec)
         if not index.n_rows:
             raise InputError(
-                f"{fasta}: contains no sequence for an encoder: each is empty or has a stop in "
-                "every frame. Give another file, or none for synthetic sequences."
+                f"{fasta}: contains no sequence for an encoder. Each sequence is empty or has a "
+                "stop codon in every frame. Give another file, or omit --fasta."
             )
         rows = np.unique(np.linspace(0, index.n_rows - 1, n).astype(np.int64))
         return {view: index.sequences(rows, view) for view in views}
 
 
-def _both(
+def _encode_on_both(
     spec: EncoderSpec, texts: Sequence[bytes], device: str, precision: Precision
 ) -> tuple[FloatArray, FloatArray]:
     """Encode sequences in batches on the device, and one by one on the CPU at fp32.

@@ -14,7 +14,7 @@ from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
 from virnucpro.encoders.device import Shortage, within_memory
 from virnucpro.encoders.encoder import Encoder, Packed
 
-__all__ = ["EncoderPass", "UnitTokens", "fetching", "prefetch_one"]
+__all__ = ["EncoderPass", "UnitTokens", "prefetch_one", "start_copy_to_cpu"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -159,7 +159,7 @@ class EncoderPass:
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
-        fetch = within_memory(lambda: fetching(self._encoder.encode(collated())))
+        fetch = within_memory(lambda: start_copy_to_cpu(self._encoder.encode(collated())))
         if isinstance(fetch, Shortage):
             self._fetch(0)
             self._split(positions, fetch)
@@ -201,7 +201,7 @@ class EncoderPass:
         return lengths
 
 
-def fetching(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
+def start_copy_to_cpu(vectors: torch.Tensor) -> Callable[[], torch.Tensor]:
     """Start the copy of a batch's vectors to the CPU; return a function that waits for it.
 
     Returns

@@ -20,17 +20,17 @@ __all__ = [
     "FINISHING",
     "Suspicion",
     "UnitSpan",
-    "arranged",
-    "pieces",
+    "encoder_batches",
+    "suspects_last",
     "suspicion_of",
-    "tokenising",
+    "tokenising_stage",
 ]
 
 FINISHING = -1
 """Number of the stage after the encoders: classify and store all rows of a unit together."""
 
 
-def tokenising(encoder: int) -> int:
+def tokenising_stage(encoder: int) -> int:
     """Return the stage number (negative) of the tokenising for encoder number `encoder`."""
     return FINISHING - 1 - encoder
 
@@ -44,7 +44,7 @@ class UnitSpan(NamedTuple):
         Number of the unit.
     stage
         Number of the stage. Encoding: position of the encoder in the order of the run. Tokenising
-        for an encoder: the number that `tokenising` returns. Classifier and storage: `FINISHING`.
+        for an encoder: the result of `tokenising_stage`. Classifier and storage: `FINISHING`.
     first, stop
         Positions ``first`` to ``stop - 1`` of the unit's rows. Rows are sorted by descending length
         for an encoder, and in input order otherwise. Positions do not depend on batch sizes.
@@ -86,7 +86,7 @@ class Suspicion:
 
 def suspicion_of(findings: Findings, unit: int) -> Suspicion:
     """Return the suspected and isolated rows of `unit`, selected from the findings of all units."""
-    known = findings.of(unit)
+    known = findings.of_task(unit)
     return Suspicion(
         seen=tuple(UnitSpan(*span) for span in known.seen),
         suspects=tuple(UnitSpan(*span) for span in known.suspects),
@@ -94,23 +94,24 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
             (
                 span.stage,
                 span.first,
-            ): f"kills_process: its worker dies even if it is encoded alone: {fault.reason}"
+            ): f"kills_process: the worker dies even if it encodes this row alone: {fault.reason}"
             for span, fault in known.isolated
         },
     )
 
 
-def pieces(
+def encoder_batches(
     lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
 ) -> Iterator[IntArray]:
-    """Yield the batches of a unit's rows for one encoder; see `arranged` for the order.
+    """Yield the batches of a unit's rows for one encoder; see `suspects_last` for the order.
 
     Parameters
     ----------
     lengths
         (n,) tokens of each row, descending.
     budget
-        Token budget as for `batches`; the budget also limits the halves of suspected spans.
+        Token budget as for `batches`. Rows of a batch in which workers died are divided into two
+        halves, to find the row that kills workers; the budget also limits these halves.
 
     Yields
     ------
@@ -118,7 +119,9 @@ def pieces(
         Ascending positions in `lengths`. Each position occurs exactly once, except the positions of
         isolated rows (known to kill workers).
     """
-    for piece, suspected in arranged(batches(lengths, budget), len(lengths), suspicion, encoder):
+    for piece, suspected in suspects_last(
+        batches(lengths, budget), len(lengths), suspicion, encoder
+    ):
         if not suspected:
             yield piece
             continue
@@ -126,8 +129,8 @@ def pieces(
             yield piece[batch.start : batch.stop]
 
 
-def arranged(
-    whole: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
+def suspects_last(
+    whole_batches: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
 ) -> Iterator[tuple[IntArray, bool]]:
     """Yield the batches of a stage in an order that computes suspected rows last.
 
@@ -137,7 +140,7 @@ def arranged(
 
     Parameters
     ----------
-    whole
+    whole_batches
         The batches as ranges of positions, together all positions from 0 to ``n_rows - 1``.
 
     Yields
@@ -157,7 +160,7 @@ def arranged(
         return [np.array(left, np.int64)] if left else []
 
     late: list[range] = []
-    for batch in whole:
+    for batch in whole_batches:
         for part in _around(batch, suspects):
             if any(_overlap(part, span) for span in seen):
                 late.append(part)

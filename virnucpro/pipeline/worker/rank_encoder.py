@@ -25,7 +25,12 @@ from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
-from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, pieces
+from virnucpro.pipeline.worker.poison_isolation import (
+    FINISHING,
+    Suspicion,
+    UnitSpan,
+    encoder_batches,
+)
 
 __all__ = ["Encoded", "Models", "RankEncoder", "Retry", "encode_alone"]
 
@@ -145,8 +150,8 @@ class RankEncoder:
         self,
         tokens: UnitTokens,
         suspicion: Suspicion,
-        at: Callable[[UnitSpan], None],
-        through: Callable[[int], None],
+        report_next: Callable[[UnitSpan], None],
+        report_encoded: Callable[[int], None],
         *,
         shortest: Callable[[], int],
         prefetch: bool = False,
@@ -155,9 +160,9 @@ class RankEncoder:
 
         Parameters
         ----------
-        at
+        report_next
             Called with the span of each batch, before the batch is encoded.
-        through
+        report_encoded
             Called with the number of rows of each batch, after the batch is encoded.
         shortest
             Called after a memory shortage; returns the number of tokens of the run's shortest row,
@@ -176,17 +181,17 @@ class RankEncoder:
             self.encoder,
             self.budget,
             tokens,
-            lambda positions: at(self._span(tokens, positions)),
-            through,
+            lambda positions: report_next(self._span(tokens, positions)),
+            report_encoded,
             prefetch=prefetch,
         )
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
-        work.run(pieces(sizes, self.budget, suspicion, self.number))
+        work.run(encoder_batches(sizes, self.budget, suspicion, self.number))
         too_large: dict[int, str] = {}
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
-            at(UnitSpan(tokens.unit, FINISHING, 0, 0))
+            report_next(UnitSpan(tokens.unit, FINISHING, 0, 0))
             self._require_memory(min(shortest(), _ORDINARY_TOKENS))
             too_large = self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
@@ -207,10 +212,10 @@ class RankEncoder:
         shortage = try_batch(self.encoder, n_tokens, n_tokens)
         if shortage is not None:
             raise MemoryError(
-                f"not even one sequence of {n_tokens:,} tokens fits into the memory for "
-                f"{self._name}{_wanted(shortage)}; no sequence of this run is shorter. Another "
+                f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
+                f"{self._name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
                 "process uses the memory of this device, or the device is too small for this "
-                "encoder."
+                "encoder. Stop the other process or use a larger device."
             )
         self.budget.fitted(n_tokens)
 
@@ -225,27 +230,29 @@ class RankEncoder:
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
             raise MemoryError(
-                f"{self._does_not_fit(tokens, least, shortages[least])}; yet rows of up to "
-                f"{self.budget.longest_fitted:,} tokens have fitted before. Another process uses "
-                "the memory of this device, or the device is faulty."
+                f"{self._does_not_fit(tokens, least, shortages[least])}. Earlier, rows of up "
+                f"to {self.budget.longest_fitted:,} tokens fitted. Another process uses the memory "
+                "of this device, or the device is faulty. Check the device with nvidia-smi or top."
             )
         return {
             row: f"out_of_memory: {self._does_not_fit(tokens, row, shortage)}"
             for row, shortage in shortages.items()
         }
 
-    def alone(self, tokens: UnitTokens, row: int, at: Callable[[UnitSpan], None]) -> Retry:
+    def encode_again(
+        self, tokens: UnitTokens, row: int, report_next: Callable[[UnitSpan], None]
+    ) -> Retry:
         """Encode one row again, alone; return its vector, or the reason why there is no vector.
 
-        The precision is fp32, or a lower fallback precision if fp32 does not fit into memory. `at`
-        is called with the span of the row before the row is encoded.
+        The precision is fp32, or a lower fallback precision if fp32 does not fit into memory.
+        `report_next` is called with the span of the row before the row is encoded.
 
         Raises
         ------
         BundleError
             If the weights have been damaged since the run started.
         """
-        at(self._span(tokens, np.flatnonzero(tokens.order == row)))
+        report_next(self._span(tokens, np.flatnonzero(tokens.order == row)))
         encoder, precision, missing = self._fallback
         if self._precision == "fp32":
             attempts = "in a batch and alone"
@@ -262,7 +269,7 @@ class RankEncoder:
             return Retry(None, self._precision, attempts)
         vectors = encode_alone(encoder, tokens.ids[row])
         if isinstance(vectors, Shortage):
-            reason = f"{self._does_not_fit(tokens, row, vectors)}, tried {attempts}"
+            reason = f"{self._does_not_fit(tokens, row, vectors)}; tried {attempts}"
             return Retry(None, precision, attempts, f"out_of_memory: {reason}")
         return Retry(vectors[0], precision, attempts)
 
@@ -321,8 +328,8 @@ class RankEncoder:
 
     def _does_not_fit(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
         return (
-            f"its {tokens.lengths[row]:,} tokens do not fit into the memory for {self._name}, "
-            f"even alone{_wanted(shortage)}"
+            f"a sequence of {tokens.lengths[row]:,} tokens does not fit into the memory for "
+            f"{self._name}, even alone{_wanted(shortage)}"
         )
 
 

@@ -61,7 +61,7 @@ class RankLoop:
         index = SequenceIndex.open(task.run.index)
         self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
         # Units in which a rank has died come last.
-        self._units = sorted(share.units, key=lambda unit: bool(share.findings.of(unit)))
+        self._units = sorted(share.units, key=lambda unit: bool(share.findings.of_task(unit)))
         sizes = [len(self._rows(unit)) for unit in self._units]
         *before, self._total = accumulate(sizes, initial=share.rows_before)
         self._rows_before = dict(zip(self._units, before, strict=True))

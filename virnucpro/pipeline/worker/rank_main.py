@@ -113,11 +113,11 @@ class UnitProgress:
     def __init__(self, channel: RankChannel, done: int, total: int) -> None:
         self._channel, self._done, self._total = channel, done, total
 
-    def at(self, span: tuple[int, ...]) -> None:
+    def report_next(self, span: tuple[int, ...]) -> None:
         """Report `span`, the rows computed next; these rows are suspected if the process dies."""
         self._channel.mark(span)
 
-    def through(self, rows: int) -> None:
+    def report_encoded(self, rows: int) -> None:
         """Report `rows`, the encoded rows of the unit so far (mean over all encoders)."""
         self._channel.progress(self._done + rows, self._total)
 

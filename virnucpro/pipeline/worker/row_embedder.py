@@ -18,8 +18,8 @@ from virnucpro.pipeline.worker.poison_isolation import (
     FINISHING,
     Suspicion,
     UnitSpan,
-    arranged,
-    tokenising,
+    suspects_last,
+    tokenising_stage,
 )
 from virnucpro.pipeline.worker.rank_encoder import Models, RankEncoder, Retry
 from virnucpro.pipeline.worker.rank_main import RankTask, UnitProgress
@@ -27,7 +27,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment, finite_rows
 
-__all__ = ["RowEmbedder", "RowNumbers", "problems"]
+__all__ = ["RowEmbedder", "RowNumbers", "unstorable_rows"]
 
 _NO_TOKENS = np.empty(0, np.int64)
 
@@ -52,21 +52,21 @@ class RowNumbers(NamedTuple):
     scores: NDArray[np.float32] | None
 
 
-def problems(numbers: RowNumbers) -> dict[int, str]:
+def unstorable_rows(numbers: RowNumbers) -> dict[int, str]:
     """Return a description of the error for each row with numbers that cannot be stored."""
     found: dict[int, str] = {}
     for name, values in numbers.vectors:
         for row in np.flatnonzero(~finite_rows(values)).tolist():
             bad = np.count_nonzero(~np.isfinite(values[row]))
             evidence = (
-                f"{bad} of {values.shape[1]} numbers of its {name} vector are NaN or infinite"
+                f"{bad} of {values.shape[1]} numbers of the {name} vector are NaN or infinite"
             )
             found.setdefault(row, f"not_finite: {evidence}")
     if numbers.stored is not None:
         for row in np.flatnonzero(~finite_rows(numbers.stored)).tolist():
             largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
             evidence = (
-                f"its vector has numbers up to {largest:.3g}, too large for "
+                f"the vector has numbers up to {largest:.3g}, too large for "
                 f"{numbers.stored.dtype} (start a new run with --embeddings fp32)"
             )
             found.setdefault(row, f"{OVERFLOW}: {evidence}")
@@ -168,7 +168,8 @@ class RowEmbedder:
         work = _UnitWork(len(self._encoders), watch)
         ready: list[UnitTokens] | None = None
         if prefetched is not None:
-            watch.at(UnitSpan(unit, tokenising(0), 0, len(rows)))  # suspected if the process dies
+            # All rows are suspected if the process dies.
+            watch.report_next(UnitSpan(unit, tokenising_stage(0), 0, len(rows)))
             with self._timed("tokenise"):
                 ready = prefetched.result()
         # On a CPU, prefetching would compete with the encoder for cores.
@@ -182,20 +183,20 @@ class RowEmbedder:
                 encoded = encoder.vectors(
                     tokens,
                     suspicion,
-                    watch.at,
-                    work.through,
+                    watch.report_next,
+                    work.add_encoded,
                     shortest=partial(self._shortest, encoder),
                     prefetch=prefetch,
                 )
             self.filling += encoded.filling
             work.tokens.append(tokens)
             work.vectors.append(encoded.vectors)
-            isolated = suspicion.isolated_in(tokenising(encoder.number))
+            isolated = suspicion.isolated_in(tokenising_stage(encoder.number))
             work.reasons = {**encoded.reasons, **isolated, **work.reasons}
-        watch.at(UnitSpan(unit, FINISHING, 0, 0))
+        watch.report_next(UnitSpan(unit, FINISHING, 0, 0))
         numbers = self._numbers(work.vectors)
-        if failing := problems(numbers).keys() - work.reasons.keys():
-            numbers = self._again(work, sorted(failing))
+        if failing := unstorable_rows(numbers).keys() - work.reasons.keys():
+            numbers = self._encode_again(work, sorted(failing))
         return self._segment(unit, rows, numbers, work.reasons)
 
     def try_alone(
@@ -212,14 +213,14 @@ class RowEmbedder:
         rows
             All rows of the unit.
         """
-        number = span.stage if span.stage >= 0 else tokenising(0) - span.stage
+        number = span.stage if span.stage >= 0 else tokenising_stage(0) - span.stage
         encoder = self._encoders[number]
         if span.stage < 0:
-            watch.at(span)
+            watch.report_next(span)
             self._tokenised(encoder, [rows[span.first]])
             return
         tokens = self._tokens(encoder, span.unit, rows, suspicion, watch)
-        watch.at(span)
+        watch.report_next(span)
         encoder.try_alone(tokens, span.first)
 
     def _tokens(
@@ -231,11 +232,11 @@ class RowEmbedder:
         watch: UnitProgress,
     ) -> UnitTokens:
         """Return a unit's tokens for one encoder; isolated rows have no tokens."""
-        stage = tokenising(encoder.number)
+        stage = tokenising_stage(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
-            for piece, _ in arranged([range(len(rows))], len(rows), suspicion, stage):
-                watch.at(UnitSpan(unit, stage, int(piece[0]), int(piece[-1]) + 1))
+            for piece, _ in suspects_last([range(len(rows))], len(rows), suspicion, stage):
+                watch.report_next(UnitSpan(unit, stage, int(piece[0]), int(piece[-1]) + 1))
                 found = self._tokenised(encoder, rows.start + piece)
                 for row, tokens in zip(piece, found, strict=True):
                     ids[row] = tokens
@@ -250,7 +251,7 @@ class RowEmbedder:
         joined = torch.cat(list(vectors), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
-            with np.errstate(over="ignore"):  # `problems` finds an overflow to infinity
+            with np.errstate(over="ignore"):  # `unstorable_rows` finds an overflow to infinity
                 stored = joined.numpy().astype(_DTYPES[self._task.embeddings])
         scores = None
         if self._head is not None:
@@ -261,7 +262,7 @@ class RowEmbedder:
         parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
         return RowNumbers(parts, stored, scores)
 
-    def _again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
+    def _encode_again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
         """Encode the given rows one by one, at fp32 or another fallback precision.
 
         Return the vectors and scores of all rows of the unit. If a row still has numbers that
@@ -270,7 +271,7 @@ class RowEmbedder:
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(work.vectors)
-        for row, problem in problems(numbers).items():
+        for row, problem in unstorable_rows(numbers).items():
             if row not in work.reasons:
                 attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
                 work.reasons[row] = f"{problem}, {attempts}"
@@ -280,17 +281,20 @@ class RowEmbedder:
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
-        """Encode a row again with each encoder whose vector has NaN or infinite numbers.
+        """Encode a row that cannot be stored again, alone, with each encoder that caused this.
 
-        If all vectors are finite, a score or the stored vector is not: use all encoders. Return
-        the result of each encoder that was used.
+        These are the encoders whose vectors have NaN or infinite numbers. If all vectors are
+        finite, a score is not finite or fp16 cannot hold a vector; then all encoders are used.
+        Return the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
         ]
         tried: list[Retry] = []
         for number in culprits or range(len(self._encoders)):
-            retry = self._encoders[number].alone(work.tokens[number], row, work.watch.at)
+            retry = self._encoders[number].encode_again(
+                work.tokens[number], row, work.watch.report_next
+            )
             tried.append(retry)
             if retry.too_large:
                 work.reasons[row] = retry.too_large
@@ -347,9 +351,9 @@ class _UnitWork:
         self.vectors: list[torch.Tensor] = []
         self.reasons: dict[int, str] = {}
         self._n_encoders = n_encoders
-        self._through = 0
+        self._encoded = 0
 
-    def through(self, rows: int) -> None:
+    def add_encoded(self, rows: int) -> None:
         """Add `rows` rows that one encoder has encoded; report the mean over all encoders."""
-        self._through += rows
-        self.watch.through(self._through // self._n_encoders)
+        self._encoded += rows
+        self.watch.report_encoded(self._encoded // self._n_encoders)

@@ -208,11 +208,11 @@ def test_a_unit_with_an_invalid_segment_is_open_until_the_file_is_replaced(tmp_p
     run = RunDirectory(tmp_path)
     commit(tmp_path, 1, 2)
     units = OpenUnits(run, [run.segment(0, 2)])
-    assert units.among([2, 1, 0]) == [2, 0]
+    assert units.uncommitted([2, 1, 0]) == [2, 0]
     new = tmp_path / "new"
     new.touch()
     new.replace(run.segment(0, 2))
-    assert units.among([2, 1, 0]) == [0]
+    assert units.uncommitted([2, 1, 0]) == [0]
 
 
 def test_a_failed_rank_is_restarted_with_its_own_units(scheduler_of):

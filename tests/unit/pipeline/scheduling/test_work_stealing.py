@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from virnucpro.pipeline.scheduling.scheduler import BusyRank, split, steal
+from virnucpro.pipeline.scheduling.scheduler import BusyRank, assign_in_turn, steal
 
 SLOW = BusyRank(0, range(10), left=[4, 5, 6, 7, 8, 9], unit_seconds=10.0, silent=1.0)
 OTHER = BusyRank(3, range(20, 24), left=[22, 23], unit_seconds=10.0, silent=1.0)
@@ -20,7 +20,7 @@ OTHER = BusyRank(3, range(20, 24), left=[22, 23], unit_seconds=10.0, silent=1.0)
     ],
 )
 def test_units_are_split_evenly_in_order_of_ranks(units, ranks, shares):
-    assert split(units, ranks) == shares
+    assert assign_in_turn(units, ranks) == shares
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.batching import batches
-from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan, pieces
+from virnucpro.pipeline.worker.poison_isolation import Suspicion, UnitSpan, encoder_batches
 
 UNIT, ENCODER = 7, 1
 LENGTHS = st.lists(st.integers(1, 60), max_size=60).map(
@@ -38,7 +38,9 @@ def budget_of(tokens):
 
 
 def laid_out(lengths, tokens, suspicion, encoder=ENCODER):
-    return [piece.tolist() for piece in pieces(lengths, budget_of(tokens), suspicion, encoder)]
+    return [
+        piece.tolist() for piece in encoder_batches(lengths, budget_of(tokens), suspicion, encoder)
+    ]
 
 
 @given(LENGTHS, st.integers(1, 300), suspicions())
@@ -110,5 +112,5 @@ def test_suspects_are_tried_in_halves_and_a_single_one_alone():
 
 def test_a_lowered_budget_applies_to_the_next_piece():
     limits = iter([40, 20, 20, 10, 10])
-    laid = pieces(np.full(9, 10), lambda _longest: next(limits), Suspicion(), ENCODER)
+    laid = encoder_batches(np.full(9, 10), lambda _longest: next(limits), Suspicion(), ENCODER)
     assert [len(piece) for piece in laid] == [3, 2, 2, 1, 1]

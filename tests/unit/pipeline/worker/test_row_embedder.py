@@ -16,7 +16,12 @@ from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.pipeline.worker import encoder_pass, rank_encoder
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
-from virnucpro.pipeline.worker.poison_isolation import FINISHING, Suspicion, UnitSpan, tokenising
+from virnucpro.pipeline.worker.poison_isolation import (
+    FINISHING,
+    Suspicion,
+    UnitSpan,
+    tokenising_stage,
+)
 from virnucpro.pipeline.worker.rank_encoder import RankEncoder
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
 from virnucpro.sequences.index import build_index
@@ -36,10 +41,10 @@ class Watch:
         self.places = []
         self.rows = []
 
-    def at(self, place):
+    def report_next(self, place):
         self.places.append(place)
 
-    def through(self, rows):
+    def report_encoded(self, rows):
         self.rows.append(rows)
 
     @property
@@ -119,7 +124,7 @@ def assert_same_except(rows, segment, healthy):
 def test_every_row_is_reported_before_and_after_encoding(task, index, healthy):
     segment, watch, _ = embedded(task, index)
     stages = list(dict.fromkeys(place.stage for place in watch.places))
-    assert stages == [tokenising(0), 0, tokenising(1), 1, FINISHING]
+    assert stages == [tokenising_stage(0), 0, tokenising_stage(1), 1, FINISHING]
     for stage in stages[:-1]:
         places = [place for place in watch.places if place.stage == stage]
         positions = [p for place in places for p in range(place.first, place.stop)]
@@ -141,7 +146,7 @@ def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
     watch, embedder = Watch(), RowEmbedder(task, index)
     segment = embedder.embed(3, range(N_ROWS), watch, Suspicion(), prefetched(embedder))
     assert encode_segment(segment) == encode_segment(healthy)
-    assert watch.places[0] == UnitSpan(3, tokenising(0), 0, N_ROWS)
+    assert watch.places[0] == UnitSpan(3, tokenising_stage(0), 0, N_ROWS)
     assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
 
 
@@ -150,7 +155,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
     fed.set_exception(ValueError("planted"))
     with pytest.raises(ValueError, match="planted"):
         RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Suspicion(), fed)
-    assert watch.places == [UnitSpan(3, tokenising(0), 0, N_ROWS)]
+    assert watch.places == [UnitSpan(3, tokenising_stage(0), 0, N_ROWS)]
 
 
 @pytest.fixture
@@ -164,8 +169,8 @@ def through_one_encoder(protein_encoder, index, *, prefetch):
     encoded = protein_encoder.vectors(
         UnitTokens(3, ids),
         Suspicion(),
-        watch.at,
-        watch.through,
+        watch.report_next,
+        watch.report_encoded,
         shortest=lambda: 3,
         prefetch=prefetch,
     )
@@ -195,12 +200,12 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
         steps.append("launch")
         return encode(self, batch)
 
-    def fetching(vectors):
+    def start_copy(vectors):
         steps.append("copy")
         return lambda: steps.append("wait") or vectors
 
     monkeypatch.setattr(Encoder, "encode", launched)
-    monkeypatch.setattr(encoder_pass, "fetching", fetching)
+    monkeypatch.setattr(encoder_pass, "start_copy_to_cpu", start_copy)
     through_one_encoder(protein_encoder, index, prefetch=True)
     n_batches = steps.count("launch")
     begin = ["launch", "copy"]
@@ -211,7 +216,7 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
 @pytest.mark.gpu
 def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
     vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
-    fetch = encoder_pass.fetching(vectors)
+    fetch = encoder_pass.start_copy_to_cpu(vectors)
     torch.cuda._sleep(2_000_000_000)  # cycles: about a second of work behind the copy
     assert torch.equal(fetch(), torch.arange(12, dtype=torch.float32).view(3, 4))
     assert not torch.cuda.current_stream().query()
@@ -267,8 +272,8 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, inde
     assert_same_except(too_long, segment, healthy)
     for row in too_long:
         assert segment.reasons[row] == (
-            f"out_of_memory: its {lengths[row]} tokens do not fit into the memory for mini-esm2, "
-            "even alone (1.50 GiB more needed)"
+            f"out_of_memory: a sequence of {lengths[row]} tokens does not fit into the memory for "
+            "mini-esm2, even alone (1.50 GiB more needed)"
         )
     assert watch.rows[-1] == N_ROWS
     assert len(attempts) < 6 * N_ROWS
@@ -285,7 +290,7 @@ def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, health
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy):
-    stage = tokenising(number)
+    stage = tokenising_stage(number)
     suspicion = Suspicion(
         suspects=(UnitSpan(3, stage, 8, 12),), isolated={(stage, 9): "it kills its process"}
     )
@@ -296,7 +301,7 @@ def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy)
     assert marked == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
 
 
-@pytest.mark.parametrize("stage", [0, 1, tokenising(0), tokenising(1)])
+@pytest.mark.parametrize("stage", [0, 1, tokenising_stage(0), tokenising_stage(1)])
 def test_one_row_can_be_tried_alone_before_others(stage, task, index):
     watch, place = Watch(), UnitSpan(3, stage, 5, 6)
     RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Suspicion())
@@ -305,7 +310,7 @@ def test_one_row_can_be_tried_alone_before_others(stage, task, index):
 
 def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     """Rows without tokens are last in the order that positions refer to."""
-    stage, isolated = tokenising(1), 2
+    stage, isolated = tokenising_stage(1), 2
     suspicion = Suspicion(isolated={(stage, isolated): "it kills its process"})
     tried = []
     monkeypatch.setattr(
@@ -322,7 +327,7 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
 def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
     shortest = int(index.row_lengths[-1]) + 2
     memory(shortest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"not even one sequence of {shortest} tokens"):
+    with pytest.raises(MemoryError, match=f"one sequence of {shortest} tokens does not fit"):
         embedded(task, index)
 
 
@@ -333,7 +338,7 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
     assert (index.row_lengths[:4] + 2 > shortest).all()
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
-    assert all(reason.startswith("out_of_memory: its ") for reason in segment.reasons.values())
+    assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
     tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
     assert tried[-1] == shortest
 
@@ -345,7 +350,7 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens have fitted"):
+    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
         embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
 
 
@@ -395,7 +400,7 @@ def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     assert_same_except(bad, segment, healthy)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "not_finite: 1 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch "
+        "not_finite: 1 of 128 numbers of the mini-esm2 vector are NaN or infinite, in a batch "
         "and alone"
     )
     again = watch.places[-len(bad) :]
@@ -434,7 +439,7 @@ def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index,
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run with "
+        "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run with "
         "--embeddings fp32), in a batch and alone"
     )
 
@@ -470,7 +475,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: .* 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
+        r"a higher precision: .* 0\.5 GB .* at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
@@ -491,8 +496,8 @@ def no_memory_at_fp32(spec, device, precision):
             {"load_encoder": no_memory_at_fp32},
             "fp32 does not fit into the free memory of cpu",
         ),
-        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB at fp32.*cpu has 0\.1 GB"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB at bf16.*cpu has 0\.1 GB"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB"),
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
@@ -525,7 +530,7 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
     segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
-        reason.endswith("(11.00 GiB more needed), tried at bf16 in a batch and at fp32 alone")
+        reason.endswith("(11.00 GiB more needed); tried at bf16 in a batch and at fp32 alone")
         for reason in segment.reasons.values()
     )
 

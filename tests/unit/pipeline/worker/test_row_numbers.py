@@ -1,6 +1,6 @@
 import numpy as np
 
-from virnucpro.pipeline.worker.row_embedder import RowNumbers, problems
+from virnucpro.pipeline.worker.row_embedder import RowNumbers, unstorable_rows
 
 
 def numbers(first, second, *, scores=None):
@@ -18,10 +18,10 @@ def test_a_row_is_reported_with_the_first_failed_check():
     first[3, 0] = -1e6
     scores = np.full((5, 2), 0.5, np.float32)
     scores[1, 0] = scores[4, 1] = np.inf
-    assert problems(numbers(first, second, scores=scores)) == {
-        1: "not_finite: 1 of 3 numbers of its bases vector are NaN or infinite",
-        2: "not_finite: 2 of 4 numbers of its residues vector are NaN or infinite",
-        3: "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run "
+    assert unstorable_rows(numbers(first, second, scores=scores)) == {
+        1: "not_finite: 1 of 3 numbers of the bases vector are NaN or infinite",
+        2: "not_finite: 2 of 4 numbers of the residues vector are NaN or infinite",
+        3: "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run "
         "with --embeddings fp32)",
         4: "not_finite: a score of the classifier is NaN or infinite",
     }
@@ -29,5 +29,5 @@ def test_a_row_is_reported_with_the_first_failed_check():
 
 def test_finite_numbers_have_no_problem_and_numbers_that_are_not_stored_are_ignored():
     ones = np.ones((3, 2), np.float32)
-    assert problems(numbers(ones, ones, scores=ones)) == {}
-    assert problems(RowNumbers([("bases", 1e6 * ones)], None, None)) == {}
+    assert unstorable_rows(numbers(ones, ones, scores=ones)) == {}
+    assert unstorable_rows(RowNumbers([("bases", 1e6 * ones)], None, None)) == {}
