@@ -65,6 +65,16 @@ def gpu():
     return device
 
 
+@pytest.fixture(scope="session")
+def fonts():
+    """The fonts of matplotlib: files that it opens once are not leaks of a test."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().set_title("text")
+    figure.savefig(os.devnull, format="png")
+
+
 @pytest.fixture
 def nothing_waits(gpu):
     """Return a context in which torch raises an error if the host waits for the GPU."""

@@ -62,7 +62,7 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     printed = capsys.readouterr().err
     assert printed.count("virnucpro: error:") == 1
     error = printed[printed.index("virnucpro: error:") :]
-    assert "every worker (2) failed before anything was computed" in error
+    assert "all workers (2) failed before the first unit was computed" in error
     assert str(bundle / "protein.safetensors") in error
     assert "rank-0000.log" in error
     assert "Traceback" not in printed

@@ -88,14 +88,14 @@ def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fa
     own = json.loads((copy_of_run / "run.json").read_text())["parameters"][name]
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", option, value]
     assert main(command) == 1
-    assert f"{name} was {own}, is {value} now" in capsys.readouterr().err
+    assert f"{name} was {own} and is now {value}" in capsys.readouterr().err
     assert without_lock(state_of(copy_of_run)) == without_lock(before)
 
 
 def test_another_command_is_refused(copy_of_run, few_fasta, capsys):
     command = ["embed", str(few_fasta), "-o", str(copy_of_run), "--encoder", "mini-deep/nucleotide"]
     assert main([*command, "--resume"]) == 1
-    assert "command was predict, is embed now" in capsys.readouterr().err
+    assert "command was predict and is now embed" in capsys.readouterr().err
 
 
 def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, capsys):

@@ -170,6 +170,6 @@ def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run
         assert "another process" in capsys.readouterr().err
         assert path.exists()
         assert main(["verify", str(run.root)]) == 1
-        assert "the outputs were not checked" in capsys.readouterr().out
+        assert "outputs not checked" in capsys.readouterr().out
     assert main(["verify", str(run.root), "--repair"]) == 2
     assert not path.exists()

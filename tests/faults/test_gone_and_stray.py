@@ -82,7 +82,7 @@ STRAYS = {
         lambda path, segment: commit_segment(path, other_rows(segment)),
         "its rows are not",
     ),
-    "another version's segment": (an_old_version, "schema version 7, this program reads 1"),
+    "another version's segment": (an_old_version, "schema version 7, but this program reads 1"),
     "a foreign file": (
         lambda path, _: path.write_bytes(b"notes of a meeting\n" * 99),
         "not a segment of virnucpro",

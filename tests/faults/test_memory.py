@@ -87,10 +87,10 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2", *deep)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
-    reason = "do not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
+    reason = "does not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
     assert all(reason in row["evidence"] for row in quarantined)
     assert {row["reason"] for row in quarantined} == {"out_of_memory"}
-    tokens = [int(row["evidence"].split()[1]) for row in quarantined]
+    tokens = [int(row["evidence"].split()[3]) for row in quarantined]
     assert 150 < min(tokens) <= max(tokens) <= 162
     names = {row["seq_name"] for row in quarantined}
     before, after = tables(undisturbed_deep / "predictions.tsv"), tables(run / "predictions.tsv")
@@ -115,7 +115,7 @@ def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     assert "failed" not in done.stderr
     (quarantined,) = tables(run / "quarantine.tsv")
     assert (quarantined["seq_name"], quarantined["reason"]) == ("long", "out_of_memory")
-    assert "its 140,002 tokens do not fit" in quarantined["evidence"]
+    assert "a sequence of 140,002 tokens does not fit" in quarantined["evidence"]
     assert not (run / "missing.tsv").exists()
 
 
@@ -132,7 +132,7 @@ def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     command = ("embed", fasta, "-e", "mini-deep/protein", "-o", run.root, "--devices", "cpu:1")
     done = virnucpro(*command, "--max-restarts", "1")
     assert done.returncode == 2, done.stderr
-    assert "yet rows of up to 602 tokens have fitted" in done.stderr
+    assert "rows of up to 602 tokens fitted" in done.stderr
     assert not (run.root / "quarantine.tsv").exists()
     assert len(tables(run.root / "missing.tsv")) > 0
     monkeypatch.delenv("PYTHONPATH")

@@ -88,7 +88,7 @@ def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
     assert {row["seq_name"] for row in quarantined} == {f"r{POISON}"}
     assert {row["reason"] for row in quarantined} == {"not_finite"}
     assert {row["evidence"] for row in quarantined} == {
-        "128 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch and alone"
+        "128 of 128 numbers of the mini-esm2 vector are NaN or infinite, in a batch and alone"
     }
     before, after = tables(healthy / "predictions.tsv"), tables(run / "predictions.tsv")
     for old, new in zip(before, after, strict=True):
@@ -117,9 +117,9 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
     again = sum(rank["again"].get("fp32", 0) for rank in launch["ranks"].values())
     assert again
     assert done.stderr == (
-        f"[virnucpro] warning: {again} rows were not finite (NaN or infinity) at fp16 in their "
-        f"batch and were recomputed one by one: {again} at fp32. Use --precision bf16 or fp32 to "
-        "avoid this.\n"
+        f"[virnucpro] warning: the vectors of {again} rows contained NaN or infinity at fp16 in a "
+        f"batch. These rows were recomputed one by one: {again} at fp32. To avoid such rows, start "
+        "a new run with --precision bf16 or fp32.\n"
     )
     logs = "".join(path.read_text() for path in (runs["fp16"] / "logs").glob("rank*.log"))
     assert "rows were not finite in their batch; recomputed one by one at fp32" in logs
@@ -143,9 +143,10 @@ def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
     assert {row["reason"] for row in quarantined} == {"overflow"}
     assert all("(start a new run with --embeddings fp32)" in row["evidence"] for row in quarantined)
     (warning,) = done.stderr.splitlines()
-    assert warning.startswith("[virnucpro] warning: 2 rows have no result, and --resume does not")
+    assert warning.startswith("[virnucpro] warning: 2 rows are quarantined: they have no")
     assert warning.endswith(
-        " 2 of them exceed the range of fp16: start a new run with --embeddings fp32 to keep them."
+        " 2 of these rows exceed the range of fp16. To keep their vectors, start a new run with "
+        "--embeddings fp32."
     )
     kept = virnucpro(*command, tmp_path / "kept", "--embeddings", "fp32")
     assert (kept.returncode, kept.stderr) == (0, "")

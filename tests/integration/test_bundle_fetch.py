@@ -236,10 +236,10 @@ def test_unusual_answers_are_accepted(fetch, alone, server, fault):
 
 
 LASTING = [
-    ("ends_early", r"ended after [\d,]+ of [\d,]+ bytes; 3 attempts failed"),
-    ("stalls", r"TimeoutError.*; 3 attempts failed"),
-    ("chunked_ends_early", r"IncompleteRead.*; 3 attempts failed"),
-    (503, r"the server answered 503 Service Unavailable; 3 attempts failed"),
+    ("ends_early", r"ended after [\d,]+ of [\d,]+ bytes\. All 3 attempts failed"),
+    ("stalls", r"TimeoutError.*\. All 3 attempts failed"),
+    ("chunked_ends_early", r"IncompleteRead.*\. All 3 attempts failed"),
+    (503, r"the server answered 503 Service Unavailable\. All 3 attempts failed"),
     ("length_too_large", r"ended after [\d,]+ of [\d,]+ bytes"),
     ("length_too_small", "is not the published file"),
     ("no_length_ends_early", "is not the published file"),
@@ -352,7 +352,9 @@ def test_a_full_disk_is_an_error_before_any_download(fetch, data, server, monkey
 
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=16_100_000))
-    with pytest.raises(BundleError, match=r"GB of disk space are needed, and 0\.02 GB are free"):
+    with pytest.raises(
+        BundleError, match=r"GB of disk space are needed, but only 0\.02 GB are free"
+    ):
         fetch()
     assert list(data.downloads.iterdir()) == []
 

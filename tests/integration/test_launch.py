@@ -306,7 +306,9 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         return capsys.readouterr().err
 
     assert advice("InputError: a.fa: empty", "") == ""
-    printed = advice("worker 1 was killed by SIGSEGV. It was running this task, attempt 3.")
+    printed = advice(
+        "worker 1 was killed by SIGSEGV. The worker was running this task (attempt 3)."
+    )
     assert f"virnucpro predict {tmp_path / 'a.fa'} -o out/a.fa --resume" in printed
 
 

@@ -167,7 +167,7 @@ def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, tmp_pa
     assert str(other) in refused.stderr
     refused = virnucpro("predict", small_fasta, "-o", undisturbed, "--resume", "--window", "300")
     assert refused.returncode == 1
-    assert "window was 500, is 300 now" in refused.stderr
+    assert "window was 500 and is now 300" in refused.stderr
 
 
 def test_a_finished_run_is_resumed_without_computing(undisturbed, small_fasta, virnucpro):

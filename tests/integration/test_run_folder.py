@@ -216,7 +216,7 @@ def test_status_reports_ranks_that_died_with_their_parent(run, capsys):
     content = json.loads((run / "status.json").read_text())
     content["ranks"]["0"] |= {"state": "running", "exit": None}
     (run / "status.json").write_text(json.dumps(content))
-    assert status(run, capsys)["ranks"]["0"]["state"] == "lost with its parent"
+    assert status(run, capsys)["ranks"]["0"]["state"] == "ended with the main process"
 
 
 def test_status_reports_a_run_that_reads_its_input(tmp_path, capsys):

@@ -49,6 +49,7 @@ CASES = {
         ENCODERS | {"h5py"},
     ),
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
+    "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
     "rescore": (["rescore", "{run}"], ExitCode.OK, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),

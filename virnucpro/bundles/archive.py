@@ -60,10 +60,11 @@ def _output_file(target: Path) -> Path:
     if str(target) == "-":
         raise UsageError("pack cannot write to standard output. Name a file.")
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target}: is not a regular file: name another file.")
+        raise UsageError(f"{target}: is not a regular file. Give the name of another file.")
     if not resolved.parent.is_dir():
         raise UsageError(
-            f"{target.parent}: the folder does not exist: create it, or name another file."
+            f"{target.parent}: the folder does not exist. Create it, or give the name of "
+            "another file."
         )
     if (resolved.parent / MANIFEST).exists():
         raise UsageError(
@@ -101,11 +102,13 @@ def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
     text = _first_member(archive, tar)
     manifest = parse_manifest(text, archive / MANIFEST)
     check_free(data, manifest.name)
-    advice = f"{archive} contains this bundle: ask its author, or fetch the published bundle."
+    advice = (
+        f"The bundle is in {archive}. Ask its author to correct it, or fetch the published bundle."
+    )
     refuse_other_content(manifest.name, claimed_sources(manifest), manifest.window, advice)
     size = sum(entry.bytes for entry in manifest.files.values())
     if size > archive.stat().st_size:
-        raise _damaged(archive, "is shorter than the files that its manifest lists")
+        raise _damaged(archive, "is truncated: the files in its manifest are larger")
     require_space(data.bundles, size)
     with data.staging(manifest.name) as folder:
         (folder / MANIFEST).write_bytes(text)
@@ -139,7 +142,8 @@ def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Pa
         content = tar.extractfile(member) if listed and member.isreg() else None
         if listed is None or content is None or member.size != listed.bytes:
             raise _damaged(
-                archive, f"contains {member.name!r}, which differs from its entry in {MANIFEST}"
+                archive,
+                f"contains {member.name!r}, but {MANIFEST} lists no such file of this size",
             )
         with (folder / member.name).open("xb") as target:
             shutil.copyfileobj(content, target)

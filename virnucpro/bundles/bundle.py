@@ -163,8 +163,8 @@ def find_bundle(name_or_path: str) -> Path:
     published = name_or_path in published_names()
     fetch = f" To download it, run: virnucpro bundle fetch {name_or_path}." if published else ""
     raise UsageError(
-        f"{name_or_path}: there is no such bundle.{fetch} Name an installed bundle "
-        f"({', '.join(sorted(known)) or 'none'}) or give a bundle's folder."
+        f"{name_or_path}: there is no such bundle.{fetch} Give the name of an installed bundle "
+        f"({', '.join(sorted(known)) or 'none'}) or the folder of a bundle."
     )
 
 
@@ -224,7 +224,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
 def describe_bundle(bundle: Bundle) -> str:
     """Return a description of a bundle for users: a few lines, then its CARD.md, if any."""
     encoders = [
-        f"  {spec.view}: {spec.name} ({spec.architecture}, {spec.dim} numbers a vector)"
+        f"  {spec.view}: {spec.name} ({spec.architecture}, vectors of {spec.dim} numbers)"
         for spec in bundle.encoders
     ]
     lines = [
@@ -233,13 +233,13 @@ def describe_bundle(bundle: Bundle) -> str:
         f"fingerprint {bundle.fingerprint}",
         *_classification(bundle),
         f"precisions compared with fp32: {', '.join(bundle.verified_precisions) or 'none'}",
-        "encoders, in the order of the joined vector:",
+        "encoders, in the order of their parts in the joined vector:",
         *encoders,
     ]
     if bundle.path not in _embedded().values() and not parts_converted_here(
         data_folder(), bundle.path
     ):
-        lines.append("unverified description and accuracy: not converted on this machine")
+        lines.append("description and accuracy are not verified: converted on another machine")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
@@ -340,6 +340,7 @@ def _check_head(path: Path, dim: int) -> None:
     wanted = head_input(read_shapes(path), path)
     if wanted != dim:
         raise BundleError(
-            f"{path}: the head needs vectors of {wanted} numbers, and the bundle's encoders give "
-            f"{dim}. Encoders and head are of different bundles: get the bundle again."
+            f"{path}: the classifier needs vectors of {wanted} numbers, but the encoders of the "
+            f"bundle give vectors of {dim}. Classifier and encoders are from different bundles. "
+            "Get the bundle again."
         )

@@ -99,7 +99,10 @@ def convert_isolated(
 
 
 def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
-    """Call `convert_head` through `isolate`; return the name of the new file in `folder`.
+    """Convert a classifier's file, in a separate process; return the name of the new file.
+
+    `isolate` calls `convert_head` in that process, because a malicious file can crash its reader.
+    The new file is in `folder`.
 
     Raises
     ------

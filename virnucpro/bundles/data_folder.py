@@ -77,7 +77,7 @@ class DataFolder:
             be read or written during the block, or if the folder's path is not UTF-8.
         """
         require_utf8(self.root)
-        advice = f"Wait for that process, or install into another folder ({_VARIABLE})."
+        advice = f"Wait for that process, or set {_VARIABLE} to another folder."
         try:
             self.bundles.mkdir(parents=True, exist_ok=True)
             self.downloads.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ class DataFolder:
         except OSError as error:
             raise BundleError(
                 f"{error.filename or self.root}: {error.strerror or error}. Check the disk and its "
-                f"permissions, or name another folder ({_VARIABLE}), and rerun the command. "
+                f"permissions, or set {_VARIABLE} to another folder. Then rerun the command. "
                 "Downloads are kept."
             ) from None
 
@@ -183,9 +183,9 @@ def require_space(folder: Path, needed: int) -> None:
     # some network file systems report a size of 0
     if usage.total and needed + _RESERVE > usage.free:
         raise BundleError(
-            f"{folder}: {(needed + _RESERVE) / 1e9:.2f} GB of disk space are needed, and "
-            f"{usage.free / 1e9:.2f} GB are free. Free space, or name a folder on another disk "
-            f"({_VARIABLE}), and rerun the command."
+            f"{folder}: {(needed + _RESERVE) / 1e9:.2f} GB of disk space are needed, but "
+            f"only {usage.free / 1e9:.2f} GB are free. Free space, or set {_VARIABLE} to a folder "
+            "on another disk. Then rerun the command."
         )
 
 

@@ -182,9 +182,9 @@ class _Source:
                 largest = max(largest, here)
                 failures += 1
                 if failures >= self.patience.attempts:
-                    kept = f" {here:,} bytes are kept." if here else ""
+                    kept = f" {here:,} downloaded bytes are kept." if here else ""
                     raise BundleError(
-                        f"{self.url}: {error}; {failures} attempts failed.{kept} "
+                        f"{self.url}: {error}. All {failures} attempts failed.{kept} "
                         f"Rerun the command later to resume. {self.file.advice}"
                     ) from None
             time.sleep(wait)

@@ -154,9 +154,9 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
         if name in installed and recipe_of(name).head is not None:
             return installed_encoders(data, installed[name])
     raise UsageError(
-        "a classifier needs its encoders, and no bundle with a published classifier is installed: "
-        "fetch a bundle (virnucpro bundle fetch virnucpro-500), name an installed bundle "
-        "(--encoders), or give the encoders' files (--nucleotide and --protein)."
+        "a classifier needs its encoders, but no bundle with a published classifier is installed. "
+        "Fetch one (virnucpro bundle fetch virnucpro-500), choose an installed bundle with the "
+        "encoders (--encoders), or give the encoder files (--nucleotide and --protein)."
     )
 
 

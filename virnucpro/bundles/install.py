@@ -21,8 +21,8 @@ _CARD: Final = """\
 
 {description}.
 
-Weights of other authors, converted to safetensors with unchanged numbers.{licences} Accuracy is as
-their authors report it: nothing was measured here.
+Weights of other authors, converted to safetensors with unchanged numbers.{licences} The
+accuracy was not measured on this machine: see the publications of the authors.
 
 | part | made from | identified by | published in |
 |---|---|---|---|
@@ -98,7 +98,7 @@ def _write_card(folder: Path, parts: Parts) -> None:
         for file, digest in (files or {"unknown": ""}).items():
             work = origin_of(digest)
             if part in parts.unverified:
-                work = "not verified: the encoders' bundle was packed elsewhere"
+                work = "not verified: the bundle of the encoders is from another machine"
             elif work is not None:
                 works.add(work)
             rows.append((names.get(part, part), file, digest, work or "unknown"))

@@ -106,19 +106,22 @@ def refuse_other_content(
         return
     problem = _difference(recipe_of(name), sources, window)
     if problem is not None:
-        raise BundleError(f"{name} is the name of a published bundle, and {problem}. {advice}")
+        raise BundleError(f"{name} is the name of a published bundle, but {problem}. {advice}")
 
 
 def trust_warning(data: DataFolder, name: str) -> str | None:
-    """Return a warning if a bundle with a published name was converted elsewhere, else None."""
+    """Return a warning if a bundle has a published name, but was not converted on this machine.
+
+    Return None for any other bundle.
+    """
     folder = data.bundle(name)
     parts = claimed_sources(read_manifest(folder)).keys()
     if name not in published_names() or parts <= parts_converted_here(data, folder):
         return None
     return (
-        f"{name} was packed elsewhere: its statement that it contains the published files is not "
-        f"verified. Compare its results: virnucpro bundle verify {name} --golden. Or remove "
-        f"{folder} and convert the published files here: virnucpro bundle fetch {name}"
+        f"{name} was packed on another machine. It is not verified that it was made from the "
+        f"published files. To check its results, run: virnucpro bundle verify {name} --golden. To "
+        f"replace it, remove {folder} and run: virnucpro bundle fetch {name}"
     )
 
 
@@ -127,7 +130,7 @@ def _difference(
 ) -> str | None:
     wanted = recipe.sources
     if sources.keys() != wanted.keys():
-        return f"this bundle has the parts {', '.join(sources)}, and not {', '.join(wanted)}"
+        return f"this bundle has the parts {', '.join(sources)} instead of {', '.join(wanted)}"
     for part in wanted:
         if not same_content(sources[part], wanted[part]):
             files = ", ".join(sources[part].values()) or "unknown files"

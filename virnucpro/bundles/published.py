@@ -78,9 +78,9 @@ class PublishedFile:
             # a login may be a secret: it is not printed
             shown = f"...@{base.rpartition('@')[2]}" if "@" in base else base
             raise BundleError(
-                f"{home.mirror_variable}={shown}: is not a valid mirror address. Give one that "
-                "begins with https:// or http:// and contains no user and password, or give the "
-                "files in a folder (--from DIR)."
+                f"{home.mirror_variable}={shown}: is not a valid mirror address. Give an "
+                "address that begins with https:// or http:// and contains no user or password. "
+                "Or give the files in a folder (--from DIR)."
             )
         return f"{base.rstrip('/')}/{self.path}"
 
@@ -311,7 +311,5 @@ def recipe_of(name: str) -> Recipe:
         If there is no published bundle of that name.
     """
     if name not in _RECIPES:
-        raise UsageError(
-            f"{name}: is not a bundle that can be fetched. Choose one of {', '.join(_RECIPES)}."
-        )
+        raise UsageError(f"{name}: is not a published bundle. Choose one of {', '.join(_RECIPES)}.")
     return _RECIPES[name]

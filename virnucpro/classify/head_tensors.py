@@ -85,7 +85,7 @@ def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[in
     classes = weights[-1][0]
     if classes != CLASSES:
         raise BundleError(
-            f"{source}: the head has {classes} classes, not {CLASSES} (others, virus). "
+            f"{source}: the classifier has {classes} classes, not {CLASSES} (others, virus). "
             "Use another bundle."
         )
     return (weights[0][1], *(shape[0] for shape in weights))

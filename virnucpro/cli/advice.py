@@ -9,7 +9,7 @@ from virnucpro.bundles.permissions import DENIED
 __all__ = ["advice_for"]
 
 _NOT_WRITABLE = "make the folder writable, or choose another one"
-_NOT_A_FOLDER = "a file has the name of a folder that is needed: choose another output folder"
+_NOT_A_FOLDER = "a file has the same name as a required folder: choose another output folder"
 _ALTERNATIVES = {
     errno.EROFS: _NOT_WRITABLE,
     errno.EACCES: _NOT_WRITABLE,

@@ -28,7 +28,8 @@ _COMMANDS: Final = {
     "aggregate": "write the outputs of a partial run, or join segments",
     "train": "train a classifier on labelled sequences",
     "bundle": "list, show, fetch, verify and move bundles",
-    "parity": "compare the numbers of a device and precision with CPU and fp32",
+    "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
+    "parity": "compare results of a device and precision with those of the CPU at fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }
 """Help of each command. Its module ``commands.NAME_command`` adds the description and options."""

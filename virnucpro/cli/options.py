@@ -222,8 +222,8 @@ def add_failures(
     return group
 
 
-def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
-    """Add the options for the precision of the encoders and of the stored embeddings."""
+def add_precision(parser: _Group, *, embeddings: tuple[str, ...] = ()) -> None:
+    """Add the options for the precision of the encoders and, if any, of the stored embeddings."""
     parser.add_argument(
         "--precision",
         **_PRECISION,
@@ -231,6 +231,8 @@ def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
         "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
         "the bundle's card lists it as verified, else fp32; default: auto",
     )
+    if not embeddings:
+        return
     none = " (none: do not write the file)" * ("none" in embeddings)
     text = f"floating-point precision of embeddings.h5{none}; default: fp16"
     parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
@@ -238,10 +240,10 @@ def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
 
 def add_device(parser: _Group) -> None:
     """Add the options for one device, its precision and its CPU threads."""
-    text = "cpu, cuda or cuda:N; auto: the first GPU, without a GPU the CPU; default: auto"
+    text = "cpu, cuda or cuda:N; auto: the first GPU, or the CPU if there is no GPU; default: auto"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
     text = (
-        "floating-point precision; auto: that of a new run of virnucpro predict on this device; "
+        "floating-point precision; auto: the same as in a new run of predict on this device; "
         "default: %(default)s"
     )
     parser.add_argument("--precision", **_PRECISION, help=text)
@@ -254,9 +256,9 @@ def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
     default = f"default: {default}"
     text = f"window length in bases; {default}"
     parser.add_argument("--window", type=positive, metavar="BASES", help=text)
-    text = "placement of windows: published (as in the published tool) or even (evenly spread)"
+    text = "placement of windows: published (as in the published VirNucPro) or even (evenly spaced)"
     parser.add_argument("--tiling", choices=("published", "even"), help=f"{text}; {default}")
-    text = f"NCBI number of the genetic code; {default}"
+    text = f"genetic code: number of the NCBI translation table; {default}"
     parser.add_argument("--genetic-code", type=positive, metavar="N", help=text)
 
 

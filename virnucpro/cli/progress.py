@@ -183,14 +183,14 @@ def _summary(outcome: "Outcome") -> Iterator[str]:
 
 def _quarantined(outcome: "Outcome") -> str:
     text = (
-        f"{outcome.rows_quarantined:,} rows have no result, and --resume does not compute them: "
-        f"see the reasons in {outcome.root / 'quarantine.tsv'}."
+        f"{outcome.rows_quarantined:,} rows are quarantined: they have no result, and --resume "
+        f"does not recompute them. The reasons are in {outcome.root / 'quarantine.tsv'}."
     )
     if not outcome.rows_overflowing:
         return text
     return (
-        f"{text} {outcome.rows_overflowing:,} of them exceed the range of fp16: start a new run "
-        "with --embeddings fp32 to keep them."
+        f"{text} {outcome.rows_overflowing:,} of these rows exceed the range of fp16. To keep "
+        "their vectors, start a new run with --embeddings fp32."
     )
 
 
@@ -198,11 +198,11 @@ def _recomputed(outcome: "Outcome") -> str:
     rows = sum(outcome.again.values())
     precisions = ", ".join(f"{count:,} at {name}" for name, count in outcome.again.items())
     advice = {
-        "fp16": "Use --precision bf16 or fp32 to avoid this.",
-        "bf16": "Use --precision fp32 to avoid this.",
-        "fp32": "Single rows are finite at fp32: check the device for hardware errors.",
+        "fp16": "To avoid such rows, start a new run with --precision bf16 or fp32.",
+        "bf16": "To avoid such rows, start a new run with --precision fp32.",
+        "fp32": "Such errors at fp32 can be hardware errors: check the device.",
     }
     return (
-        f"{rows:,} rows were not finite (NaN or infinity) at {outcome.precision} in their batch "
-        f"and were recomputed one by one: {precisions}. {advice[outcome.precision]}"
+        f"the vectors of {rows:,} rows contained NaN or infinity at {outcome.precision} in a "
+        f"batch. These rows were recomputed one by one: {precisions}. {advice[outcome.precision]}"
     )

@@ -133,7 +133,8 @@ class Dispatcher:
             raise ValueError("gpu_ids is empty: give at least one device.")
         if len(masks) != len(self.gpu_ids):
             raise ValueError(
-                f"{len(self.gpu_ids)} gpu_ids, but {len(masks)} devices: give equal numbers."
+                f"gpu_ids has {len(self.gpu_ids)} entries, but devices has {len(masks)}. "
+                "Give one device per entry of gpu_ids."
             )
         self.worker_cls = worker_cls
         self.queue_size = queue_size

@@ -213,7 +213,10 @@ class Engine:
     def _answers(self, worker: WorkerHandle, rest: memoryview) -> Iterator[Event]:
         count, seconds, frame = unpack_answers(rest)
         if count > worker.outstanding:
-            self._distrust(worker, "The worker sent more answers than it had tasks: did it fork?")
+            text = (
+                "The worker sent more answers than it had tasks. A forked copy may have sent them."
+            )
+            self._distrust(worker, text)
             return
         if self._rules.report_starts:
             yield from worker.start_events(worker.answered + count)
@@ -265,7 +268,7 @@ class Engine:
                 yield from self._replace(worker, text, barren=True)
             elif worker.state is State.ENDING and not worker.outstanding:
                 if not (worker.finished and code in {0, None}):
-                    text = f"{text} It was cleaning up."
+                    text = f"{text} The worker was in its cleanup."
                     yield CleanupFailed(worker.gpu_id, text, worker_id)
             elif worker.state is not State.FAILED:
                 barren = worker.begun is None and not worker.answered
@@ -285,7 +288,7 @@ class Engine:
         if self._barren[worker_id] >= BARREN:
             yield self._setup_failed(
                 worker.slot,
-                f"died {BARREN} times in a row before its first task; the last time: {how}",
+                f"died {BARREN} times in a row before its first task; last failure: {how}",
             )
         elif not self._stream.over:
             try:
@@ -328,12 +331,12 @@ class Engine:
         self._stream.exhausted = True
         ids, _ = self._stream.take_all()
         for task_id in ids:
-            yield TaskError(task_id, f"no worker is left.\n{self._all_failures()}", None)
+            yield TaskError(task_id, f"all workers failed.\n{self._all_failures()}", None)
 
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
             what = (
-                "No worker is left"
+                "All workers failed"
                 if self._dealer.slowest_setup
                 else "All workers failed during setup"
             )

@@ -142,5 +142,5 @@ class TaskDealer:
             self._stream.suspects.extend([task])
             yield TaskRetried(task_id, attempt, text, worker.worker_id)
         else:
-            text = f"{text} It was running this task, attempt {attempt}."
+            text = f"{text} The worker was running this task (attempt {attempt})."
             yield TaskError(task_id, text, worker.worker_id)

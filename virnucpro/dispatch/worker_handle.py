@@ -53,7 +53,7 @@ SLOW_S = 0.05
 
 _MEMORY = 0.7
 
-LATE_TASK = "it did not end its task"
+LATE_TASK = "it did not finish its task"
 """Error text for a worker that exceeds the time limit of its task."""
 
 
@@ -230,12 +230,12 @@ class WorkerHandle:
         """Yield the worker's current time limits: for setup, progress, task or cleanup."""
         limits: list[tuple[str, float | None, object]] = []
         if self.state is State.STARTING:
-            limits = [("it did not set up", rules.setup_timeout, None)]
+            limits = [("it did not finish its setup", rules.setup_timeout, None)]
             if all_answered:
-                fault = "all tasks were answered, and it did not set up"
+                fault = "after the last task was done, it did not finish its setup"
                 limits.append((fault, rules.cleanup_timeout, None))
         elif self.state is not State.READY:
-            limits = [("it did not end", rules.cleanup_timeout, self.state)]
+            limits = [("its process did not exit", rules.cleanup_timeout, self.state)]
         elif self.outstanding:
             assert self._child is not None
             memory, serial = self._memory, self.running
@@ -253,7 +253,7 @@ class WorkerHandle:
         """Return an error text: how the worker ended, its log file (if any), and its last error."""
         how = exit_text(death.code)
         if self.ending is not None:
-            how = f"was ended: {self.ending.why}"
+            how = f"was stopped because {self.ending.why}"
         elif how.startswith("killed"):
             how = f"was {how}"
         log = self.slot.log

@@ -97,14 +97,15 @@ def require_memory(
     tolerance = 0 if free else _besides(device)
     if room is None or ranks * (wanted - tolerance) <= room:
         return
-    each = f" for each of {ranks} workers" if ranks > 1 else ""
+    each = f" in each of {ranks} workers" if ranks > 1 else ""
     text = (
-        f"not enough memory for {name}: {wanted / 1e9:.1f} GB at {precision} (weights plus one "
-        f"batch){each} needed, {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
+        f"not enough memory: {wanted / 1e9:.1f} GB are needed for {name} at {precision} (weights "
+        f"plus one batch){each}, but {device} has {room / 1e9:.1f} GB{' free' if free else ''}"
     )
     if fit := room // wanted or int(wanted - tolerance <= room):
         raise DeviceError(
-            f"{text}, enough for {fit}. Start fewer workers, for example by --devices cpu:{fit}."
+            f"{text}, enough for {fit} of them. Start fewer workers, for example with "
+            f"--devices cpu:{fit}."
         )
     half: Precision = "fp16" if device.startswith("cuda") else "bf16"
     fits = precision == "fp32" and memory_wanted(shapes, half, device) - tolerance <= room

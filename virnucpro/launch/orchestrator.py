@@ -222,13 +222,13 @@ class LauncherOrchestrator:
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' matches folders in between)."
+                "pattern ('**/' also searches subfolders)."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:
                 raise UsageError(
-                    f"{file}: its result would overwrite the launch's own {name}. Rename the "
-                    "file, or give a narrower pattern."
+                    f"{file}: the result of this input would overwrite {name} of the launch. "
+                    "Rename the input, or give a narrower pattern."
                 )
         return dict(sorted(found.items()))
 

@@ -68,7 +68,8 @@ class Device:
     def environment(self) -> dict[str, str]:
         """Environment variables, with values, that make only this device visible to a process.
 
-        CUDA numbers the devices in the driver's order, unless the environment sets another order.
+        They also make CUDA number the devices in the order of the driver (PCI_BUS_ID), unless this
+        process has another value of CUDA_DEVICE_ORDER.
         """
         if self.mask is None:
             return {MASK_VARIABLE: ""}

@@ -238,9 +238,10 @@ def _since_the_last_gain(own: Sequence[Fault], found: Findings) -> Sequence[Faul
 
 
 def _narrows(faults: Sequence[Fault]) -> bool:
-    """Return whether the last of the `faults` limits the possible cause to a smaller span.
+    """Return whether the last of the `faults` leaves fewer items as possible causes.
 
-    True if the worker finished other items and then died in a part of an earlier failure's span.
+    The span of a fault is the range of items that the worker processed when it died. True if the
+    worker finished some items first, and the last span is a part of the span of an earlier fault.
     """
     *earlier, last = faults
     if not (last.place and last.passed):

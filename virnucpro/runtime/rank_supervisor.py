@@ -125,7 +125,10 @@ class RankSupervisor:
         with self._changed:
             status = self._statuses.get(rank)
             if self._stopping or status is None or not status.ended:
-                raise UsageError(f"worker {rank} has not ended, or the job is being stopped.")
+                raise UsageError(
+                    f"cannot restart worker {rank}: it is still running, or the job "
+                    "is being stopped."
+                )
             self._set_status(waiting(status))
             self._scheduled.append((time.monotonic() + delay, spec))
             if self._over:
@@ -209,9 +212,9 @@ class RankSupervisor:
             self._join_thread()
         if stuck:
             raise WorkerError(
-                f"{', '.join(stuck)} did not die of SIGKILL within "
-                f"{supervisor.KILL_GRACE_S:.0f} s: stuck in the kernel, in a driver or a file "
-                "system. Look at dmesg; the node may need a restart."
+                f"{', '.join(stuck)} still runs "
+                f"{supervisor.KILL_GRACE_S:.0f} s after SIGKILL: stuck in the kernel, in a driver "
+                "or a file system. Check dmesg; the node may need a reboot."
             )
 
     def _refuse_broken(self) -> None:
@@ -337,9 +340,12 @@ class RankSupervisor:
             status = self._statuses[rank]
             limit, fault = self._deadlines.progress, "it made no progress"
             if status.returned:
-                limit, fault = self._deadlines.stop, "its process did not end after its function"
+                limit, fault = (
+                    self._deadlines.stop,
+                    "after its function returned, its process did not exit",
+                )
             elif not status.begun:
-                limit, fault = self._deadlines.start, "it did not start its work"
+                limit, fault = self._deadlines.start, "it did not finish its setup"
             if limit is not None:
                 sign = status.attempt, status.done, status.total, status.begun
                 yield Watched(rank, fault, limit, sign)

@@ -66,7 +66,7 @@ class Watched(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The error message with the deadline, such as ``it did not set up within 60 s``."""
+        """The error message with the deadline, such as ``it made no progress within 60 s``."""
         return f"{self.fault} within {self.limit:g} s"
 
 

@@ -203,7 +203,7 @@ def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
         rest = text[cut:]
         if len(rest) > _HEADER_BYTES:
             raise InputError(
-                f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB, it starts with "
+                f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB and starts with "
                 f"{rest[1:41]!r}; give a FASTA file with complete header lines"
             )
         yield text[:cut]

@@ -203,7 +203,7 @@ class SequenceIndex:
         kind = self.spec.alphabet.name.lower()
         if self.spec.kind != "frames" and view != kind:
             raise UsageError(
-                f"no {view} view of an index of whole {kind} sequences: choose an encoder of "
+                f"an index of whole {kind} sequences has no {view} view: choose an encoder for "
                 f"{kind} sequences"
             )
         try:

@@ -383,8 +383,9 @@ def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
     values = _embeddings_of(path, segment)
     if values.shape != place.shape or values.dtype != place.dtype:
         raise StoreError(
-            f"{path}: has vectors {values.shape} of {values.dtype} instead of {place.shape} of "
-            f"{place.dtype}. Delete the file and rerun the command of its run with --resume."
+            f"{path}: the vectors have shape {values.shape} and type {values.dtype} instead of "
+            f"{place.shape} and {place.dtype}. Delete the file and rerun the command of its run "
+            "with --resume."
         )
     place[:] = values
     place[segment.state != RowState.DONE] = np.nan

@@ -203,8 +203,8 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
     """Return why a valid segment does not belong to this run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
-            f"belongs to a run with fingerprint {segment.fingerprint[:12]}, this run has "
-            f"{fingerprint[:12]}. Move it out of the run."
+            f"belongs to a run with fingerprint {segment.fingerprint[:12]}, but this run "
+            f"has {fingerprint[:12]}. Move the file out of the run."
         )
     if segment.unit >= len(bounds) - 1:
         return (
@@ -214,8 +214,8 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
     first, last = int(bounds[segment.unit]), int(bounds[segment.unit + 1])
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return (
-            f"its rows are not {first} to {last - 1}. Move the file out of the run; --resume "
-            "recomputes its unit."
+            f"its rows are not {first} to {last - 1}, the rows of unit {segment.unit}. Move the "
+            "file out of the run; --resume recomputes the unit."
         )
     return ""
 

@@ -276,7 +276,7 @@ def _space_note(handle: int, layout: Layout) -> str:
     free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
     return (
         f"{layout.n_items:,} vectors and their names need more than "
-        f"{layout.n_items * layout.item_bytes:,} bytes of disk, {free:,} are free"
+        f"{layout.n_items * layout.item_bytes:,} bytes of disk, but {free:,} are free"
     )
 
 

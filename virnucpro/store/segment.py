@@ -141,8 +141,9 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
     match = _NAME.fullmatch(path.name)
     if not any_name and not (match and int(match[1]) == segment.unit):
         raise SegmentError(
-            f"{path}: has the name of another unit, its content is unit {segment.unit}. Rename it "
-            f"to unit-{segment.unit:06d}.h5 or move it out of the run, then {_RECOMPUTE}."
+            f"{path}: the name is that of another unit, but the content is unit {segment.unit}. "
+            f"Rename the file to unit-{segment.unit:06d}.h5 or move it out of the run, "
+            f"then {_RECOMPUTE}."
         )
     return segment
 
@@ -252,7 +253,7 @@ def _check_version(path: Path, header: bytes, signature: bytes) -> None:
         )
     if int(match[1]) != SCHEMA_VERSION:
         raise SegmentError(
-            f"{path}: has schema version {int(match[1])}, this program reads {SCHEMA_VERSION}. "
+            f"{path}: has schema version {int(match[1])}, but this program reads {SCHEMA_VERSION}. "
             "Resume with the virnucpro version that wrote the file, or start a new run."
         )
 
@@ -311,7 +312,7 @@ def _numbers_problem(
     if values is None:
         return ""
     if len(values) != len(quarantined):
-        return f"{name} have {len(values)} rows, the unit {len(quarantined)}"
+        return f"{name} have {len(values)} rows, but the unit has {len(quarantined)}"
     if not finite_rows(values).all():
         return f"{name} are not all finite"
     if values[quarantined].any():

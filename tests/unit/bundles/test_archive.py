@@ -117,9 +117,7 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(repack, data, tmp_p
         return [first, extra, *(one for one in kept if one[0].name != "bundle.json")]
 
     before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(
-        BundleError, match=r"contains '.*', which differs from its entry in bundle\.json"
-    ):
+    with pytest.raises(BundleError, match=r"contains '.*', but bundle\.json lists no such file"):
         unpack_bundle(repack(change), data)
     assert list(data.bundles.iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "data"})
@@ -216,7 +214,7 @@ def test_a_manifest_of_larger_files_than_the_archive_is_refused(repack, data):
         manifest["files"]["tokenizer.json"]["bytes"] = 10**15
         return [member("bundle.json", json.dumps(manifest).encode()), *members[1:]]
 
-    with pytest.raises(BundleError, match="shorter than the files that its manifest lists"):
+    with pytest.raises(BundleError, match="is truncated"):
         unpack_bundle(repack(change), data)
 
 

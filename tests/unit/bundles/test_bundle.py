@@ -157,7 +157,7 @@ def test_a_newer_schema_is_refused_with_advice(edit):
 def test_a_head_for_other_vectors_is_refused(bundle_folder):
     save_file(Head((13, 3, 2)).state_dict(), bundle_folder / "head.safetensors")
     digest_anew(bundle_folder, "head.safetensors")
-    with pytest.raises(BundleError, match=r"needs vectors of 13 numbers.* give 12"):
+    with pytest.raises(BundleError, match=r"needs vectors of 13 numbers.* give vectors of 12"):
         open_bundle(str(bundle_folder))
 
 
@@ -319,7 +319,14 @@ def test_a_bundle_of_whole_windows_has_encoders_of_nucleotides(bundle_folder, ed
 def test_a_description_contains_parameters_encoders_and_card(bundle_folder):
     (bundle_folder / "CARD.md").write_text("# the card")
     text = describe_bundle(open_bundle(str(bundle_folder)))
-    for part in ("tiny 1.0", "for tests", "500 bases", "0.600", "esm2, 4 numbers", "# the card"):
+    for part in (
+        "tiny 1.0",
+        "for tests",
+        "500 bases",
+        "0.600",
+        "esm2, vectors of 4 numbers",
+        "# the card",
+    ):
         assert part in text
 
 

@@ -55,7 +55,7 @@ def test_a_megabyte_of_progress_resets_the_failed_attempts(tmp_path, monkeypatch
         raise module._TransientError("interrupted")
 
     monkeypatch.setattr(module._Source, "receive", receive)
-    with pytest.raises(BundleError, match=r"2,097,152 bytes are kept"):
+    with pytest.raises(BundleError, match=r"2,097,152 downloaded bytes are kept"):
         download(FILE, "http://x/x", tmp_path / "x", Patience(attempts=3), SILENT)
     assert waits == [1.0, 2.0, 1.0, 1.0, 2.0]
 

@@ -122,7 +122,7 @@ def test_a_classifier_of_other_vectors_is_refused_and_nothing_is_installed(
     data, own, tmp_path, stand_ins
 ):
     stand_ins.write_classifier(tmp_path / "500_model.pth", wide=57)
-    with pytest.raises(BundleError, match=r"needs vectors of 57 numbers.* give 56"):
+    with pytest.raises(BundleError, match=r"needs vectors of 57 numbers.* give vectors of 56"):
         import_classifier(tmp_path / "500_model.pth", data, encoders=own)
     assert list(data.bundles.iterdir()) == []
 

@@ -87,7 +87,9 @@ def test_an_at_sign_in_the_path_of_a_mirror_is_accepted():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match=r"esm3: is not a bundle .*virnucpro-500, virnucpro-300"):
+    with pytest.raises(
+        UsageError, match=r"esm3: is not a published bundle.*virnucpro-500, virnucpro-300"
+    ):
         recipe_of("esm3")
 
 

@@ -114,7 +114,7 @@ def test_a_card_marks_encoders_of_a_bundle_packed_elsewhere_as_unverified(
     bundle = import_classifier(files / "500_model.pth", data, name="own", encoders="elsewhere")
     card = (bundle.path / "CARD.md").read_text()
     assert "licences of these publications apply: VirNucPro (Li et al.)." in card
-    assert card.count("not verified: the encoders' bundle was packed elsewhere") == 4
+    assert card.count("not verified: the bundle of the encoders is from another machine") == 4
     again = import_classifier(files / "500_model.pth", data, name="again", encoders="own")
     assert (again.path / "CARD.md").read_text().count("not verified") == 4
     alone = Recipe("esm2_tiny", "stand-in", recipe.encoders[1:], None, 500)
@@ -128,7 +128,7 @@ def test_a_description_says_if_a_bundle_was_not_made_here(fetch, alone, data, tm
     copy = shutil.copytree(bundle.path, tmp_path / "copy")
     assert "not made by" not in describe_bundle(open_bundle(str(copy)))
     write_manifest(copy, replace(read_manifest(copy), version="2"))
-    assert "not converted on this machine" in describe_bundle(open_bundle(str(copy)))
+    assert "converted on another machine" in describe_bundle(open_bundle(str(copy)))
 
 
 def test_a_published_name_is_not_given_to_anything_else(
@@ -175,7 +175,7 @@ def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(
     def silent(manifest):
         return replace(manifest, provenance={})
 
-    with pytest.raises(BundleError, match=r"unknown files.*esm2_tiny\.tar contains this bundle"):
+    with pytest.raises(BundleError, match=r"unknown files.*The bundle is in .*esm2_tiny\.tar"):
         unpack_bundle(forged(alone, "esm2_tiny", silent), data)
     assert data.installed() == {}
 
@@ -187,11 +187,11 @@ def test_an_unpacked_published_bundle_is_reported_as_not_verified(
     pack_bundle(honest, tmp_path / "packed.tar")
     assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
     output = capsys.readouterr().err
-    assert "virnucpro-500 was packed elsewhere" in output
-    assert f"remove {data.bundle(recipe.name)} and convert" in output
+    assert "virnucpro-500 was packed on another machine" in output
+    assert f"remove {data.bundle(recipe.name)} and run: virnucpro" in output
     fetch.stages.clear()
     assert fetch(recipe).fingerprint == honest.fingerprint
-    assert "virnucpro-500 was packed elsewhere" in fetch.stages[-1]
+    assert "virnucpro-500 was packed on another machine" in fetch.stages[-1]
 
 
 def test_a_bundle_packed_here_is_recognised_when_unpacked(fetch, recipe, data, tmp_path, capsys):

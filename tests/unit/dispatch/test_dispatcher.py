@@ -41,7 +41,7 @@ def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids):
 def test_tasks_without_a_worker_have_no_worker_id(workers, record):
     callbacks = record.callbacks
     seen = []
-    with pytest.raises(RuntimeError, match="No worker is left"):
+    with pytest.raises(RuntimeError, match="All workers failed"):
         Dispatcher(workers.DiesWhenSetUp, [-1]).run(
             [1], **(callbacks | {"on_error": lambda *error: seen.append(error)})
         )
@@ -403,7 +403,7 @@ def test_a_worker_that_always_dies_idle_fails_permanently(workers, record):
 def test_deaths_before_the_first_task_are_not_setup_failures(workers, record):
     with pytest.raises(
         RuntimeError,
-        match=r"^No worker is left:\n(?s:.*)died 3 times in a row before its first task",
+        match=r"^All workers failed:\n(?s:.*)died 3 times in a row before its first task",
     ):
         run(workers, record, [1], gpu_ids=[1], worker="DiesWhenSetUp")
     record.assert_each_answered_once(1)
@@ -539,7 +539,7 @@ def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, r
     assert len(list(tmp_path.glob("1-*"))) == engine.BARREN
     [(gpu_id, why)] = record.setup_failures
     assert gpu_id == 1
-    assert "died 3 times in a row before its first task; the last time: worker 1 was killed" in why
+    assert "died 3 times in a row before its first task; last failure: worker 1 was killed" in why
 
 
 def test_a_hung_setup_is_ended(workers, record):
@@ -553,7 +553,7 @@ def test_a_hung_setup_is_ended(workers, record):
         options={"setup_timeout": 1.5},
     )
     assert len(record.successes) == 20
-    assert "did not set up within 1.5 s" in record.setup_failures[0][1]
+    assert "did not finish its setup within 1.5 s" in record.setup_failures[0][1]
 
 
 def test_a_task_reserved_for_a_hung_setup_is_done_by_others(workers, record, monkeypatch):
@@ -576,7 +576,7 @@ def test_a_task_reserved_for_a_hung_setup_is_done_by_others(workers, record, mon
     assert time.monotonic() - began < 20
     [(gpu_id, why)] = record.setup_failures
     assert gpu_id == 1
-    assert "all tasks were answered, and it did not set up within 1 s" in why
+    assert "after the last task was done, it did not finish its setup within 1 s" in why
 
 
 def test_a_local_worker_class_is_refused(record):
@@ -601,7 +601,7 @@ def _local_class():
         (("exit", 2), "SystemExit"),
         (("kill",), "was killed by SIGKILL"),
         (("hard_exit", 4), "exited with code 4"),
-        (("sleep", 60), "did not end within 0.5 s"),
+        (("sleep", 60), "its process did not exit within 0.5 s"),
     ],
     ids=["raises", "exits", "killed", "hard exit", "hangs"],
 )

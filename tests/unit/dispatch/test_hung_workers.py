@@ -30,7 +30,7 @@ def test_a_hung_worker_is_ended_and_a_slow_one_is_not(workers, record, tmp_path)
     assert sorted(record.errors) == [3, 4, 5]
     for number, how in zip((3, 4, 5), NEVER_ENDING, strict=True):
         error = record.errors[number]
-        assert f"was ended: it made no progress within {LIMIT} s (its output: " in error
+        assert f"was stopped because it made no progress within {LIMIT} s (its output: " in error
         log = Path(error.partition("its output: ")[2].partition(")")[0]).read_text()
         assert (f"in {how}" in log) == (how != "stop")
     assert sorted(fault.task_id for fault in record.faults) == [3, 4, 5]

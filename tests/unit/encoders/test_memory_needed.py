@@ -75,9 +75,9 @@ def test_encoders_that_do_not_fit_are_refused_with_both_sizes():
     with pytest.raises(DeviceError) as caught:
         require_memory("esm2_t48_15B_UR50D", shapes, "fp16", "cuda:0", 24_000_000_000)
     assert str(caught.value) == (
-        "not enough memory for esm2_t48_15B_UR50D: 31.8 GB at fp16 (weights plus one batch) "
-        "needed, cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a device with "
-        "more memory, or a smaller model."
+        "not enough memory: 31.8 GB are needed for esm2_t48_15B_UR50D at fp16 (weights plus "
+        "one batch), but cuda:0 has 24.0 GB. An encoder cannot be split over devices. Use a "
+        "device with more memory, or a smaller model."
     )
 
 
@@ -112,9 +112,9 @@ def test_too_many_ranks_are_refused_with_the_number_that_fits():
     with pytest.raises(DeviceError) as caught:
         require_memory("esm2_t36_3B_UR50D", shapes, "fp32", "cpu", 40 * 10**9, ranks=4)
     assert str(caught.value) == (
-        "not enough memory for esm2_t36_3B_UR50D: 16.4 GB at fp32 (weights plus one batch) for "
-        "each of 4 workers needed, cpu has 40.0 GB, enough for 2. Start fewer workers, for example "
-        "by --devices cpu:2."
+        "not enough memory: 16.4 GB are needed for esm2_t36_3B_UR50D at fp32 (weights plus "
+        "one batch) in each of 4 workers, but cpu has 40.0 GB, enough for 2 of them. Start fewer "
+        "workers, for example with --devices cpu:2."
     )
 
 
@@ -130,5 +130,7 @@ def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, ar
     spec.file("weights").unlink()
     module = importlib.import_module(f"virnucpro.encoders.{architecture}.encoder")
     monkeypatch.setattr(module, "device_bytes", lambda _device: 1000)
-    with pytest.raises(DeviceError, match=rf"not enough memory for {spec.name}: .* GB at fp32"):
+    with pytest.raises(
+        DeviceError, match=rf"not enough memory: .* GB are needed for {spec.name} at fp32"
+    ):
         load_encoder(spec)

@@ -342,7 +342,7 @@ def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
     )
     printed = capsys.readouterr().err
     assert code == 0
-    assert "worker 1 (cpu): setup failed: worker 1 was ended: it did not set up" in printed
+    assert "worker 1 (cpu): setup failed: worker 1 was stopped because it did not" in printed
     assert "launch.logs/worker-1.log" in printed
     assert "worker 1 (cpu): initializing" in printed
     assert "3 files: 3 done" in printed
@@ -364,7 +364,7 @@ def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
         "hangs": ("failed", 1),
         "slow": ("done", 1),
     }
-    assert "was ended: it made no progress within 0.5 s" in rows["hangs"]["error"]
+    assert "was stopped because it made no progress within 0.5 s" in rows["hangs"]["error"]
     logs = "".join(log.read_text() for log in (tmp_path / "out" / "launch.logs").iterdir())
     assert "in sleep" in logs
 
@@ -469,7 +469,7 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     for error, message, change in (
         (UsageError, "is not a folder", {"input_dir": "nowhere"}),
         (InputError, "no file matches", {"pattern": "*.wav"}),
-        (UsageError, "launch's own launch.tsv", {"pattern": "*"}),
+        (UsageError, "overwrite launch.tsv of the launch", {"pattern": "*"}),
         (UsageError, "or contains it", {"output_dir": "in"}),
         (UsageError, "or contains it", {"output_dir": "."}),
         (DeviceError, "--gpus 0: there is no GPU", {"gpus": "0"}),

@@ -62,7 +62,7 @@ def test_a_reason_is_the_class_text_and_notes_of_the_last_error():
 
 
 def test_the_reason_of_a_death_starts_with_the_exit_of_the_worker():
-    text = "worker 0 was killed by SIGKILL. It was running this task, attempt 3."
+    text = "worker 0 was killed by SIGKILL. The worker was running this task (attempt 3)."
     assert reason_of(text) == text
     assert reason_of("") == ""
     lost = (

@@ -57,9 +57,9 @@ def test_a_deadline_that_stops_applying_restarts():
 def test_two_deadlines_of_a_worker_are_independent():
     watchdog, late = Watchdog([1.0]), []
     for number in range(15):
-        deadlines = [watched(number, 1.0), watched(0, 1.0, fault="it did not end its task")]
+        deadlines = [watched(number, 1.0), watched(0, 1.0, fault="it did not finish its task")]
         late += watchdog.check(deadlines, number / 10)
-    assert {one.fault for one, _ in late} == {"it did not end its task"}
+    assert {one.fault for one, _ in late} == {"it did not finish its task"}
 
 
 @given(

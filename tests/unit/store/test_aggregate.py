@@ -155,8 +155,8 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
     ("changes", "message"),
     [
         ({"dim": None}, "has no embeddings"),
-        ({"dim": 7}, r"has vectors \(5, 7\) of float32 instead of \(5, 8\) of float32"),
-        ({"dtype": "f2"}, r"has vectors \(5, 8\) of float16 instead of \(5, 8\) of float32"),
+        ({"dim": 7}, r"shape \(5, 7\) and type float32 instead of \(5, 8\) and float32"),
+        ({"dtype": "f2"}, r"shape \(5, 8\) and type float16 instead of \(5, 8\) and float32"),
     ],
 )
 def test_vectors_of_another_shape_or_type_are_refused_by_name(run, make_segment, changes, message):

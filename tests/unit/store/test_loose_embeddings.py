@@ -90,7 +90,11 @@ def test_rows_without_a_segment_are_nan(put, tmp_path):
     ("changes", "error", "message"),
     [
         ({"fingerprint": "e"}, StoreError, r"not from the run of .*: .*b/unit-000001\.h5. Give"),
-        ({"dim": 7}, StoreError, r"b/unit-000001\.h5: has vectors \(5, 7\) of float32 instead"),
+        (
+            {"dim": 7},
+            StoreError,
+            r"b/unit-000001\.h5: the vectors have shape \(5, 7\) and type float32",
+        ),
         ({"dim": None}, StoreError, r"b/unit-000001\.h5: the segment has no embeddings"),
     ],
 )

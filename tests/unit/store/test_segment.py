@@ -176,7 +176,8 @@ def test_a_name_of_another_unit_is_refused(tmp_path, make_segment):
     path = tmp_path / "unit-000002.h5"
     path.write_bytes(encode_segment(make_segment(unit=1)))
     with pytest.raises(
-        SegmentError, match=r"unit-000002\.h5: has the name of another unit, its content is unit 1"
+        SegmentError,
+        match=r"unit-000002\.h5: the name is that of another unit, but the content is unit 1",
     ):
         read_segment(path)
 
@@ -236,7 +237,7 @@ def test_an_image_with_wrong_shapes_is_rejected(tmp_path):
 
     path = tmp_path / "unit-000000.h5"
     path.write_bytes(sealed(fill))
-    with pytest.raises(SegmentError, match="scores have 3 rows, the unit 2"):
+    with pytest.raises(SegmentError, match="scores have 3 rows, but the unit has 2"):
         read_segment(path)
 
 

@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "embeddings.h5 to write from the segments in PATH; default: write the tables of a run"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
     text = (
-        "with -o: run folder or its index folder, which gives names and input order; default: the "
-        "names are row numbers"
+        "with -o: run folder or its index folder, as source of names and input order; default: "
+        "row numbers as names"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
     options.add_quiet(parser)
@@ -50,7 +50,7 @@ def _aggregate_run(folder: Path, *, quiet: bool) -> int:
         open_reporter(
             quiet=quiet,
             if_stopped="All segments are kept. Rerun the command.",
-            if_partial="To compute them, rerun the command of the run with --resume.",
+            if_partial="To compute these sequences, rerun the command of the run with --resume.",
         ) as reporter,
         reopen_session(RunDirectory(folder)) as session,
     ):

@@ -40,10 +40,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--lengths",
         default="six-frame",
         metavar="KIND",
-        help="sequence lengths: six-frame (frames of 500-base windows), or numbers of residues: "
-        "N or a range A-B, such as 20-400; default: %(default)s",
+        help="sequence lengths: six-frame (frames of 500-base windows), or residues per "
+        "sequence: a number N or a range A-B, such as 20-400; default: %(default)s",
     )
-    text = "duration of the measurement of each encoder after loading; default: %(default)g s"
+    text = "measurement time per encoder, without loading; default: %(default)g s"
     parser.add_argument(
         "--seconds", type=options.seconds, default=20.0, metavar="SECONDS", help=text
     )

@@ -54,7 +54,7 @@ def _add_show_options(parser: argparse.ArgumentParser) -> None:
 def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
     from virnucpro.bundles.published import published_names
 
-    parser.add_argument("name", metavar="NAME", help=", ".join(published_names()))
+    parser.add_argument("name", metavar="NAME", help="one of " + ", ".join(published_names()))
     text = "folder that holds the published model files; default: download the files"
     parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help=text)
     options.add_quiet(parser)
@@ -63,14 +63,17 @@ def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
 def _add_import_options(parser: argparse.ArgumentParser) -> None:
     text = "classifier, such as 500_model.pth"
     parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
-    text = "name of the bundle; default: the published name, for other files the name of the file"
+    text = (
+        "name of the new bundle; default: its published name if FILE is a published classifier, "
+        "else the name of FILE"
+    )
     parser.add_argument("--name", help=text)
     text = (
         "window length of the training data in bases; default: that of the published classifier, "
-        "for other files the number in the file name"
+        "else the number at the start of the name of FILE"
     )
     parser.add_argument("--window", type=options.positive, metavar="BASES", help=text)
-    text = "installed bundle with the encoders; default: an installed published classifier"
+    text = "installed bundle with the encoders; default: a published bundle that is installed"
     parser.add_argument("--encoders", metavar="NAME", help=text)
     text = "nucleotide encoder: DNABERT-S folder; requires --protein"
     parser.add_argument("--nucleotide", type=Path, metavar="DIR", help=text)
@@ -213,7 +216,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _print_rows(rows: "list[GoldenRow]") -> None:
-    print("what\titem\tcosine or score\twanted\tverdict")
+    print("what\titem\tcosine or score\texpected\tverdict")
     for row in rows:
         verdict = "agrees" if row.agrees else "DIFFERS"
         print(f"{row.what}\t{row.item}\t{row.found:.6f}\t{row.wanted}\t{verdict}")

@@ -26,12 +26,12 @@ __all__ = ["add_options"]
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 _PROGRESS = (
-    "maximum time without progress within a file, after which the worker is replaced and the file "
-    "retried; default: that of the worker class (virnucpro.predict: "
+    "maximum time without progress within a file; a worker that exceeds it is replaced, and its "
+    "file is retried; default: that of the worker class (virnucpro.predict: "
     f"{options.DEFAULTS.deadlines.progress:g} s)"
 )
 _TIMEOUTS = {
-    "file": (None, "maximum time per file; a file that exceeds it has failed; default: none"),
+    "file": (None, "maximum time per file; a file that exceeds it fails; default: none"),
     "start": (
         options.DEFAULTS.deadlines.start,
         "maximum set-up time of a worker; a worker that exceeds it is killed",
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
     positive = options.positive
     group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
-    job = parser.add_argument_group("options of virnucpro.predict, as for virnucpro predict")
+    job = parser.add_argument_group("options of the default worker, virnucpro.predict")
     options.add_bundle(job)
     options.add_tiling(job)
     options.add_fallback(job)
@@ -77,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_keyword,
         metavar="NAME=VALUE",
-        help="keyword argument of the worker's setup; JSON or plain text; repeatable",
+        help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
     parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
 
@@ -137,7 +137,7 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
     try:
         print(*aligned(rows, right=()), sep="\n", flush=True)
     except OSError as error:  # the table is in launch.tsv as well
-        say(f"warning: the table could not be printed: {error}")
+        say(f"warning: the table could not be printed ({error}). It is in launch.tsv.")
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
@@ -146,7 +146,7 @@ def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> N
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())
         say(
-            f"{len(killers):,} files killed or hung their workers. To find the faulty sequence "
-            f"and process all others, run: virnucpro predict {killers[0]} -o {folder} --resume, "
-            "with the same options."
+            f"{len(killers):,} files failed because their workers died or hung. To find the faulty "
+            f"sequence and process all others, run: virnucpro predict {killers[0]} "
+            f"-o {folder} --resume, with the same options."
         )

@@ -5,10 +5,14 @@ CPU at fp32. Print the differences of vectors and scores. On the CPU at fp32 the
 batches with single sequences only; to compare with recorded vectors, use virnucpro bundle verify
 --golden.
 
-Limits at fp32: error 1e-5 (relative to the channel's largest number if that is above 1), score
-error 1e-4. Limits at fp16 and bf16: cosine at least 0.9999 and 0.999, shift (error of a vector /
-distance between vectors) 0.05 and 0.25, score error 0.01 and 0.05. A label may change if the
-difference of its two scores is within rounding. Exit code 0: all differences are within the limits;
+Limits at fp32: error 1e-5, score error 1e-4. At fp16: cosine at least 0.9999, shift 0.05, score
+error 0.01. At bf16: cosine at least 0.999, shift 0.25, score error 0.05. Error: largest difference
+between two numbers of the vectors. It is divided by the largest number in this position of all
+vectors, if that number is above 1. Shift: difference between the two vectors of a sequence, divided
+by the spread (standard deviation) of the vectors of different sequences. The label of a sequence
+may change if its two scores differ by less than the score error.
+
+Exit code 0: all differences are within the limits;
 1: a difference exceeds its limit.
 """
 
@@ -75,8 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
     compared = max(one.n for one in parity.encoders)
     if compared < arguments.sequences:
         say(
-            f"{arguments.fasta} has only {compared:,} items of {arguments.sequences:,} requested; "
-            "all were compared"
+            f"{arguments.fasta} has only {compared:,} items, but {arguments.sequences:,} were "
+            "requested. All items of the file were compared."
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED
 
@@ -87,7 +91,7 @@ def _as_text(parity: "Parity") -> str:
     ]
     if (scores := parity.head) is not None:
         tolerance = (
-            f"error <= {scores.tolerated:g}; {scores.flips:,} labels flip, "
+            f"error <= {scores.tolerated:g}; {scores.flips:,} labels differ, "
             f"{scores.explained:,} by rounding"
         )
         rows.append(_row("scores", asdict(scores) | {"scale": 1}, tolerance, agrees=scores.agrees))

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``verify``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     options.add_json(parser)
-    text = "delete damaged segments, and no other files; the run recomputes them with --resume"
+    text = "delete damaged segments only; to recompute them, rerun the run's command with --resume"
     parser.add_argument("--repair", action="store_true", help=text)
     parser.set_defaults(run=_run)
 

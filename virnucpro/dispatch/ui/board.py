@@ -141,7 +141,7 @@ def _workers(
     table.add_column("Worker", justify="right")
     table.add_column("Status")
     table.add_column("Share")
-    for name in ("Task", "For", "Last took", "Done", "Failed", "Timed out", "Deaths"):
+    for name in ("Task", "For", "Last task", "Done", "Failed", "Timed out", "Deaths"):
         table.add_column(name, justify="right")
     now = time.monotonic()
     for worker_id, one in workers.items():

@@ -76,7 +76,7 @@ class DnabertSConfig:
         if config.hidden_size % config.num_attention_heads:
             raise BundleError(
                 f"{source}: {config.hidden_size} channels cannot be divided into "
-                f"{config.num_attention_heads} heads. Get the encoder's files again."
+                f"{config.num_attention_heads} attention heads. Get the encoder's files again."
             )
         return config
 

@@ -76,8 +76,8 @@ class BpeTokeniser:
             ) from error
         if not encloses:
             raise BundleError(
-                f"{path}: does not add {_FIRST} and {_LAST} to a sequence, which the model needs. "
-                "Get the file again from its publisher."
+                f"{path}: does not add {_FIRST} and {_LAST} to a sequence, but the model needs "
+                "both. Get the file again from its publisher."
             )
 
     @property
@@ -187,7 +187,7 @@ def _tokeniser(path: Path, config: DnabertSConfig) -> BpeTokeniser:
     tokeniser = BpeTokeniser(path)
     if tokeniser.vocabulary_size > config.vocab_size:
         raise BundleError(
-            f"{path}: gives ids up to {tokeniser.vocabulary_size - 1}, and the model has "
-            f"{config.vocab_size} tokens. Use both files of the same model."
+            f"{path}: the token ids go up to {tokeniser.vocabulary_size - 1}, but the model has "
+            f"only {config.vocab_size} tokens. Use tokenizer and settings of the same model."
         )
     return tokeniser

@@ -57,8 +57,8 @@ class Esm2Config:
         if config.embed_dim % (2 * config.attention_heads):
             raise BundleError(
                 f"{source}: {config.embed_dim} channels cannot be divided into "
-                f"{config.attention_heads} heads of an even number each, as rotary "
-                "positions need. Get the encoder's files again."
+                f"{config.attention_heads} attention heads with an even number of channels each. "
+                "Rotary embeddings need this. Get the encoder's files again."
             )
         return config
 

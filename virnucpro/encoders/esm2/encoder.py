@@ -66,7 +66,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
         own, stored = read_checkpoint(path)
         if own != config:
             raise BundleError(
-                f"{path}: the checkpoint has {own}, and the encoder's settings are {config}. "
+                f"{path}: the checkpoint has {own}, but the encoder's settings are {config}. "
                 "Use settings and weights of the same model."
             )
     tensors = _with_frequencies(stored, config)
@@ -161,6 +161,6 @@ def _check_frequencies(config: Esm2Config, tensors: Mapping[str, torch.Tensor], 
         exact = tensors[name].float()
         if not (exact.isfinite() & (exact >= 0)).all():
             raise BundleError(
-                f"{path}: tensor {name!r} contains numbers that are negative, infinite or NaN, "
-                "which are not rotary frequencies. Get the file again."
+                f"{path}: the rotary frequencies in tensor {name!r} contain negative numbers, "
+                "infinity or NaN. Get the file again."
             )

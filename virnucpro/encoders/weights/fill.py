@@ -63,8 +63,8 @@ def check_layout(
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.itemsize == 1:
             raise BundleError(
-                f"{source}: tensor {name!r} has the type {tensor.dtype}. Get the file again, with "
-                "floating-point numbers that are not quantised."
+                f"{source}: tensor {name!r} has the type {tensor.dtype}, but only "
+                "unquantised floating-point types are supported. Get the unquantised file."
             )
 
 

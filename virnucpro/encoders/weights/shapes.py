@@ -60,8 +60,8 @@ def require_layers(n_layers: int, n_tensors: int, source: Path) -> None:
     """
     if n_layers > n_tensors:
         raise BundleError(
-            f"{source}: the settings ask for {n_layers:,} layers, and the weights have only "
-            f"{n_tensors:,} tensors. Get settings and weights again, of the same model."
+            f"{source}: the settings ask for {n_layers:,} layers, but the weights have only "
+            f"{n_tensors:,} tensors. Get the settings and weights of the same model."
         )
 
 
@@ -103,6 +103,6 @@ def require_shapes(
     for name, shape in found.items():
         if shape != wanted[name]:
             raise BundleError(
-                f"{source}: tensor {name!r} has shape {shape}, and the settings ask for "
+                f"{source}: tensor {name!r} has shape {shape}, but the settings ask for "
                 f"{wanted[name]}. Settings and weights are of different models: get both again."
             )

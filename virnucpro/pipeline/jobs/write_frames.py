@@ -70,7 +70,7 @@ def _distinct_stems(names: Sequence[str]) -> list[str]:
     stems = [_stem(name) for name in names]
     if repeated := {stem for stem in stems if stems.count(stem) > 1}:
         raise UsageError(
-            f"{min(repeated)}_*: several inputs have these output files; "
+            f"{min(repeated)}_*: several inputs have output files of these names; "
             "run the inputs one by one with different output folders."
         )
     return stems

@@ -124,14 +124,14 @@ class CoordinatorLog:
         limits = ", ".join(
             f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
         )
-        text = f"worker {rank}: maximum batch on {device} (tokens): {limits or 'unchanged'}"
+        text = f"worker {rank}: maximum tokens per batch on {device}: {limits or 'unchanged'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
     def budgets_not_kept(self, error: OSError) -> None:
         """Warn that budgets.json cannot be written; the next launch must find the budgets again."""
         self._reporter.warn(
             f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
-            "find the batch sizes again"
+            "measure the maximum batch sizes again; results are not affected"
         )
 
     def launch_ended(self, launch: int, seconds: float, failures: int) -> None:

@@ -123,7 +123,7 @@ class Manifest:
         own = {"command": self.command, **self.parameters}
         same_bundle = own.get("bundle_fingerprint") == parameters.get("bundle_fingerprint")
         differing = [
-            f"{name} was {own.get(name)}, is {parameters.get(name)} now"
+            f"{name} was {own.get(name)} and is now {parameters.get(name)}"
             for name in sorted({*own, *parameters})
             if own.get(name) != parameters.get(name) and not (name == "bundle" and same_bundle)
         ]
@@ -141,21 +141,21 @@ class Manifest:
         """
         if len(inputs) != len(self.inputs):
             raise FingerprintError(
-                f"{root.root}: the run has {len(self.inputs)} input files, {len(inputs)} are given "
-                "now. Name the same files in the same order."
+                f"{root.root}: the run has {len(self.inputs)} input files, but {len(inputs)} "
+                "are given now. Give the same files in the same order."
             )
         for old, new in zip(self.inputs, inputs, strict=True):
             if old.sha256 != new.sha256:
                 raise FingerprintError(
-                    f"{root.root}: the content of {new.path} differs from the input of the run: "
-                    f"the run read {_counts(old)} from {old.path}, the file now has "
-                    f"{_counts(new)}. Name the original file, choose another output folder, or "
+                    f"{root.root}: the content of {new.path} differs from the input of the run. "
+                    f"The run read {_counts(old)} from {old.path}. The file now has "
+                    f"{_counts(new)}. Give the original file, choose another output folder, or "
                     "replace the run with --force."
                 )
 
 
 def _counts(file: InputFile) -> str:
-    counts = f"{file.n_records:,} records of {file.n_bases:,} letters"
+    counts = f"{file.n_records:,} records with {file.n_bases:,} letters"
     return f"{counts} (names and letters: SHA-256 {file.sha256[:12]})"
 
 

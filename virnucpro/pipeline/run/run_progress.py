@@ -135,7 +135,7 @@ def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]
         ranks: dict[str, dict[str, Any]] = json.loads(run.status_json.read_bytes())["ranks"]
         for status in ranks.values():
             if not alive and status["state"] in _ALIVE:
-                status["state"] = "lost with its parent"
+                status["state"] = "ended with the main process"
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return ranks

@@ -45,7 +45,7 @@ def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
     OSError
         If the folder is not writable.
     """
-    advice = f"Wait for it (virnucpro status {run.root}), or choose another folder."
+    advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
     return folder_lock(run.lock, advice)
 
 
@@ -167,9 +167,9 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
     if entries and not is_manifest(run.run_json):
         state = "is damaged" if run.run_json.is_file() else "is missing"
         raise RunExistsError(
-            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a run: "
-            f"{run.run_json.name} {state}. Restore it from a copy, or choose another output "
-            "folder; nothing was changed."
+            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a valid run: "
+            f"{run.run_json.name} {state}. Restore this file from a copy, or choose another "
+            "output folder. Nothing was changed."
         )
 
 
@@ -259,9 +259,9 @@ def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
     index.verify()
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(
-            f"{folder} is the index of another run (fingerprint {index.fingerprint[:12]}, run.json "
-            f"has {manifest.index_fingerprint[:12]}). Restore it from a copy, or replace the run "
-            "with --force."
+            f"{folder} is the index of another run (fingerprint {index.fingerprint[:12]}, but "
+            f"run.json has {manifest.index_fingerprint[:12]}). Restore the index from "
+            "a copy, or replace the run with --force."
         )
     return index
 

@@ -101,7 +101,11 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
     index, index_problems = _index(run, manifest)
     problems += index_problems
     if manifest is None or index is None:
-        return Verification(run.root, tuple(problems), ("segments and outputs were not checked",))
+        return Verification(
+            run.root,
+            tuple(problems),
+            ("segments and outputs not checked: fix these problems first",),
+        )
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     coverage = survey(run, bounds, manifest.fingerprint)
     repair = f"virnucpro verify {run.root} --repair, then rerun the run's command with --resume"
@@ -110,7 +114,9 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
         problems.append(Problem(path, reason.removeprefix(f"{path}: "), remedy, damaged))
     notes = []
     if not outputs:
-        notes = ["a process is working in this folder: the outputs were not checked"]
+        notes = [
+            "outputs not checked: a process is working in this folder; verify again after its end"
+        ]
     else:
         differing = _output_problems(Session(run, manifest, index, bounds), coverage)
         if coverage.missing:

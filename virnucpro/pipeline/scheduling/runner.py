@@ -258,6 +258,7 @@ def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]
     if all(not status.succeeded for status in statuses.values()) and not session.run.segments():
         rank, status = min(statuses.items())
         raise WorkerError(
-            f"every worker ({len(statuses)}) failed before anything was computed. Worker {rank}: "
-            f"{status.reason.rstrip('.')}. See {session.run.log(rank)}, then rerun with --resume."
+            f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
+            f"{rank}: {status.reason.rstrip('.')}. See {session.run.log(rank)}, correct the error, "
+            "and rerun with --resume."
         )

@@ -169,8 +169,8 @@ def _items(
         index = build_index(Path(folder) / "index", [os.fspath(fasta)], spec)
         if not index.n_rows:
             raise InputError(
-                f"{fasta}: contains no sequence for an encoder: each is empty or has a stop in "
-                "every frame. Give another file, or none for synthetic sequences."
+                f"{fasta}: contains no sequence for an encoder. Each sequence is empty or has a "
+                "stop codon in every frame. Give another file, or omit --fasta."
             )
         rows = np.unique(np.linspace(0, index.n_rows - 1, n).astype(np.int64))
         return {view: index.sequences(rows, view) for view in views}

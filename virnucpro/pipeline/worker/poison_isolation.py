@@ -94,7 +94,7 @@ def suspicion_of(findings: Findings, unit: int) -> Suspicion:
             (
                 span.stage,
                 span.first,
-            ): f"kills_process: its worker dies even if it is encoded alone: {fault.reason}"
+            ): f"kills_process: the worker dies even if it encodes this row alone: {fault.reason}"
             for span, fault in known.isolated
         },
     )
@@ -110,7 +110,8 @@ def encoder_batches(
     lengths
         (n,) tokens of each row, descending.
     budget
-        Token budget as for `batches`; the budget also limits the halves of suspected spans.
+        Token budget as for `batches`. Rows of a batch in which workers died are divided into two
+        halves, to find the row that kills workers; the budget also limits these halves.
 
     Yields
     ------

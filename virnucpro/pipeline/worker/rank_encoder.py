@@ -216,10 +216,10 @@ class RankEncoder:
         shortage = try_batch(self.encoder, n_tokens, n_tokens)
         if shortage is not None:
             raise MemoryError(
-                f"not even one sequence of {n_tokens:,} tokens fits into the memory for "
-                f"{self.name}{_wanted(shortage)}; no sequence of this run is shorter. Another "
+                f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
+                f"{self.name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
                 "process uses the memory of this device, or the device is too small for this "
-                "encoder."
+                "encoder. Stop the other process or use a larger device."
             )
         self.budget.fitted(n_tokens)
 
@@ -234,9 +234,9 @@ class RankEncoder:
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
             raise MemoryError(
-                f"{self._does_not_fit(tokens, least, shortages[least])}; yet rows of up to "
-                f"{self.budget.longest_fitted:,} tokens have fitted before. Another process uses "
-                "the memory of this device, or the device is faulty."
+                f"{self._does_not_fit(tokens, least, shortages[least])}. Earlier, rows of up "
+                f"to {self.budget.longest_fitted:,} tokens fitted. Another process uses the memory "
+                "of this device, or the device is faulty. Check the device with nvidia-smi or top."
             )
         return {
             row: f"out_of_memory: {self._does_not_fit(tokens, row, shortage)}"
@@ -273,7 +273,7 @@ class RankEncoder:
             return Retry(None, self._precision, attempts)
         vectors = encode_alone(encoder, tokens.ids[row])
         if isinstance(vectors, Shortage):
-            reason = f"{self._does_not_fit(tokens, row, vectors)}, tried {attempts}"
+            reason = f"{self._does_not_fit(tokens, row, vectors)}; tried {attempts}"
             return Retry(None, precision, attempts, f"out_of_memory: {reason}")
         return Retry(vectors[0], precision, attempts)
 
@@ -332,8 +332,8 @@ class RankEncoder:
 
     def _does_not_fit(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
         return (
-            f"its {tokens.lengths[row]:,} tokens do not fit into the memory for {self.name}, "
-            f"even alone{_wanted(shortage)}"
+            f"a sequence of {tokens.lengths[row]:,} tokens does not fit into the memory for "
+            f"{self.name}, even alone{_wanted(shortage)}"
         )
 
 

@@ -61,14 +61,14 @@ def unstorable_rows(numbers: RowNumbers) -> dict[int, str]:
         for row in np.flatnonzero(~finite_rows(values)).tolist():
             bad = np.count_nonzero(~np.isfinite(values[row]))
             evidence = (
-                f"{bad} of {values.shape[1]} numbers of its {name} vector are NaN or infinite"
+                f"{bad} of {values.shape[1]} numbers of the {name} vector are NaN or infinite"
             )
             found.setdefault(row, f"not_finite: {evidence}")
     if numbers.stored is not None:
         for row in np.flatnonzero(~finite_rows(numbers.stored)).tolist():
             largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
             evidence = (
-                f"its vector has numbers up to {largest:.3g}, too large for "
+                f"the vector has numbers up to {largest:.3g}, too large for "
                 f"{numbers.stored.dtype} (start a new run with --embeddings fp32)"
             )
             found.setdefault(row, f"{OVERFLOW}: {evidence}")
@@ -315,9 +315,10 @@ class RowEmbedder:
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
-        """Encode a row again with each encoder whose vector has NaN or infinite numbers.
+        """Encode a row that cannot be stored again, alone, with each encoder that caused this.
 
-        If all vectors are finite, a score or the stored vector is not: use all encoders of the row.
+        These are the encoders whose vectors have NaN or infinite numbers. If all vectors are
+        finite, a score is not finite or fp16 cannot hold a vector; then all encoders of the row are used.
         Return the result of each encoder that was used.
         """
         culprits = [

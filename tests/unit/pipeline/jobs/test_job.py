@@ -61,7 +61,7 @@ def test_frames_of_a_refused_input_leave_no_folder(content, tmp_path):
         (tmp_path / "in.fa").write_text(content)
     with pytest.raises(InputError, match=r"in\.fa"):
         frames_of(tmp_path / "in.fa", tmp_path / "out")
-    with pytest.raises(UsageError, match=r"in_.*: several inputs have these output files"):
+    with pytest.raises(UsageError, match=r"in_.*: several inputs have output files"):
         frames_of([tmp_path / "in.fa", "in.fa"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

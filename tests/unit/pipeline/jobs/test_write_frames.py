@@ -57,7 +57,7 @@ def test_an_input_is_never_overwritten(frames, tmp_path):
 
 
 def test_inputs_with_the_same_output_files_are_refused(frames, tmp_path):
-    with pytest.raises(UsageError, match=r"gene_\*: several inputs have these output files"):
+    with pytest.raises(UsageError, match=r"gene_\*: several inputs have output files"):
         frames("gene.fa", "gene.fq.gz")
     assert list(tmp_path.iterdir()) == []
 

@@ -79,8 +79,8 @@ def test_every_changed_parameter_is_named(run, manifest):
         manifest.refuse_other_parameters(
             run, own | {"bundle": "own", "bundle_fingerprint": "ee", "window": 300}
         )
-    assert "bundle was mini, is own now" in str(refused.value)
-    assert "window was 500, is 300 now" in str(refused.value)
+    assert "bundle was mini and is now own" in str(refused.value)
+    assert "window was 500 and is now 300" in str(refused.value)
     assert "mini-deep" not in str(refused.value)
     manifest.refuse_other_parameters(run, own)
     manifest.refuse_other_parameters(run, own | {"bundle": "the same under another name"})

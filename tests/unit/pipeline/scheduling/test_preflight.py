@@ -23,7 +23,7 @@ def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
     monkeypatch, tmp_path, job
 ):
     monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
-    told = r"mini-dnabert-s and mini-esm2: .* GB .* cpu has 0\.0 GB"
+    told = r"GB are needed for mini-dnabert-s and mini-esm2 .* cpu has 0\.0 GB"
     with pytest.raises(DeviceError, match=told):
         predict(job, Execution(tmp_path / "run", devices="cpu"))
     assert not (tmp_path / "run").exists()
@@ -32,7 +32,9 @@ def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
 def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
     weights = memory_wanted(shapes_of(*job.encoders), "fp32", "cpu") - PROCESS_BYTES
     monkeypatch.setattr(fitting, "usable_memory", lambda: 3 * weights)
-    with pytest.raises(DeviceError, match=r"for each of 4 workers .*enough for 1\. .* cpu:1\."):
+    with pytest.raises(
+        DeviceError, match=r"in each of 4 workers, .*enough for 1 of them\. .* cpu:1\."
+    ):
         predict(job, Execution(tmp_path / "run", devices="cpu:4"))
     assert not (tmp_path / "run").exists()
     check_device_memory(job, 3 * [Device("cpu")])

@@ -114,6 +114,6 @@ def test_the_reference_items_match_the_published_ones_in_order(shared):
 def test_the_table_shows_the_tolerance_of_scores_and_vectors(capsys):
     assert main(["bundle", "verify", "mini-deep", "--golden"]) == 0
     _, header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
-    assert header == ["what", "item", "cosine or score", "wanted", "verdict"]
+    assert header == ["what", "item", "cosine or score", "expected", "verdict"]
     shown = {(what == "score", "+-" in wanted, ">=" in wanted) for what, _, _, wanted, _ in rows}
     assert shown == {(True, True, False), (False, False, True)}

@@ -272,8 +272,8 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, inde
     assert_same_except(too_long, segment, healthy)
     for row in too_long:
         assert segment.reasons[row] == (
-            f"out_of_memory: its {lengths[row]} tokens do not fit into the memory for mini-esm2, "
-            "even alone (1.50 GiB more needed)"
+            f"out_of_memory: a sequence of {lengths[row]} tokens does not fit into the memory for "
+            "mini-esm2, even alone (1.50 GiB more needed)"
         )
     assert watch.rows[-1] == N_ROWS
     assert len(attempts) < 6 * N_ROWS
@@ -327,7 +327,7 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
 def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
     shortest = int(index.row_lengths[-1]) + 2
     memory(shortest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"not even one sequence of {shortest} tokens"):
+    with pytest.raises(MemoryError, match=f"one sequence of {shortest} tokens does not fit"):
         embedded(task, index)
 
 
@@ -338,7 +338,7 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
     assert (index.row_lengths[:4] + 2 > shortest).all()
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
-    assert all(reason.startswith("out_of_memory: its ") for reason in segment.reasons.values())
+    assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
     tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
     assert tried[-1] == shortest
 
@@ -350,7 +350,7 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens have fitted"):
+    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
         embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
 
 
@@ -400,7 +400,7 @@ def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     assert_same_except(bad, segment, healthy)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "not_finite: 1 of 128 numbers of its mini-esm2 vector are NaN or infinite, in a batch "
+        "not_finite: 1 of 128 numbers of the mini-esm2 vector are NaN or infinite, in a batch "
         "and alone"
     )
     again = watch.places[-len(bad) :]
@@ -439,7 +439,7 @@ def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index,
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
     assert reason == (
-        "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run with "
+        "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run with "
         "--embeddings fp32), in a batch and alone"
     )
 
@@ -475,7 +475,7 @@ def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
     (reason,) = set(segment.reasons.values())
     assert re.search(
         r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: .* 0\.5 GB at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
+        r"a higher precision: .* 0\.5 GB .* at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
         reason,
     )
 
@@ -496,8 +496,8 @@ def no_memory_at_fp32(spec, device, precision):
             {"load_encoder": no_memory_at_fp32},
             "fp32 does not fit into the free memory of cpu",
         ),
-        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB at fp32.*cpu has 0\.1 GB"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB at bf16.*cpu has 0\.1 GB"),
+        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB"),
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
@@ -530,7 +530,7 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
     segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
-        reason.endswith("(11.00 GiB more needed), tried at bf16 in a batch and at fp32 alone")
+        reason.endswith("(11.00 GiB more needed); tried at bf16 in a batch and at fp32 alone")
         for reason in segment.reasons.values()
     )
 

@@ -19,9 +19,9 @@ def test_a_row_is_reported_with_the_first_failed_check():
     scores = np.full((5, 2), 0.5, np.float32)
     scores[1, 0] = scores[4, 1] = np.inf
     assert unstorable_rows(numbers(first, second, scores=scores)) == {
-        1: "not_finite: 1 of 3 numbers of its bases vector are NaN or infinite",
-        2: "not_finite: 2 of 4 numbers of its residues vector are NaN or infinite",
-        3: "overflow: its vector has numbers up to 1e+06, too large for float16 (start a new run "
+        1: "not_finite: 1 of 3 numbers of the bases vector are NaN or infinite",
+        2: "not_finite: 2 of 4 numbers of the residues vector are NaN or infinite",
+        3: "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run "
         "with --embeddings fp32)",
         4: "not_finite: a score of the classifier is NaN or infinite",
     }
