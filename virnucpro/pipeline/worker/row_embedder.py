@@ -318,8 +318,8 @@ class RowEmbedder:
         """Encode a row that cannot be stored again, alone, with each encoder that caused this.
 
         These are the encoders whose vectors have NaN or infinite numbers. If all vectors are
-        finite, a score is not finite or fp16 cannot hold a vector; then all encoders of the row are used.
-        Return the result of each encoder that was used.
+        finite, a score is not finite or fp16 cannot hold a vector; then all encoders of the row are
+        used. Return the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
