@@ -17,7 +17,7 @@ from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.head_tensors import head_input
+from virnucpro.classify.head_tensors import CLASSES, head_sizes
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
@@ -125,7 +125,8 @@ def open_bundle(name_or_path: str) -> Bundle:
             weights = spec.file("weights")
             config.require_weights(read_shapes(weights), weights)
     if manifest.head is not None:
-        _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
+        dim = sum(encoder.dim for encoder in manifest.encoders)
+        _check_head(folder / manifest.head, dim, len(manifest.classes) or CLASSES)
     warning = writable_by_others(folder, (MANIFEST, *manifest.files))
     if warning is not None and folder not in _embedded().values():
         _log.warning("warning: bundle %s: %s", manifest.name, warning)
@@ -335,9 +336,17 @@ def _fingerprint(manifest: Manifest) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _check_head(path: Path, dim: int) -> None:
-    """Raise BundleError if the head's input size is not `dim`; only the file header is read."""
-    wanted = head_input(read_shapes(path), path)
+def _check_head(path: Path, dim: int, classes: int) -> None:
+    """Raise BundleError if the head has not `dim` inputs and `classes` outputs.
+
+    Only the header of the file is read.
+    """
+    wanted, found = head_sizes(read_shapes(path), path)
+    if found != classes:
+        raise BundleError(
+            f"{path}: the classifier has {found} classes, but the manifest of the bundle names "
+            f"{classes}. Get the bundle again."
+        )
     if wanted != dim:
         raise BundleError(
             f"{path}: the classifier needs vectors of {wanted} numbers, but the encoders of the "

@@ -41,13 +41,15 @@ _CONVERGED: Final = 1e-6
 class PlattLine:
     """Calibration of the records with at least `min_windows` scored windows and `min_bases` bases.
 
-    The calibrated logit is ``slope * mean_logit + intercept``.
+    The calibrated logit is ``slope * x + intercept``, where x is the mean logit, or its inverse
+    hyperbolic sine if `asinh`: the tails of records with many windows are under-confident.
     """
 
     min_windows: int
     min_bases: int
     slope: float
     intercept: float
+    asinh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,13 @@ class Calibration:
         ``(n,)`` float64
             NaN for a record without a score.
         """
-        slope, intercept = np.ones(len(logit)), np.zeros(len(logit))
+        slope, intercept, value = np.ones(len(logit)), np.zeros(len(logit)), logit.copy()
         for line in self.lines:
             reached = (n_windows >= line.min_windows) & (n_bases >= line.min_bases)
             slope[reached], intercept[reached] = line.slope, line.intercept
+            value[reached] = np.arcsinh(logit[reached]) if line.asinh else logit[reached]
         shift = _logit(prevalence) - _logit(self.prevalence)
-        calibrated: FloatArray = 1 / (1 + np.exp(-(slope * logit + intercept + shift)))
+        calibrated: FloatArray = 1 / (1 + np.exp(-(slope * value + intercept + shift)))
         return calibrated
 
 
@@ -189,6 +192,7 @@ def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN4
                     int(line["min_bases"]),
                     float(line["slope"]),
                     float(line["intercept"]),
+                    bool(line.get("asinh", False)),
                 )
                 for line in content["lines"]
             ),

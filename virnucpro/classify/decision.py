@@ -71,7 +71,7 @@ class Decision:
         (n_records,) uint8, codes of `Call`.
     probability, fdr
         (n_records,) float64, calibrated probability and q-value; NaN without a score or without a
-        calibration.
+        calibration. A record that cannot be called has no q-value.
     tier
         (n_records,) uint8: 0 if no preset calls the record viral, else 1 plus the position in
         `PRESETS` of the strictest preset that does.
@@ -136,7 +136,9 @@ def decide(
             records.logit, records.n_scored, records.scored_bases, prevalence
         )
         probability[~scored] = np.nan
-    fdr = q_values(probability)
+    abstained = _abstentions(records, scored, calibration, quality)
+    # A record without a call is no false call: it does not count in the rate of the others.
+    fdr = q_values(np.where(abstained == Reason.NONE, probability, np.nan))
     preset = calibration.presets[options.preset]
     if options.fdr is None:
         limit = preset.viral if options.threshold is None else options.threshold
@@ -145,21 +147,33 @@ def decide(
         limit = preset.viral
         viral = fdr <= options.fdr
     call = _three_way(scored, viral, probability < min(limit, preset.non_viral))
-    reason = np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8)
+    call[abstained != Reason.NONE] = Call.AMBIGUOUS
+    uncertain = np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE)
+    reason = np.where(abstained != Reason.NONE, abstained, uncertain).astype(np.uint8)
+    tier = np.full(len(call), _NO_TIER, np.uint8)
+    for number, name in enumerate(PRESETS, 1):
+        tier[probability >= calibration.presets[name].viral] = number
+    flags = _flags(quality, calibration, len(call))
+    return Decision(call, probability, fdr, tier, reason, flags, prevalence)
+
+
+def _abstentions(
+    records: RecordScores,
+    scored: NDArray[np.bool_],
+    calibration: Calibration,
+    quality: RecordQuality | None,
+) -> NDArray[np.uint8]:
+    """Return the reason why each record cannot be called, `Reason.NONE` if it can."""
     with np.errstate(invalid="ignore"):
         share = records.n_scored / records.n_windows
+    reason = np.full(len(scored), Reason.NONE, np.uint8)
     for why, abstains in (
         (Reason.FEW_WINDOWS, share < calibration.min_scored),
         (Reason.TOO_SHORT, records.scored_bases < calibration.min_bases),
         (Reason.LOW_COMPLEXITY, np.False_ if quality is None else ~quality.complex),
     ):
         reason[scored & abstains] = why
-        call[scored & abstains] = Call.AMBIGUOUS
-    tier = np.full(len(call), _NO_TIER, np.uint8)
-    for number, name in enumerate(PRESETS, 1):
-        tier[probability >= calibration.presets[name].viral] = number
-    flags = _flags(quality, calibration, len(call))
-    return Decision(call, probability, fdr, tier, reason, flags, prevalence)
+    return reason
 
 
 def _flags(

@@ -17,8 +17,8 @@ __all__ = [
     "SCALE",
     "VIRAL",
     "StandardisedShape",
-    "head_input",
     "head_shapes",
+    "head_sizes",
     "layer_sizes",
     "linear_of",
     "norm_of",
@@ -142,8 +142,8 @@ def standardised_shape(
     )
 
 
-def head_input(shapes: Mapping[str, tuple[int, ...]], source: Path) -> int:
-    """Return the length of the vectors that a head of either kind scores.
+def head_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int, int]:
+    """Return the length of the vectors and the number of classes of a head of either kind.
 
     Raises
     ------
@@ -151,4 +151,6 @@ def head_input(shapes: Mapping[str, tuple[int, ...]], source: Path) -> int:
         If the tensors are not the tensors of a head.
     """
     standardised = standardised_shape(shapes, source)
-    return (layer_sizes(shapes, source) if standardised is None else standardised.sizes)[0]
+    if standardised is None:
+        return layer_sizes(shapes, source)[0], CLASSES
+    return standardised.sizes[0], standardised.sizes[-1]

@@ -38,6 +38,7 @@ _SETTINGS = "train.json"
 _WINDOWS = "windows.fa"
 _VECTORS = "vectors"
 _BUNDLE = "bundle"
+_HELD_OUT = "cross_validation.tsv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +270,18 @@ def _write_bundle(
     )
     write_card(part / "CARD.md", manifest)
     write_manifest(part, manifest)
+    _write_held_out(folder / _HELD_OUT, fitted)
     part.rename(bundle)
     return bundle
+
+
+def _write_held_out(path: Path, fitted: Fitted) -> None:
+    """Write the logit of each piece of the cross-validation, by a classifier without its group."""
+    lines = ["bases\tkingdom\tgroup\tlogit"]
+    for length, pieces in fitted.held_out.items():
+        lines += [f"{length}\t{kingdom}\t{group}\t{logit:.6f}" for kingdom, group, logit in pieces]
+    with write_file(path) as stream:
+        stream.write(("\n".join(lines) + "\n").encode())
 
 
 def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[str, int]) -> None:

@@ -26,7 +26,7 @@ __all__ = ["Fitted", "fit_head"]
 _PREVALENCE: Final = 0.5
 _LEAST_BASES: Final = 100
 _LEAST_SCORED: Final = 0.5
-_MOST_VISITS: Final = 40
+_MOST_VISITS: Final = 20
 """A small training set is not repeated more often than this."""
 
 
@@ -46,6 +46,8 @@ class Fitted:
         Figures of the cross-validation, for the card.
     recipe, versions
         Parameters of the training, and versions of the libraries.
+    held_out
+        Kingdom, group and mean logit of each piece of the cross-validation, by length in bases.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -54,6 +56,7 @@ class Fitted:
     metrics: Mapping[str, Any]
     recipe: Mapping[str, Any]
     versions: Mapping[str, str]
+    held_out: Mapping[int, list[tuple[str, str, float]]]
 
 
 def fit_head(
@@ -101,6 +104,13 @@ def fit_head(
         },
         metrics=_metrics(calibrated, logits, pieces, presets["default"].viral),
         recipe=asdict(recipe),
+        held_out={
+            length: [
+                (*group, logit)
+                for group, logit in zip(one.groups, logits[length].tolist(), strict=True)
+            ]
+            for length, one in pieces.items()
+        },
         versions={"torch": str(torch.__version__), "numpy": np.__version__},
     )
 
@@ -141,7 +151,7 @@ def _metrics(
     for one in calibrated:
         bases = one.length_class.bases
         groups, viral = pieces[bases].groups, pieces[bases].viral
-        probabilities = one.platt.probabilities(logits[bases])
+        probabilities = one.probabilities(logits[bases])
         found[str(bases)] = {
             "pieces": len(groups),
             "auroc": round(_auroc(logits[bases], viral, equal_weights(groups)), 4),

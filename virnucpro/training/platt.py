@@ -6,7 +6,7 @@ fitted on predictions for groups outside the training set, with both classes of 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ BoolArray = NDArray[np.bool_]
 
 _BINS = 10
 _PENALTY = 1e-4
+_MANY = 4
+"""Records of at least this many windows are calibrated by the inverse hyperbolic sine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,19 @@ class LengthClass:
     max_windows: int | None
     min_bases: int
 
+    @property
+    def asinh(self) -> bool:
+        """Whether the line applies to the inverse hyperbolic sine of the mean logit.
+
+        Chosen by the calibration error for groups left out: 0.025 instead of 0.031 at 10,000 bases,
+        and 0.011 instead of 0.013 at 3,000; for single windows the mean logit itself is better.
+        """
+        return self.min_windows >= _MANY
+
+    def values(self, logits: FloatArray) -> FloatArray:
+        """Return the values to which the line applies."""
+        return np.arcsinh(logits) if self.asinh else logits
+
 
 LENGTH_CLASSES = (
     LengthClass(200, 1, 1, 0),
@@ -60,7 +75,7 @@ LENGTH_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class Platt:
-    """Calibrated logit = slope * mean logit + intercept."""
+    """Line of the calibrated logit; its argument is a value of `LengthClass.values`."""
 
     slope: float
     intercept: float
@@ -69,14 +84,6 @@ class Platt:
         """Return the probability of a virus at equal prevalence of both classes."""
         found: FloatArray = 1 / (1 + np.exp(-(self.slope * logits + self.intercept)))
         return found
-
-    def entry(self, length_class: LengthClass) -> dict[str, float | int | None]:
-        """Return the entry of calibration.json."""
-        return {
-            **asdict(length_class),
-            "slope": round(self.slope, 6),
-            "intercept": round(self.intercept, 6),
-        }
 
 
 def fit(logits: FloatArray, viral: BoolArray, weights: FloatArray) -> Platt:

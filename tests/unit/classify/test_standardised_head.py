@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from virnucpro.classify.head import load_head
-from virnucpro.classify.head_tensors import head_input, standardised_shape
+from virnucpro.classify.head_tensors import head_sizes, standardised_shape
 from virnucpro.classify.standardised_head import StandardisedHead
 from virnucpro.errors import BundleError, DeviceError
 
@@ -162,6 +162,6 @@ def test_an_unknown_device_is_refused(tmp_path):
 def test_the_shape_is_read_from_the_tensors(tmp_path):
     shapes = {name: tuple(one.shape) for name, one in tensors_of((9, 5, 4, 3)).items()}
     assert standardised_shape(shapes, tmp_path).sizes == (9, 5, 4, 3)
-    assert head_input(shapes, tmp_path) == 9
+    assert head_sizes(shapes, tmp_path)[0] == 9
     del shapes["input.mean"]
     assert standardised_shape(shapes, tmp_path) is None

@@ -29,8 +29,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     calls = options.call_options(arguments) or CallOptions()
     with open_reporter(quiet=arguments.quiet) as reporter:
-        changes = rescore(RunDirectory(arguments.run_folder), calls, reporter)
+        changes, complete = rescore(RunDirectory(arguments.run_folder), calls, reporter)
     print("before", "now", "sequences", sep="\t")
     for (before, now), number in sorted(changes.items()):
         print(before, now, number, sep="\t")
-    return ExitCode.OK
+    return ExitCode.OK if complete else ExitCode.PARTIAL

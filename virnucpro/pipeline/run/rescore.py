@@ -11,19 +11,22 @@ from virnucpro.pipeline.run.outputs import call_run, survey_segments, write_gaps
 from virnucpro.pipeline.run.session import reopen_session
 from virnucpro.report.tables import CALL_NAMES, TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
+from virnucpro.store.schema import RowState
 
 __all__ = ["rescore"]
 
 
 def rescore(
     run: RunDirectory, calls: CallOptions, reporter: Reporter
-) -> Mapping[tuple[str, str], int]:
+) -> tuple[Mapping[tuple[str, str], int], bool]:
     """Write the tables of a run by the rule `calls`; run.json records the rule.
 
     Returns
     -------
-    mapping
+    changes
         Number of records for each pair of calls: by the earlier rule of the run, and by `calls`.
+    complete
+        Whether every row of the run has a result.
 
     Raises
     ------
@@ -46,4 +49,5 @@ def rescore(
         records, _ = write_tables(run, session, coverage)
         write_gaps(run, session, coverage, records)
     pairs = zip(before.call.tolist(), now.call.tolist(), strict=True)
-    return Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
+    changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
+    return changes, bool((coverage.row_state == RowState.DONE).all())

@@ -131,7 +131,7 @@ def measure_parity(
         model, encoders, head = opened.name, opened.encoders, opened.head
         verified = opened.verified_precisions
         index_spec = IndexSpec(
-            kind="frames",
+            kind="windows" if opened.items == "window" else "frames",
             alphabet=Alphabet.NUCLEOTIDE,
             window=opened.window,
             tiling=opened.tiling,
