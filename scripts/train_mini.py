@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_labels(labels, folders)
     write_regions(regions, folders)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
-    command += ["-o", arguments.out / "training", "--name", "mini", "--description", DESCRIPTION]
+    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "2.0.0"]
+    command += ["--description", DESCRIPTION]
     return subprocess.run([*map(str, command), *options], check=False).returncode
 
 
