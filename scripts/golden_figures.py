@@ -1,6 +1,6 @@
 """Print entries of virnucpro/bundles/golden_figures.json, for `virnucpro bundle verify --golden`.
 
-Usage: python scripts/golden_figures.py mini [--published FOLDER]
+Usage: python scripts/golden_figures.py mini-deep [--published FOLDER]
 
 FOLDER holds the published tool's own vectors of the reference records (test_with_orfs_merged/).
 """

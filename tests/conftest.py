@@ -24,6 +24,7 @@ _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "s
 
 TOLERANCE = 2e-4
 """Scores are printed with four decimals: the last one may differ by rounding."""
+NUMBERS = {"score", "probability", "fdr"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,6 +63,16 @@ def gpu():
         rows = torch.ones(64, 64, dtype=dtype).pin_memory().to(device, non_blocking=True)
         (rows @ rows).cpu()
     return device
+
+
+@pytest.fixture(scope="session")
+def fonts():
+    """The fonts of matplotlib: files that it opens once are not leaks of a test."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().set_title("text")
+    figure.savefig(os.devnull, format="png")
 
 
 @pytest.fixture
@@ -198,7 +209,7 @@ def differences(left: list[dict[str, str]], right: list[dict[str, str]]) -> list
         for column, value in one.items():
             if value == other[column] or column.startswith("best_"):
                 continue
-            numbers = column == "score" and "NA" not in {value, other[column]}
+            numbers = column in NUMBERS and "NA" not in {value, other[column]}
             if numbers and abs(float(value) - float(other[column])) <= TOLERANCE:
                 continue
             found.append(f"row {number}, {column}: {value!r}, {other[column]!r}")

@@ -115,6 +115,7 @@ class Worker(FileWorker):
             device,
             self._job.settled_precision,
             BATCH_TOKENS[device],
+            fallback=self._job.fallback,
         )
 
     def process(self, data: str) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Worker(FileWorker):
         existed = RunDirectory(folder).run_json.exists()
         execution = Execution(folder, threads=self._threads, resume=True)
         warnings = _Warnings()
-        job = replace(self._job, inputs=(data,))
+        job = preflight.with_fallback(replace(self._job, inputs=(data,)), execution)
         try:
             outcome, computed = run_in_process(
                 job, execution, self._device, warnings, self._models, self.progressed

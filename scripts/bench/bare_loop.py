@@ -31,12 +31,12 @@ class BareLoop:
     Parameters
     ----------
     run
-        A run of the bundle `mini`; its index is read.
+        A run of the bundle `mini-deep`; its index is read.
     """
 
     def __init__(self, run: RunDirectory) -> None:
         torch.set_num_threads(1)
-        self.bundle = open_bundle("mini")
+        self.bundle = open_bundle("mini-deep")
         self.manifest = read_manifest(run)
         self.index = SequenceIndex.open(run.index)
         caps = self.manifest.units

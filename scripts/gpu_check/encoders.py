@@ -40,14 +40,16 @@ _LEAST_PEER_COSINE = 0.99
 
 
 def check_parity(setting: Setting, recorder: Recorder) -> None:
-    """Compare half precision with fp32: all of `mini`, and encoders with random weights."""
+    """Compare half precision with fp32: all of `mini-deep`, and encoders with random weights."""
     n = setting.sizes.parity_items
     for precision in ("fp32", "fp16", "bf16"):
-        recorder.step(f"mini, {precision}")
-        parity = measure_parity("mini", device=setting.device, precision=precision, n_sequences=n)
+        recorder.step(f"mini-deep, {precision}")
+        parity = measure_parity(
+            "mini-deep", device=setting.device, precision=precision, n_sequences=n
+        )
         for agreement in parity.encoders:
             _record(recorder, agreement, f"{precision} against cpu fp32, one by one")
-        recorder.require(parity.agrees, f"mini, {precision}: {parity}")
+        recorder.require(parity.agrees, f"mini-deep, {precision}: {parity}")
     torch.set_num_threads(_threads(setting))
     names = (setting.sizes.nucleotide, *setting.sizes.proteins)
     specs = [random_encoder(setting.work, name) for name in names]

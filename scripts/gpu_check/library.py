@@ -71,9 +71,9 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 
 def random_encoder(work: Path, name: str) -> EncoderSpec:
-    """Write an encoder with random weights once; ``mini`` is that of the bundle ``mini``."""
-    if name == "mini":
-        folder = find_bundle("mini")
+    """Write an encoder with random weights once; ``mini-deep`` is that of this bundle."""
+    if name == "mini-deep":
+        folder = find_bundle("mini-deep")
         manifest = json.loads((folder / "bundle.json").read_text())
         return EncoderSpec(folder=folder, **manifest["encoders"][0])
     folder, settings = work / name, work / f"{name}.json"

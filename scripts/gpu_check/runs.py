@@ -261,7 +261,7 @@ def _run_command(setting: Setting, run: Path, ranks: int) -> list[str | Path]:
 def _predict(
     setting: Setting, fasta: Path, bundle: Path, run: Path, ranks: int
 ) -> list[str | Path]:
-    return ["predict", fasta, "-b", bundle, "-o", run, *_options(setting, ranks)]
+    return ["predict", fasta, "-b", bundle, "--no-fallback", "-o", run, *_options(setting, ranks)]
 
 
 def _options(setting: Setting, ranks: int) -> list[str]:

@@ -13,7 +13,7 @@ class Sizes(NamedTuple):
     Attributes
     ----------
     nucleotide, proteins
-        Encoders: published names, or ``mini`` for the one of the bundle ``mini``. The first protein
+        Encoders: published names, or ``mini-deep`` for the one of that bundle. The first protein
         encoder is that of two_ranks, memory and killed, the last one that of predict.
     precision
         Of throughput and runs.
@@ -61,7 +61,7 @@ SIZES: Final = {
         long_protein=600_000,
     ),
     "small": Sizes(
-        nucleotide="mini",
+        nucleotide="mini-deep",
         proteins=("esm2_t6_8M_UR50D",),
         precision="fp32",
         batch_tokens=2_048,

@@ -131,6 +131,7 @@ def _run_undisturbed(campaign: Campaign) -> None:
 def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
     command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
+    command += ["--bundle", "mini-deep", "--no-fallback"]  # slower, so that signals hit its work
     if campaign.stops and campaign.usual:
         # Several times the usual time: on a busy machine a slow rank must not count as hanging.
         command += ["--progress-timeout", f"{max(4.0, campaign.usual / 3):.1f}"]

@@ -22,7 +22,7 @@ _SCORE = 2e-4
 _VECTOR = 2e-3
 """Tolerance of vectors, relative to their length: float16 rounding. Rows differ by 0.18 or more."""
 
-_SCORES = {"score", "score1", "score2", "max_score_0", "max_score_1"}
+_SCORES = {"score", "probability", "fdr", "score1", "score2", "max_score_0", "max_score_1"}
 
 
 class Rows(NamedTuple):

@@ -7,8 +7,8 @@ from virnucpro.run_dir import RunDirectory
 
 
 def mini_task(folder, unit_rows, **changes):
-    """Return the task of a rank with the bundle `mini` in a run folder."""
-    bundle = open_bundle("mini")
+    """Return the task of a rank with the bundle `mini-deep` in a run folder."""
+    bundle = open_bundle("mini-deep")
     values = {
         "run": RunDirectory(folder),
         "fingerprint": "f" * 64,

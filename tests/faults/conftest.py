@@ -12,13 +12,14 @@ import pytest
 
 N_RECORDS = 120
 PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
-MINI = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini"
+DEEP = ["--bundle", "mini-deep", "--no-fallback"]
+MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
 
 
 @pytest.fixture(scope="session")
 def few_fasta(tmp_path_factory):
-    """120 records that make 129 rows in 5 units."""
+    """120 records that make 120 rows in 4 units, and by open frames 129 rows in 5 units."""
     dice = random.Random(31)
     codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
     coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
@@ -32,9 +33,24 @@ def few_fasta(tmp_path_factory):
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, few_fasta):
     """An undisturbed run. Do not write to it; `copy_of_run` makes copies."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    return _finished(tmp_path_factory.mktemp("undisturbed") / "run", few_fasta)
+
+
+@pytest.fixture(scope="session")
+def deep():
+    """Options for transformers over open frames, which need many batches and two views."""
+    return DEEP
+
+
+@pytest.fixture(scope="session")
+def undisturbed_deep(tmp_path_factory, few_fasta):
+    """An undisturbed run with the options `deep`. Do not write to it."""
+    return _finished(tmp_path_factory.mktemp("undisturbed-deep") / "run", few_fasta, *DEEP)
+
+
+def _finished(folder, fasta, *options):
     done = subprocess.run(
-        [*PREDICT, few_fasta, "-o", folder, "-q", "--devices", "cpu:1"],
+        [*PREDICT, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options],
         check=False,
         capture_output=True,
         text=True,
@@ -51,10 +67,10 @@ def copy_of_run(undisturbed, tmp_path):
 
 @pytest.fixture
 def bundle_with(tmp_path):
-    """Return a function that copies mini, changes one file and updates the manifest."""
+    """Return a function that copies mini-deep, changes one file and updates the manifest."""
 
     def make(name, change):
-        folder = shutil.copytree(MINI, tmp_path / "changed-mini")
+        folder = shutil.copytree(MINI_DEEP, tmp_path / "changed-mini")
         (folder / name).write_bytes(change((folder / name).read_bytes()))
         manifest = json.loads((folder / "bundle.json").read_text())
         content = (folder / name).read_bytes()

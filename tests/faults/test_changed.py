@@ -93,7 +93,7 @@ def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fa
 
 
 def test_another_command_is_refused(copy_of_run, few_fasta, capsys):
-    command = ["embed", str(few_fasta), "-o", str(copy_of_run), "--encoder", "mini/nucleotide"]
+    command = ["embed", str(few_fasta), "-o", str(copy_of_run), "--encoder", "mini-deep/nucleotide"]
     assert main([*command, "--resume"]) == 1
     assert "command was predict and is now embed" in capsys.readouterr().err
 

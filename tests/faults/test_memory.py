@@ -58,13 +58,13 @@ def memory_of(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(220)  # three runs of the program
 def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
-    few_fasta, virnucpro, memory_of, tmp_path, undisturbed, difference_of
+    few_fasta, deep, virnucpro, memory_of, tmp_path, undisturbed_deep, difference_of
 ):
     attempts, run = memory_of(512), RunDirectory(tmp_path / "run")
-    command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1")
+    command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1", *deep)
     done = virnucpro(*command)
     assert done.returncode == 0, done.stderr
-    assert difference_of(undisturbed, run.root) == []
+    assert difference_of(undisturbed_deep, run.root) == []
     before = attempts()
     failed = Counter(name for name, tokens in before if tokens > 512)
     # From a budget of 2,048: the first batch and its two halves, once for each length class.
@@ -73,18 +73,18 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
         segment.unlink()
     done = virnucpro(*command, "--resume")
     assert done.returncode == 0, done.stderr
-    assert difference_of(undisturbed, run.root) == []
+    assert difference_of(undisturbed_deep, run.root) == []
     again = attempts()[len(before) :]
     assert again
     assert max(tokens for _, tokens in again) <= 512
 
 
 def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
-    few_fasta, virnucpro, memory_of, tmp_path, undisturbed, tables
+    few_fasta, deep, virnucpro, memory_of, tmp_path, undisturbed_deep, tables
 ):
     memory_of(150, views=("protein",))
     run = tmp_path / "run"
-    done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2")
+    done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2", *deep)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
     reason = "does not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
@@ -93,7 +93,7 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     tokens = [int(row["evidence"].split()[3]) for row in quarantined]
     assert 150 < min(tokens) <= max(tokens) <= 162
     names = {row["seq_name"] for row in quarantined}
-    before, after = tables(undisturbed / "predictions.tsv"), tables(run / "predictions.tsv")
+    before, after = tables(undisturbed_deep / "predictions.tsv"), tables(run / "predictions.tsv")
     assert [row["seq_name"] for row in after] == [row["seq_name"] for row in before]
     for old, new in zip(before, after, strict=True):
         if old["seq_name"] in names:
@@ -110,7 +110,7 @@ def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     fasta, run = tmp_path / "in.faa", tmp_path / "run"
     short = "".join(f">s{number}\n{'LAGVSERTID' * 3}{'K' * number}\n" for number in range(40))
     fasta.write_text(f">long\n{'LAGVSERTIDPKQNFYMHWC' * 7000}\n{short}")
-    done = virnucpro("embed", fasta, "-e", "mini/protein", "-o", run, "--devices", "cpu:1")
+    done = virnucpro("embed", fasta, "-e", "mini-deep/protein", "-o", run, "--devices", "cpu:1")
     assert done.returncode == 2, done.stderr
     assert "failed" not in done.stderr
     (quarantined,) = tables(run / "quarantine.tsv")
@@ -129,7 +129,7 @@ def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     lengths = [*range(501, 601), *[70] * 100]
     letters = "LAGVSERTIDPKQNFYMHWC" * 30
     fasta.write_text("".join(f">p{i}\n{letters[:n]}\n" for i, n in enumerate(lengths)))
-    command = ("embed", fasta, "-e", "mini/protein", "-o", run.root, "--devices", "cpu:1")
+    command = ("embed", fasta, "-e", "mini-deep/protein", "-o", run.root, "--devices", "cpu:1")
     done = virnucpro(*command, "--max-restarts", "1")
     assert done.returncode == 2, done.stderr
     assert "rows of up to 602 tokens fitted" in done.stderr

@@ -38,7 +38,7 @@ def one_with_tryptophan(tmp_path_factory):
 
 @pytest.fixture
 def tryptophan(bundle_with):
-    """Return a function that copies mini with the given weights for tryptophan's token."""
+    """Return a function that copies mini-deep with the given weights for tryptophan's token."""
 
     def make(*values):
         def change(content):
@@ -54,7 +54,7 @@ def tryptophan(bundle_with):
 
 @pytest.fixture
 def overflowing(bundle_with):
-    """A copy of mini with the same results, but with values beyond fp16 at tryptophan.
+    """A copy of mini-deep with the same results, but with values beyond fp16 at tryptophan.
 
     One channel of its token is far above all others. The norm makes it 11 times the usual value,
     and its changed weight multiplies this by 10,000. Other residues stay below 65,504 there.
@@ -71,8 +71,9 @@ def overflowing(bundle_with):
     return bundle_with("protein.safetensors", change)
 
 
-def predict(virnucpro, fasta, run, *options):
-    return virnucpro("predict", fasta, "-o", run, "--devices", "cpu:1", *options)
+def predict(virnucpro, fasta, run, *options, bundle="mini-deep"):
+    command = ("predict", fasta, "-o", run, "--devices", "cpu:1", "--no-fallback")
+    return virnucpro(*command, "--bundle", bundle, *options)
 
 
 def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
@@ -81,7 +82,7 @@ def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
     healthy, run = tmp_path / "healthy", tmp_path / "run"
     assert predict(virnucpro, one_with_tryptophan, healthy).returncode == 0
     bundle = tryptophan(3e38, -3e38)  # weights must be finite; their variance overflows
-    done = predict(virnucpro, one_with_tryptophan, run, "--bundle", bundle)
+    done = predict(virnucpro, one_with_tryptophan, run, bundle=bundle)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
     assert {row["seq_name"] for row in quarantined} == {f"r{POISON}"}
@@ -105,8 +106,8 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
 ):
     runs = {precision: tmp_path / precision for precision in ("fp32", "fp16")}
     for precision, run in runs.items():
-        options = ("--bundle", overflowing, "--precision", precision, "-q")
-        done = predict(virnucpro, one_with_tryptophan, run, *options)
+        options = ("--precision", precision, "-q")
+        done = predict(virnucpro, one_with_tryptophan, run, *options, bundle=overflowing)
         assert done.returncode == 0, done.stderr
     full, half = (tables(run / "predictions.tsv") for run in runs.values())
     assert half[POISON]["status"] == "scored"
@@ -168,8 +169,8 @@ def test_without_memory_for_a_fallback_a_row_is_quarantined(
     (tmp_path / "sitecustomize.py").write_text(NO_FREE_MEMORY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     run = tmp_path / "run"
-    options = ("--bundle", overflowing, "--precision", "fp16")
-    done = predict(virnucpro, one_with_tryptophan, run, *options)
+    options = ("--precision", "fp16")
+    done = predict(virnucpro, one_with_tryptophan, run, *options, bundle=overflowing)
     assert done.returncode == 2, done.stderr
     assert not (run / "missing.tsv").exists()
     assert "failed" not in done.stderr

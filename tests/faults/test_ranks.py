@@ -20,13 +20,19 @@ KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 
 
 @pytest.fixture
-def faulty(few_fasta, tmp_path):
+def undisturbed(undisturbed_deep):
+    """All runs of this file have the options `deep`."""
+    return undisturbed_deep
+
+
+@pytest.fixture
+def faulty(few_fasta, deep, tmp_path):
     """Return a function that runs `predict` on two ranks with planned failures."""
 
     def run(*options, **plan):
         folder, fired = tmp_path / "run", tmp_path / "fired"
         plan = json.dumps({"fired": str(fired), "rank": 0, "times": 1, **plan})
-        program = [sys.executable, FAULTY, plan, "predict", few_fasta, "-o", folder]
+        program = [sys.executable, FAULTY, plan, "predict", few_fasta, "-o", folder, *deep]
         program += ["--devices", "cpu:2"]
         done = subprocess.run(
             [*program, *map(str, options)],

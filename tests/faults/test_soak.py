@@ -3,6 +3,7 @@
 import importlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,15 +115,16 @@ def test_rewritten_and_missing_segments_are_found(checks, copy_of_run):
 
 
 @pytest.mark.parametrize("name", ["predictions.tsv", "windows.tsv", "prediction_results.txt"])
-def test_a_changed_score_is_found_and_rounding_is_not(name, checks, copy_of_run, undisturbed):
-    table = copy_of_run / name
+def test_a_changed_score_is_found_and_rounding_is_not(name, checks, undisturbed_deep, tmp_path):
+    copy = shutil.copytree(undisturbed_deep, tmp_path / "copy")
+    table = copy / name
     header, first, *rest = table.read_text().splitlines()
     column = header.split("\t").index("score2" if name.endswith(".txt") else "score")
     for step, n_problems in ((0.0001, 0), (0.01, 1)):
         cells = first.split("\t")
         cells[column] = str(float(cells[column]) + step)
         table.write_text("\n".join([header, "\t".join(cells), *rest]) + "\n")
-        found = list(checks.table_problems(RunDirectory(undisturbed), RunDirectory(copy_of_run)))
+        found = list(checks.table_problems(RunDirectory(undisturbed_deep), RunDirectory(copy)))
         assert len(found) == n_problems, found
 
 

@@ -51,7 +51,7 @@ def test_embeddings_have_the_published_order_and_shape(shared, published, virnuc
     folder = shared / "reference" / "published-tool"
     done = virnucpro(
         *("predict", folder / "test_with_orfs.fa", "-o", tmp_path / "run", "-q"),
-        *("--bundle", "mini", "--embeddings", "fp32", "--devices", "cpu"),
+        *("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp32", "--devices", "cpu"),
     )
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
@@ -59,7 +59,7 @@ def test_embeddings_have_the_published_order_and_shape(shared, published, virnuc
         found = file["embeddings"][:]
     parts = []
     files = ("test_with_orfs_identified_nucleotide.fa", "test_with_orfs_identified_protein.faa")
-    for spec, file in zip(open_bundle("mini").encoders, files, strict=True):
+    for spec, file in zip(open_bundle("mini-deep").encoders, files, strict=True):
         lines = (folder / file).read_bytes().split()
         assert [line[1:].decode() for line in lines[::2]] == names
         encoder = load_encoder(spec)

@@ -11,7 +11,7 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
     import torch
     from safetensors.torch import save_file
 
-    from virnucpro.classify.consensus import call_windows
+    from virnucpro.classify.consensus import Status, call_windows
     from virnucpro.classify.head import Head, load_head
     from virnucpro.report.tables import write_consensus, write_results
     from virnucpro.sequences.index import build_index
@@ -50,7 +50,12 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
     coverage = survey(run, np.array([0, index.n_rows]), "f")
     write_results(run.published_results, index, coverage, ("others", "virus"))
     windows = call_windows(
-        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
+        index.window_first_item,
+        index.item_row,
+        coverage.scores,
+        coverage.row_state,
+        index.item_frame,
+        np.full(index.n_windows, Status.NO_OPEN_FRAME, np.uint8),
     )
     write_consensus(run.published_consensus, index, windows)
 

@@ -29,7 +29,7 @@ def read(folder):
 
 
 def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucpro, tables):
-    options = ["--encoder", "mini/protein", "--embeddings", "fp32"]
+    options = ["--encoder", "mini-deep/protein", "--embeddings", "fp32"]
     for ranks in (1, 2):
         done = virnucpro(
             "embed", proteins, "-o", tmp_path / f"{ranks}", "--devices", f"cpu:{ranks}", *options
@@ -87,7 +87,7 @@ def test_vectors_of_a_checkpoint_equal_those_of_fair_esm(proteins, tmp_path, vir
     ("encoder", "code", "message"),
     [
         ("protein", 64, "BUNDLE/VIEW"),
-        ("mini/sound", 64, "mini/protein"),
+        ("mini-deep/sound", 64, "mini-deep/protein"),
         ("none/protein", 64, "no such bundle"),
     ],
 )
@@ -107,7 +107,8 @@ def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monke
     (tmp_path / "mini" / "protein").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     by_view, by_name = (
-        embed_job([str(proteins)], encoder=name) for name in ("mini/protein", "mini/mini-esm2")
+        embed_job([str(proteins)], encoder=name)
+        for name in ("mini-deep/protein", "mini-deep/mini-esm2")
     )
     assert by_view.parameters() == by_name.parameters()
 
@@ -115,6 +116,6 @@ def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monke
 def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):
     from virnucpro.cli.main import main
 
-    code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini/nucleotide"])
+    code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini-deep/nucleotide"])
     assert code == 1
     assert "proteins.faa" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The command predict with real processes and files."""
 
+import functools
 import json
 
 import h5py
@@ -9,17 +10,33 @@ import pytest
 pytestmark = pytest.mark.timeout(110)
 
 
+DEEP = ("--bundle", "mini-deep")
+FRAMES_ALONE = (*DEEP, "--no-fallback")
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, small_fasta):
+def undisturbed_with(tmp_path_factory, small_fasta):
+    """Return a function that returns the folder of an undisturbed run with the given options."""
     from virnucpro.cli.main import main
 
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    code = main(["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"])
-    assert code == 0
-    return folder
+    @functools.cache
+    def run(*options):
+        folder = tmp_path_factory.mktemp("undisturbed") / "run"
+        command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]
+        assert main([*command, *options]) == 0
+        return folder
+
+    return run
 
 
-def test_every_record_has_one_row_in_input_order(undisturbed, small_fasta, tables):
+@pytest.fixture
+def undisturbed(undisturbed_with):
+    return undisturbed_with()
+
+
+@pytest.mark.parametrize("options", [(), DEEP, FRAMES_ALONE])
+def test_every_record_has_one_row_in_input_order(options, undisturbed_with, small_fasta, tables):
+    undisturbed = undisturbed_with(*options)
     names = [
         line[1:].split()[0] for line in small_fasta.read_text().splitlines() if line.startswith(">")
     ]
@@ -29,9 +46,15 @@ def test_every_record_has_one_row_in_input_order(undisturbed, small_fasta, table
     assert by_name["one_base"]["status"] == "too_short"
     assert by_name["empty"]["status"] == "too_short"
     assert by_name["all_n"]["status"] == "ambiguous_bases"
-    assert by_name["stops"]["status"] == "no_open_frame"
-    scored = [row for row in rows if row["seq_name"].startswith(("open", "repeat", "some_n"))]
+    stops = ("no_open_frame", "NA") if options == FRAMES_ALONE else ("scored", "composition")
+    assert (by_name["stops"]["status"], by_name["stops"]["evidence"]) == stops
+    # a quarter of the bases of some_n is unknown: too many for a whole window
+    known = ("open", "repeat", "some_n") if options else ("open", "repeat")
+    assert by_name["some_n"]["status"] == ("scored" if options else "ambiguous_bases")
+    scored = [row for row in rows if row["seq_name"].startswith(known)]
     assert {row["status"] for row in scored} == {"scored"}
+    frames = {"frames", "both"} if options == DEEP else {"frames"}
+    assert {row["evidence"] for row in scored} <= (frames if options else {"composition"})
     assert all(row["call"] in {"viral", "non-viral", "ambiguous"} for row in scored)
     assert all(row["call"] == "not_scored" for row in rows if row["status"] != "scored")
     assert not (undisturbed / "missing.tsv").exists()
@@ -43,7 +66,8 @@ def test_repeated_records_have_the_same_numbers(undisturbed, tables):
     assert [row["score"] for row in rows] == [original["score"]] * 2
 
 
-def test_embeddings_are_in_input_order_with_names(undisturbed):
+def test_embeddings_are_in_input_order_with_names(undisturbed_with):
+    undisturbed = undisturbed_with(*FRAMES_ALONE)
     lines = (undisturbed / "prediction_results.txt").read_text().splitlines()[1:]
     with h5py.File(undisturbed / "embeddings.h5") as file:
         names = [name.decode() for name in file["sequence_ids"][:]]
@@ -56,13 +80,56 @@ def test_embeddings_are_in_input_order_with_names(undisturbed):
     assert (vectors[repeated[0]] == vectors[repeated[1]]).all()
 
 
+def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_with, tables):
+    both, alone, mini = (
+        undisturbed_with(*options) / "windows.tsv" for options in (DEEP, FRAMES_ALONE, ())
+    )
+    added = 0
+    for one, frames, whole in zip(tables(both), tables(alone), tables(mini), strict=True):
+        if frames["status"] == "scored":
+            assert float(one.pop("score")) == pytest.approx(float(frames.pop("score")), abs=2e-4)
+            assert one["call"] == frames["call"]
+            assert (one["n_items"], one["evidence"]) == (frames["n_items"], "frames")
+            continue
+        assert (one["score"], one["call"], one["evidence"]) == (
+            (whole["score"], whole["call"], "composition")
+            if whole["status"] == "scored"
+            else ("NA", "not_scored", "NA")
+        )
+        added += whole["status"] == "scored"
+    assert added
+    for name in ("prediction_results.txt", "prediction_results_highestscore.csv"):
+        published, expected = (
+            [line.split("\t") for line in (run.parent / name).read_text().splitlines()]
+            for run in (both, alone)
+        )
+        assert [row[:2] for row in published] == [row[:2] for row in expected]
+        numbers = [
+            np.array([row[2:] for row in table[1:]], float) for table in (published, expected)
+        ]
+        np.testing.assert_allclose(*numbers, rtol=0, atol=2e-4)
+        assert len((mini.parent / name).read_text().splitlines()) == 1
+    vectors, names = {}, {}
+    for run in (both, alone):
+        with h5py.File(run.parent / "embeddings.h5") as file:
+            names[run] = file["sequence_ids"].asstr()[:]
+            vectors[run] = file["embeddings"][:]
+    whole = np.array([name.endswith("W") for name in names[both]])
+    assert whole.sum() == added
+    assert not vectors[both][whole].any()
+    assert names[both][~whole].tolist() == names[alone].tolist()
+    np.testing.assert_allclose(vectors[both][~whole], vectors[alone], atol=2e-3)
+
+
+@pytest.mark.parametrize("options", [(), DEEP])
 @pytest.mark.parametrize("devices", [pytest.param("cpu:1", marks=pytest.mark.slow), "cpu:3"])
 def test_the_table_does_not_depend_on_the_number_of_ranks(
-    undisturbed, small_fasta, tmp_path, virnucpro, difference_of, devices
+    undisturbed_with, small_fasta, tmp_path, virnucpro, difference_of, devices, options
 ):
-    done = virnucpro("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices)
+    command = ("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices, *options)
+    done = virnucpro(*command)
     assert done.returncode == 0, done.stderr
-    assert difference_of(undisturbed, tmp_path / "run") == []
+    assert difference_of(undisturbed_with(*options), tmp_path / "run") == []
 
 
 def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):

@@ -21,7 +21,16 @@ EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
 COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
-COMMANDS += ["launch", "bundle", "bundle fetch", "bundle import", "bundle verify"]
+COMMANDS += [
+    "rescore",
+    "train",
+    "evaluate",
+    "launch",
+    "bundle",
+    "bundle fetch",
+    "bundle import",
+    "bundle verify",
+]
 
 CASES = {
     "version": (["--version"], ExitCode.OK, NOTHING),
@@ -40,7 +49,9 @@ CASES = {
         ENCODERS | {"h5py"},
     ),
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
+    "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
+    "rescore": (["rescore", "{run}"], ExitCode.OK, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
@@ -85,13 +96,13 @@ def test_a_command_imports_only_what_it_needs(case, run_folder, tmp_path):
 def test_fetching_an_installed_bundle_imports_no_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))
     folder = tmp_path / "bundles" / "esm2_t6_8M_UR50D"
-    shutil.copytree(open_bundle("mini").path, folder)
-    mini = read_manifest(folder)
+    shutil.copytree(open_bundle("mini-deep").path, folder)
+    deep = read_manifest(folder)
     sources = {"sources": recipe_of(folder.name).sources}
-    protein = mini.encoders[1:]
+    protein = deep.encoders[1:]
     write_manifest(
         folder,
-        replace(mini, encoders=protein, head=None, labels=(), thresholds={}, provenance=sources),
+        replace(deep, encoders=protein, head=None, labels=(), thresholds={}, provenance=sources),
     )
     code, modules = imported("-m", "virnucpro", "bundle", "fetch", folder.name)
     assert code == 0

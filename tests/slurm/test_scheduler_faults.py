@@ -166,7 +166,10 @@ class CaseRunner:
         return (f"--exclude={others}", "--gpus-per-node=0", "--cpus-per-task=2", "--mem=2000M")
 
     def predict(self, run, options):
-        return self.cluster.submit("predict", self.fasta, run, options=(f"--time={FAR}", *options))
+        deep = ("--bundle", "mini-deep", "--no-fallback")
+        return self.cluster.submit(
+            "predict", self.fasta, run, *deep, options=(f"--time={FAR}", *options)
+        )
 
     def merge(self, run, *options):
         return self.cluster.submit(

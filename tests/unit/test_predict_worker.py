@@ -100,7 +100,7 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
 
 
 def test_the_memory_estimate_depends_on_the_precision(tmp_path):
-    job = predict_job((), precision="fp32")
+    job = predict_job((), bundle="mini-deep", precision="fp32")
     assert predict.Worker.memory_bytes({"job": job}) > PROCESS_BYTES
     half = replace(job, precision="bf16")
     assert predict.Worker.memory_bytes({"job": half}) < predict.Worker.memory_bytes({"job": job})

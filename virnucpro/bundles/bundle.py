@@ -16,10 +16,12 @@ from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_ma
 from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
-from virnucpro.classify.head_tensors import layer_sizes
+from virnucpro.classify.calibration import read_calibration
+from virnucpro.classify.head_tensors import CLASSES, head_sizes
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View
+from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.registry import config_of
 from virnucpro.encoders.weights.shapes import read_shapes
 from virnucpro.errors import BundleError, UsageError
@@ -59,6 +61,8 @@ class Bundle:
         Names of the head's outputs: others, virus.
     thresholds
         Score limits for the calls of records: ``viral`` and ``non_viral``; see `Manifest`.
+    items, calibration, classes
+        Kind of items, calibration as JSON, and names of more than two classes; see `Manifest`.
     metrics, provenance
         Measured accuracy, and origin; see `Manifest`.
     fingerprint
@@ -75,7 +79,10 @@ class Bundle:
     tiling: Tiling
     genetic_code: int
     labels: tuple[str, ...]
+    items: str
     thresholds: Mapping[str, float]
+    calibration: Mapping[str, object] | None
+    classes: tuple[str, ...]
     metrics: Mapping[str, object]
     provenance: Mapping[str, object]
     fingerprint: str
@@ -113,10 +120,13 @@ def open_bundle(name_or_path: str) -> Bundle:
         verify_file(folder, name, wanted)
     for entry in manifest.encoders:
         spec = _spec(folder, entry)
-        weights = spec.file("weights")
-        config_of(spec).require_weights(read_shapes(weights), weights)
+        config = config_of(spec)
+        if not isinstance(config, CompositionConfig):  # which has no weights
+            weights = spec.file("weights")
+            config.require_weights(read_shapes(weights), weights)
     if manifest.head is not None:
-        _check_head(folder / manifest.head, sum(encoder.dim for encoder in manifest.encoders))
+        dim = sum(encoder.dim for encoder in manifest.encoders)
+        _check_head(folder / manifest.head, dim, len(manifest.classes) or CLASSES)
     warning = writable_by_others(folder, (MANIFEST, *manifest.files))
     if warning is not None and folder not in _embedded().values():
         _log.warning("warning: bundle %s: %s", manifest.name, warning)
@@ -242,10 +252,18 @@ def _classification(bundle: Bundle) -> list[str]:
     if bundle.head is None:
         return ["encoders only, no classifier"]
     viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
-    return [
+    lines = [
         f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
-        f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}",
     ]
+    if bundle.calibration is None:
+        return [*lines, f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}"]
+    calibration = read_calibration(bundle.calibration, bundle.path / MANIFEST)
+    for name, preset in calibration.presets.items():
+        lines.append(
+            f"preset {name}: viral from a probability of {preset.viral:.3f}, non-viral below "
+            f"{preset.non_viral:.3f} (prevalence {calibration.prevalence:g})"
+        )
+    return lines
 
 
 def _known() -> dict[str, Path]:
@@ -271,7 +289,10 @@ def _bundle(folder: Path, manifest: Manifest) -> Bundle:
         tiling=cast("Tiling", manifest.tiling),
         genetic_code=manifest.genetic_code,
         labels=tuple(manifest.labels),
+        items=manifest.items,
         thresholds=manifest.thresholds,
+        calibration=manifest.calibration,
+        classes=tuple(manifest.classes),
         metrics=manifest.metrics,
         provenance=manifest.provenance,
         fingerprint=_fingerprint(manifest),
@@ -289,7 +310,7 @@ def _fingerprint(manifest: Manifest) -> str:
     def content(name: str) -> str:
         return manifest.files[name].sha256
 
-    numbers = {
+    numbers: dict[str, object] = {
         "encoders": [
             {
                 "architecture": entry.architecture,
@@ -307,13 +328,25 @@ def _fingerprint(manifest: Manifest) -> str:
         "labels": manifest.labels,
         "thresholds": manifest.thresholds,
     }
+    if manifest.items != "open_frames":
+        numbers["items"] = manifest.items
+    if manifest.calibration is not None:
+        numbers["calibration"] = manifest.calibration
     canonical = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _check_head(path: Path, dim: int) -> None:
-    """Raise BundleError if the head's input size is not `dim`; only the file header is read."""
-    wanted, *_ = layer_sizes(read_shapes(path), path)
+def _check_head(path: Path, dim: int, classes: int) -> None:
+    """Raise BundleError if the head has not `dim` inputs and `classes` outputs.
+
+    Only the header of the file is read.
+    """
+    wanted, found = head_sizes(read_shapes(path), path)
+    if found != classes:
+        raise BundleError(
+            f"{path}: the classifier has {found} classes, but the manifest of the bundle names "
+            f"{classes}. Get the bundle again."
+        )
     if wanted != dim:
         raise BundleError(
             f"{path}: the classifier needs vectors of {wanted} numbers, but the encoders of the "

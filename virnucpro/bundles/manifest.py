@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from virnucpro.bundles.checksums import FileDigest
 from virnucpro.bundles.permissions import DENIED, advice_on_reading
+from virnucpro.classify.calibration import read_calibration
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
@@ -20,6 +21,7 @@ MANIFEST: Final = "bundle.json"
 _SCHEMA_VERSION: Final = 1
 
 _VIEWS: Final = ("nucleotide", "protein")
+_ITEMS: Final = ("open_frames", "window")
 
 T = TypeVar("T")
 
@@ -53,6 +55,14 @@ class Manifest:
         Window length in bases, tiling and NCBI genetic code number of the head's training data.
     labels
         Names of the head's two outputs.
+    items
+        What an item is: ``open_frames`` (every stop-free frame of a window, the published rule) or
+        ``window`` (the bases of a whole window). bundle.json may omit ``open_frames``.
+    calibration
+        Calibration of the records' logits, see `virnucpro.classify.calibration`; None if the bundle
+        has none, and ``thresholds`` apply to the score.
+    classes
+        Names of the head's classes if it has more than two; empty otherwise.
     thresholds
         Score limits for the calls of records: viral if the score is at least ``viral``, non-viral
         if it is below ``non_viral``, otherwise ambiguous.
@@ -80,6 +90,9 @@ class Manifest:
     files: Mapping[str, FileDigest] = field(default_factory=dict)
     metrics: Mapping[str, object] = field(default_factory=dict)
     provenance: Mapping[str, object] = field(default_factory=dict)
+    items: str = "open_frames"
+    calibration: Mapping[str, object] | None = None
+    classes: Sequence[str] = ()
     schema_version: int = _SCHEMA_VERSION
 
 
@@ -151,7 +164,7 @@ class _Reader:
     """Reader of the fields of a JSON object, with checks of their types."""
 
     def __init__(self, path: Path, content: object, location: str = "") -> None:
-        self._path = path
+        self.path = path
         self._location = location
         if not isinstance(content, dict):
             raise self.error("must be a JSON object")
@@ -159,7 +172,7 @@ class _Reader:
 
     def error(self, problem: str) -> BundleError:
         where = f" at {self._location!r}" if self._location else ""
-        return BundleError(f"{self._path}: the manifest{where} {problem}. Get the bundle again.")
+        return BundleError(f"{self.path}: the manifest{where} {problem}. Get the bundle again.")
 
     def take(self, key: str, kind: type[T]) -> T:
         value = self.content.get(key)
@@ -169,11 +182,11 @@ class _Reader:
         return value
 
     def inside(self, key: str) -> "_Reader":
-        return _Reader(self._path, self.content.get(key), f"{self._location}/{key}".lstrip("/"))
+        return _Reader(self.path, self.content.get(key), f"{self._location}/{key}".lstrip("/"))
 
     def each(self, key: str) -> list["_Reader"]:
         entries = self.take(key, list)
-        return [_Reader(self._path, entry, f"{key}[{i}]") for i, entry in enumerate(entries)]
+        return [_Reader(self.path, entry, f"{key}[{i}]") for i, entry in enumerate(entries)]
 
     def strings(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list)
@@ -202,9 +215,14 @@ def _parse(reader: _Reader) -> Manifest:
         metrics=reader.take("metrics", dict),
         provenance=reader.take("provenance", dict),
         files=files,
+        items=reader.take("items", str) if "items" in reader.content else _ITEMS[0],
+        calibration=reader.content.get("calibration") and reader.take("calibration", dict),
+        classes=reader.strings("classes") if reader.content.get("classes") else (),
     )
     for problem in _problems(manifest):
         raise reader.error(problem)
+    if manifest.calibration is not None:
+        read_calibration(manifest.calibration, reader.path)
     return manifest
 
 
@@ -251,6 +269,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             yield f"has two encoders of the {what} {values[0]!r}"
     if not is_window(manifest.window):
         yield f"needs a window of {WINDOWS[0]} to {WINDOWS[-1]:,} bases, not {manifest.window}"
+    yield from _item_problems(manifest)
     if manifest.tiling not in TILINGS:
         yield f"has the unknown tiling {manifest.tiling!r}; known are {', '.join(TILINGS)}"
     if manifest.head is not None and len(manifest.labels) != 2:
@@ -262,3 +281,10 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         genetic_code(manifest.genetic_code)
     except UsageError as error:
         yield f"has an unknown genetic code ({error})"
+
+
+def _item_problems(manifest: Manifest) -> Iterator[str]:
+    if manifest.items not in _ITEMS:
+        yield f"has the unknown items {manifest.items!r}; known are {', '.join(_ITEMS)}"
+    if manifest.items == "window" and any(one.view == "protein" for one in manifest.encoders):
+        yield "has a protein encoder, which cannot read whole windows"

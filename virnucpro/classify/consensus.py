@@ -1,14 +1,14 @@
-"""Compute the calls (viral or non-viral) of windows and records from the scores of items.
+"""Compute the scores of windows and records from the scores of items, and the calls of windows.
 
 An item has two scores, one for each class: others and virus.
 Window: ``others`` and ``virus`` are the highest scores of each class over the window's items. The
 call is viral if ``virus >= others``, as in the published tool. The window's score is
 ``virus / (others + virus)``.
-Record: the score is the mean score of the record's scored windows. The call depends on this score
-and the two thresholds of the bundle.
+Record: the score is the mean score of its scored windows, and the logit is the mean logit of these
+windows. `virnucpro.classify.decision` calls the record.
 
-A resumed run can still compute a missing item. Therefore its window has no score, and its record
-has no call. A quarantined item will never have a score, so the call ignores this item.
+A missing item can still be computed by a resume, so its window has no score and its record has no
+call. A quarantined item will never have a score, so the call ignores this item.
 """
 
 from dataclasses import dataclass
@@ -18,17 +18,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.classify.calibration import LOGIT_LIMIT
+from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
 
 __all__ = [
     "Call",
-    "RecordCalls",
+    "Evidence",
+    "RecordScores",
     "Status",
     "Thresholds",
     "WindowCalls",
-    "call_records",
     "call_windows",
+    "score_records",
 ]
 
 FloatArray = NDArray[np.float32]
@@ -57,6 +60,15 @@ class Status(IntEnum):
     MISSING = 5
 
 
+class Evidence(IntEnum):
+    """Codes for the items that gave a window or a record its score; the bits can be combined."""
+
+    NONE = 0
+    FRAMES = 1
+    COMPOSITION = 2
+    BOTH = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Limits for the call of a record.
@@ -83,8 +95,8 @@ class WindowCalls:
     best_item
         (n_windows,) int64, index (over all items) of the first item with the highest virus score;
         -1 if not scored.
-    call, status
-        (n_windows,) uint8, codes of `Call` and `Status`.
+    call, evidence, status
+        (n_windows,) uint8, codes of `Call`, `Evidence` and `Status`.
     """
 
     others: FloatArray
@@ -94,39 +106,51 @@ class WindowCalls:
     n_scored: IntArray
     best_item: IntArray
     call: CodeArray
+    evidence: CodeArray
     status: CodeArray
 
 
 @dataclass(frozen=True, slots=True)
-class RecordCalls:
-    """Scores and calls of all records: arrays with one entry per record, in input order.
+class RecordScores:
+    """Scores of all records: arrays with one entry per record, in input order.
 
     Attributes
     ----------
     score
         (n_records,) float32, mean score of the scored windows; NaN if none is scored.
+    logit
+        (n_records,) float64, mean logit of the scored windows; NaN if none is scored.
     n_windows, n_scored
-        (n_records,) int64, number of all windows, and number of windows with a score.
+        (n_records,) int64, number of windows, and of windows with a score.
     n_missing
         (n_records,) int64, number of windows with a missing item.
+    scored_bases
+        (n_records,) int64, total length of the scored windows; an overlap is counted twice.
     best_window
-        (n_records,) int64, index (over all windows) of the first window with the highest score;
-        -1 if no window is scored.
-    call, status
-        (n_records,) uint8, codes of `Call` and `Status`.
+        (n_records,) int64, number (in the whole index) of the first window with the highest
+        score; -1 if no window is scored.
+    evidence, status
+        (n_records,) uint8, codes of `Evidence` and `Status`.
     """
 
     score: FloatArray
+    logit: NDArray[np.float64]
     n_windows: IntArray
     n_scored: IntArray
     n_missing: IntArray
+    scored_bases: IntArray
     best_window: IntArray
-    call: CodeArray
+    evidence: CodeArray
     status: CodeArray
 
 
 def call_windows(
-    window_first_item: IntArray, item_row: IntArray, scores: FloatArray, state: CodeArray
+    window_first_item: IntArray,
+    item_row: IntArray,
+    scores: FloatArray,
+    state: CodeArray,
+    item_frame: CodeArray,
+    without_item: CodeArray,
 ) -> WindowCalls:
     """Compute the call of each window from the scores of its items.
 
@@ -141,6 +165,10 @@ def call_windows(
         (n_rows, 2) float32, scores of `others` and `virus`.
     state
         (n_rows,) uint8, codes of `RowState`.
+    item_frame
+        (n_items,) uint8, frame of each item; `WINDOW_ITEM` for a whole window.
+    without_item
+        (n_windows,) uint8, code of `Status` of each window if it has no item.
     """
     item_state = state[item_row]
     done = item_state == RowState.DONE
@@ -151,13 +179,15 @@ def call_windows(
     n_items = np.diff(window_first_item)
 
     status = np.full(len(n_items), Status.SCORED, np.uint8)
-    status[n_items == 0] = Status.NO_OPEN_FRAME
+    status[n_items == 0] = without_item[n_items == 0]
     status[(n_items > 0) & (n_scored == 0)] = Status.QUARANTINED
     status[n_missing > 0] = Status.MISSING
     scored = status == Status.SCORED
 
     best_others = np.where(scored, _max(window_first_item, others), np.float32(np.nan))
     best_virus = np.where(scored, _max(window_first_item, virus), np.float32(np.nan))
+    kind = np.where(item_frame == WINDOW_ITEM, Evidence.COMPOSITION, Evidence.FRAMES)
+    evidence = _group(np.bitwise_or, window_first_item, np.where(done, kind, 0), 0, np.int64)
     call = np.full(len(n_items), Call.NOT_SCORED, np.uint8)
     call[scored & (best_virus >= best_others)] = Call.VIRAL
     call[scored & (best_virus < best_others)] = Call.NON_VIRAL
@@ -169,17 +199,18 @@ def call_windows(
         n_scored=n_scored,
         best_item=np.where(scored, _argmax(window_first_item, virus), -1),
         call=call,
+        evidence=np.where(scored, evidence, Evidence.NONE).astype(np.uint8),
         status=status,
     )
 
 
-def call_records(
+def score_records(
     record_first_window: IntArray,
     record_status: CodeArray,
     windows: WindowCalls,
-    thresholds: Thresholds,
-) -> RecordCalls:
-    """Compute the call of each record from its windows.
+    window_lengths: IntArray,
+) -> RecordScores:
+    """Compute the score of each record from its windows.
 
     Parameters
     ----------
@@ -190,8 +221,8 @@ def call_records(
         (n_records,) uint8, codes of `RecordStatus` from the sequence index.
     windows
         Result of `call_windows`.
-    thresholds
-        Thresholds of the bundle.
+    window_lengths
+        (n_windows,) int64, bases of each window.
     """
     scored = windows.status == Status.SCORED
     n_windows = np.diff(record_first_window)
@@ -204,27 +235,29 @@ def call_records(
     status[n_scored > 0] = Status.SCORED
     status[n_missing > 0] = Status.MISSING
 
-    total = _group(np.add, record_first_window, np.where(scored, windows.score, 0), 0, np.float64)
+    with np.errstate(divide="ignore"):
+        logit = np.log(windows.virus.astype(np.float64)) - np.log(windows.others)
+    logit = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+
+    def total(values: NDArray[Any]) -> NDArray[np.float64]:
+        return _group(np.add, record_first_window, np.where(scored, values, 0), 0, np.float64)
+
     with np.errstate(invalid="ignore"):
-        score = (total / n_scored).astype(np.float32)
-    evidence = np.where(scored, windows.score, np.float32(-np.inf))
-    return RecordCalls(
+        score = (total(windows.score) / n_scored).astype(np.float32)
+        mean_logit = total(logit) / n_scored
+    ranking = np.where(scored, windows.score, np.float32(-np.inf))
+    evidence = _group(np.bitwise_or, record_first_window, windows.evidence, 0, np.int64)
+    return RecordScores(
         score=score,
+        logit=mean_logit,
         n_windows=n_windows,
         n_scored=n_scored,
         n_missing=n_missing,
-        best_window=np.where(n_scored > 0, _argmax(record_first_window, evidence), -1),
-        call=_threshold(score, status == Status.SCORED, thresholds),
+        scored_bases=total(window_lengths).astype(np.int64),
+        best_window=np.where(n_scored > 0, _argmax(record_first_window, ranking), -1),
+        evidence=evidence.astype(np.uint8),
         status=status,
     )
-
-
-def _threshold(score: FloatArray, scored: NDArray[np.bool_], thresholds: Thresholds) -> CodeArray:
-    call = np.full(len(score), Call.NOT_SCORED, np.uint8)
-    call[scored] = Call.AMBIGUOUS
-    call[scored & (score < np.float32(thresholds.non_viral))] = Call.NON_VIRAL
-    call[scored & (score >= np.float32(thresholds.viral))] = Call.VIRAL
-    return call
 
 
 def _structural_status(record_status: CodeArray) -> CodeArray:

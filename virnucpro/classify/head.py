@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import batch_norm
 
-from virnucpro.classify.head_tensors import layer_sizes
+from virnucpro.classify.head_tensors import layer_sizes, standardised_shape
+from virnucpro.classify.standardised_head import StandardisedHead, load_standardised
 from virnucpro.encoders.device import open_device
 from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
 
@@ -102,13 +103,13 @@ class Head(nn.Module):
         return torch.softmax(self(vectors.float()), dim=1)
 
 
-def load_head(path: Path, device: str = "cpu") -> Head:
+def load_head(path: Path, device: str = "cpu") -> Head | StandardisedHead:
     """Load a head from a file; the shapes of the tensors determine the layer sizes.
 
     Parameters
     ----------
     path
-        Safetensors file with the tensor names of `Head`.
+        Safetensors file with the tensor names of `Head` or of `StandardisedHead`.
     device
         Name of the torch device.
 
@@ -120,7 +121,11 @@ def load_head(path: Path, device: str = "cpu") -> Head:
         If the device does not exist.
     """
     tensors = read_safetensors(path)
-    sizes = layer_sizes({name: tuple(one.shape) for name, one in tensors.items()}, path)
+    shapes = {name: tuple(one.shape) for name, one in tensors.items()}
+    standardised = standardised_shape(shapes, path)
+    if standardised is not None:
+        return load_standardised(tensors, standardised, path, device)
+    sizes = layer_sizes(shapes, path)
     with init_empty_weights():
         head = Head(sizes)
     fill(head, tensors, path, open_device(device), torch.float32)

@@ -24,8 +24,11 @@ _COMMANDS: Final = {
     "frames": "write windows and stop-free reading frames as FASTA",
     "status": "print the progress of a run or launch",
     "verify": "check all files of a run for damage",
+    "rescore": "call the sequences of a run by another rule, without computing scores again",
     "aggregate": "write the outputs of a partial run, or join segments",
+    "train": "train a classifier on labelled sequences",
     "bundle": "list, show, fetch, verify and move bundles",
+    "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
     "parity": "compare results of a device and precision with those of the CPU at fp32",
     "bench": "measure the throughput of an encoder on this machine",
 }

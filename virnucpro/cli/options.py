@@ -5,16 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.classify.call_options import PRESETS, CallOptions
 from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
 
 __all__ = [
     "DEFAULTS",
     "add_bundle",
+    "add_calls",
     "add_device",
     "add_devices",
     "add_encoder",
     "add_failures",
+    "add_fallback",
     "add_inputs",
     "add_json",
     "add_outdir",
@@ -22,6 +25,7 @@ __all__ = [
     "add_quiet",
     "add_threads",
     "add_tiling",
+    "call_options",
     "integer_from",
     "job_options",
     "positive",
@@ -34,7 +38,9 @@ DEFAULTS: Final = Execution(Path())
 
 _JOB_OPTIONS: Final = (
     *("bundle", "encoder", "window", "tiling", "genetic_code", "precision", "embeddings"),
+    "fallback",
 )
+_CALL_OPTIONS: Final = ("preset", "threshold", "fdr", "prevalence")
 _PRECISION: Final[dict[str, Any]] = {"choices": ("auto", "fp32", "fp16", "bf16"), "default": "auto"}
 
 
@@ -120,6 +126,67 @@ def add_bundle(parser: _Group) -> None:
     parser.add_argument("-b", "--bundle", default="mini", metavar="NAME", help=text)
 
 
+def add_fallback(parser: _Group) -> None:
+    """Add the option that turns off the scores of windows without an open frame."""
+    parser.add_argument(
+        "--no-fallback",
+        dest="fallback",
+        action="store_const",
+        const=False,
+        help="leave windows without an open frame without a score; default: score them by their "
+        "composition (bundles of open frames only)",
+    )
+
+
+def add_calls(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the rule by which records are called viral."""
+    group = parser.add_argument_group("calls")
+    group.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="thresholds of the bundle; sensitive finds more viruses, conservative calls fewer "
+        "others viral; default: default",
+    )
+    rule = group.add_mutually_exclusive_group()
+    text = "viral from this probability on (from this score, if the bundle has no calibration)"
+    rule.add_argument("--threshold", type=_share, metavar="P", help=f"{text}; default: --preset")
+    text = "maximum false discovery rate among the viral calls, from the probabilities of the run"
+    rule.add_argument("--fdr", type=_share, metavar="Q", help=f"{text}; default: no limit")
+    group.add_argument(
+        "--prevalence",
+        type=_prevalence,
+        metavar="P",
+        help="expected share of viral sequences in the input; auto: estimate it from the scores; "
+        "default: that of the bundle's calibration (mini: 0.5)",
+    )
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return number
+
+
+def _prevalence(text: str) -> float | str:
+    if text == "auto":
+        return text
+    number = _share(text)
+    if number in (0.0, 1.0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not auto or a number between 0 and 1")
+    return number
+
+
+def call_options(arguments: argparse.Namespace) -> CallOptions | None:
+    """Return the rule of the calls given on the command line; None if no option is given."""
+    given: dict[str, Any] = {name: getattr(arguments, name, None) for name in _CALL_OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+    return CallOptions(**given) if given else None
+
+
 def add_encoder(parser: _Group, *, required: bool) -> None:
     """Add the option that selects one encoder."""
     parser.add_argument(
@@ -155,8 +222,8 @@ def add_failures(
     return group
 
 
-def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
-    """Add the options for the precision of the encoders and of the stored embeddings."""
+def add_precision(parser: _Group, *, embeddings: tuple[str, ...] = ()) -> None:
+    """Add the options for the precision of the encoders and, if any, of the stored embeddings."""
     parser.add_argument(
         "--precision",
         **_PRECISION,
@@ -164,6 +231,8 @@ def add_precision(parser: _Group, *, embeddings: tuple[str, ...]) -> None:
         "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
         "the bundle's card lists it as verified, else fp32; default: auto",
     )
+    if not embeddings:
+        return
     none = " (none: do not write the file)" * ("none" in embeddings)
     text = f"floating-point precision of embeddings.h5{none}; default: fp16"
     parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
@@ -196,4 +265,7 @@ def add_tiling(parser: _Group, default: str = "that of the bundle") -> None:
 def job_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options given on the command line, as keyword arguments for a job."""
     given = vars(arguments)
-    return {name: given[name] for name in _JOB_OPTIONS if given.get(name) is not None}
+    chosen = {name: given[name] for name in _JOB_OPTIONS if given.get(name) is not None}
+    if (calls := call_options(arguments)) is not None:
+        chosen["calls"] = calls
+    return chosen

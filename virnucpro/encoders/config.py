@@ -24,11 +24,14 @@ class EncoderConfig(Protocol):
         Key in the registry, and name of the folder below ``virnucpro/encoders``.
     view
         Kind of sequence that encoders of this architecture read: nucleotide or protein.
+    batch_tokens
+        Token budget of a batch on any device; 0 for the budget of the device.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     architecture: ClassVar[str]
     view: ClassVar[View]
+    batch_tokens: ClassVar[int]
 
     @classmethod
     def read(cls, settings: Mapping[str, object], source: Path) -> Self:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
-    one.architecture: one for one in (DnabertSConfig, Esm2Config)
+    one.architecture: one for one in (CompositionConfig, DnabertSConfig, Esm2Config)
 }
 
 PUBLISHED: Final[Mapping[str, EncoderConfig]] = {

@@ -1,11 +1,14 @@
 """Create the job of ``virnucpro predict``, and compute a job from its inputs to its tables."""
 
 import os
+from typing import Final
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.classify.call_options import CallOptions
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import (
+    Classifier,
     EmbeddingsDtype,
     Inputs,
     Job,
@@ -19,6 +22,7 @@ from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.pipeline.scheduling.preflight import (
     check_device_memory,
     devices_of,
+    with_fallback,
     with_precision,
 )
 from virnucpro.pipeline.scheduling.runner import run_job
@@ -26,7 +30,10 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
 
-__all__ = ["predict", "predict_job"]
+__all__ = ["FALLBACK", "predict", "predict_job"]
+
+FALLBACK: Final = "mini"
+"""Embedded bundle that scores whole windows."""
 
 
 def predict_job(
@@ -38,6 +45,8 @@ def predict_job(
     genetic_code: int | None = None,
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
+    fallback: bool = True,
+    calls: CallOptions | None = None,
 ) -> Job:
     """Return the job of ``virnucpro predict``; the function `predict` computes it.
 
@@ -53,6 +62,11 @@ def predict_job(
     precision
         Precision of the encoders. `predict` replaces ``auto`` by a precision that suits device and
         model; a resumed run keeps its precision.
+    fallback
+        Whether the embedded bundle `FALLBACK` scores the windows without an open frame, if the
+        bundle scores open frames only. A resumed run keeps its choice.
+    calls
+        Rule of the calls; None for the default rule, or for the rule of the resumed run.
 
     Raises
     ------
@@ -67,15 +81,18 @@ def predict_job(
             f"{bundle}: has encoders but no classifier. Compute vectors with virnucpro embed "
             f"-e {bundle}/{opened.encoders[0].view}, or give a bundle with a classifier."
         )
+    windows = opened.items == "window"
+    second = None if windows or not fallback else _classifier(open_bundle(FALLBACK))
     return Job(
         command="predict",
         inputs=inputs_of(inputs),
         index=IndexSpec(
-            kind="frames",
+            kind="windows" if windows else "frames",
             alphabet=Alphabet.NUCLEOTIDE,
             window=opened.window if window is None else window,
             tiling=opened.tiling if tiling is None else tiling,
             genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
+            fallback=second is not None,
         ),
         encoders=opened.encoders,
         model_name=opened.name,
@@ -83,10 +100,19 @@ def predict_job(
         head=opened.head,
         labels=opened.labels,
         thresholds=dict(opened.thresholds),
+        fallback=second,
+        calibration=opened.calibration,
+        calls=calls,
+        classes=opened.classes,
         precision=precision,
         embeddings=embeddings,
         verified_precisions=opened.verified_precisions,
     )
+
+
+def _classifier(bundle: Bundle) -> Classifier:
+    assert bundle.head is not None
+    return Classifier(bundle.encoders, bundle.head, bundle.fingerprint)
 
 
 def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
@@ -111,7 +137,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     """
     require_inputs(job.inputs)
     reporter = reporter or SilentReporter()
-    job = with_precision(job, execution)
+    job = with_precision(with_fallback(job, execution), execution)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     outcome, _ = run_job(job, devices, execution, reporter)

@@ -10,14 +10,17 @@ shortest decimal number that is read back as the same float32.
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.classify.consensus import Call, RecordCalls, Status, WindowCalls
+from virnucpro.classify.call_options import PRESETS
+from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status, WindowCalls
+from virnucpro.classify.decision import Decision, Flag, Reason
 from virnucpro.report.tsv import NA, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.translation import FRAMES
+from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.windows import IntArray
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
@@ -25,6 +28,7 @@ from virnucpro.store.schema import RowState
 __all__ = [
     "CALL_NAMES",
     "STATUS_NAMES",
+    "TABLE_VERSION",
     "write_consensus",
     "write_missing",
     "write_predictions",
@@ -36,19 +40,43 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
+TABLE_VERSION: Final = 2
+"""Version of predictions.tsv and windows.tsv: version 2 added columns to version 1."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
+
+_EVIDENCE_NAMES = tuple(NA if one is Evidence.NONE else one.name.lower() for one in Evidence)
+_REASON_NAMES = tuple(NA if one is Reason.NONE else one.name.lower() for one in Reason)
+_TIER_NAMES = (NA, *PRESETS)
+_FLAG_NAMES = tuple(
+    ",".join(flag.name.lower() for flag in Flag if flag.name and number & flag) or NA
+    for number in range(1 << len(Flag))
+)
+"""Output names of each code, or combination of flags."""
 
 _FORMULA = re.compile(r"""(?:^|(?<=[,;"'\s]))[=+\-@]""")
 """First character of a formula, where a spreadsheet program could start a cell."""
 
 
-def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
+def write_predictions(
+    path: Path,
+    index: SequenceIndex,
+    records: RecordScores,
+    decision: Decision,
+    sources: IntArray,
+    class_names: Sequence[str],
+    *,
+    version: int = TABLE_VERSION,
+) -> None:
     """Write predictions.tsv: one row per record, in input order.
 
     `n_windows` and `n_scored` are numbers of windows, `scored_fraction` is their ratio, `score`
     and `call` are results of the record. `best_window` is ``start-end`` of the window with the
-    highest score, 1-based and inclusive. A missing value is `NA`.
+    highest score, 1-based and inclusive. `probability`, `fdr` (q-value) and `tier` are results of
+    the calibration, `evidence` names the items that were scored, `reason` explains an ambiguous
+    call, and `flags` lists properties that make a call less certain. `likely_source` is the most
+    probable class of the classifier: `sources` has the position in `class_names` for each record,
+    -1 if it is unknown. A missing value is `NA`. Tables of version 1 end with `best_window`.
 
     Raises
     ------
@@ -67,19 +95,35 @@ def write_predictions(path: Path, index: SequenceIndex, records: RecordCalls) ->
             "n_scored": integers(records.n_scored),
             "scored_fraction": decimals(fraction),
             "score": decimals(records.score),
-            "call": codes(records.call, CALL_NAMES),
+            "call": codes(decision.call, CALL_NAMES),
             "status": codes(records.status, STATUS_NAMES),
             "best_window": lambda rows: _spans(index, records.best_window[rows]),
-        },
+        }
+        | (
+            {
+                "probability": decimals(decision.probability),
+                "fdr": decimals(decision.fdr),
+                "tier": codes(decision.tier, _TIER_NAMES),
+                "evidence": codes(records.evidence, _EVIDENCE_NAMES),
+                "reason": codes(decision.reason, _REASON_NAMES),
+                "flags": codes(decision.flags, _FLAG_NAMES),
+                "likely_source": codes(sources + 1, (NA, *class_names)),
+            }
+            if version > 1
+            else {}
+        ),
     )
 
 
-def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
+def write_windows(
+    path: Path, index: SequenceIndex, windows: WindowCalls, *, version: int = TABLE_VERSION
+) -> None:
     """Write windows.tsv: one row per window, in input order.
 
     `window` is the window name as in the published tool, `start` and `end` are 1-based and
-    inclusive. `n_items` and `n_scored` are numbers of stop-free frames, `best_frame` is the
-    frame with the highest virus score.
+    inclusive. `n_items` and `n_scored` are numbers of items, `best_frame` is the frame with the
+    highest virus score, W for a whole window. `evidence` is `frames` or `composition` (of a whole
+    window); tables of version 1 lack it.
 
     Raises
     ------
@@ -100,11 +144,12 @@ def write_windows(path: Path, index: SequenceIndex, windows: WindowCalls) -> Non
             "call": codes(windows.call, CALL_NAMES),
             "status": codes(windows.status, STATUS_NAMES),
             "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
-        },
+        }
+        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {}),
     )
 
 
-def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
+def write_sequences(path: Path, index: SequenceIndex, records: RecordScores) -> None:
     """Write the table of ``virnucpro embed``: one row per record, in input order.
 
     The column `embedding` contains the 0-based index of the record in embeddings.h5. The value is
@@ -131,7 +176,7 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordCalls) -> N
     )
 
 
-def write_missing(path: Path, index: SequenceIndex, records: RecordCalls) -> None:
+def write_missing(path: Path, index: SequenceIndex, records: RecordScores) -> None:
     """Write missing.tsv: one line per record that has windows without a result yet.
 
     `n_missing` is the number of these windows.
@@ -199,17 +244,19 @@ def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
 
 
 def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
-    """Return the frame name of each item; `NA` for item number -1."""
+    """Return the frame name of each item, W for a whole window; `NA` for item number -1."""
     if not index.n_items:
         return [NA] * len(items)
     pairs = zip(items.tolist(), index.item_frame[items].tolist(), strict=True)
-    return [NA if item < 0 else FRAMES[frame] for item, frame in pairs]
+    return [NA if item < 0 else ITEM_NAMES[frame] for item, frame in pairs]
 
 
 def write_results(
     path: Path, index: SequenceIndex, coverage: Coverage, labels: Sequence[str]
 ) -> None:
-    """Write prediction_results.txt: label and scores of every scored item, in input order.
+    """Write prediction_results.txt: label and scores of every scored open frame, in input order.
+
+    Whole windows are not written: the published tool does not score them.
 
     Parameters
     ----------
@@ -228,10 +275,12 @@ def write_results(
         When the file cannot be written; an existing file is unchanged.
     """
     rows = index.item_row
-    others, virus = coverage.scores.T
+    others, virus = coverage.scores[:, :2].T
     write_tsv(
         path,
-        np.flatnonzero((coverage.row_state == RowState.DONE)[rows]),
+        np.flatnonzero(
+            (coverage.row_state == RowState.DONE)[rows] & (index.item_frame != WINDOW_ITEM)
+        ),
         {
             "Sequence_ID": index.item_names,
             "Prediction": lambda items: [
@@ -258,7 +307,9 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
     viral = windows.call == Call.VIRAL
     write_tsv(
         path,
-        np.flatnonzero(windows.status == Status.SCORED),
+        np.flatnonzero(
+            (windows.status == Status.SCORED) & ((windows.evidence & Evidence.FRAMES) > 0)
+        ),
         {
             "Modified_ID": lambda rows: list(map(_without_formula, index.window_names(rows))),
             "Is_Virus": lambda rows: list(map(str, viral[rows].tolist())),

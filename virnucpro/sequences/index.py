@@ -21,13 +21,9 @@ from virnucpro.sequences.columns import (
     column_path,
     read_header,
 )
+from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.spec import IndexSpec
-from virnucpro.sequences.translation import (
-    FRAMES,
-    genetic_code,
-    residues_by_codon,
-    reverse_complement,
-)
+from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
 from virnucpro.sequences.windows import IntArray
 
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
@@ -65,7 +61,8 @@ class SequenceIndex:
     window_first_item
         ``(n_windows + 1,)`` int64: number of items of all windows before window ``i``.
     item_frame
-        ``(n_items,)`` uint8, see `virnucpro.sequences.translation.FRAMES`; 0 for whole sequences.
+        ``(n_items,)`` uint8: frame as in `virnucpro.sequences.translation.FRAMES`, or
+        `virnucpro.sequences.items.WINDOW_ITEM`; 0 for whole sequences.
     item_row
         ``(n_items,)`` int64: the row of each item.
     row_lengths
@@ -164,7 +161,13 @@ class SequenceIndex:
             return self.record_names(_owners(self.record_first_window, windows))
         frames = self.item_frame[items].tolist()
         names = zip(self.window_names(windows), frames, strict=True)
-        return [name + FRAMES[frame] for name, frame in names]
+        return [name + ITEM_NAMES[frame] for name, frame in names]
+
+    def record_sequence(self, record: int, limit: int | None = None) -> bytes:
+        """Return the letters of a record, at most the first `limit`."""
+        origin, length = self._values["record_first_base"][record], self.record_lengths[record]
+        end = int(length) if limit is None else min(int(length), limit)
+        return self._bases.read(int(origin), int(origin) + end)
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
@@ -198,7 +201,7 @@ class SequenceIndex:
             When the index does not have this view.
         """
         kind = self.spec.alphabet.name.lower()
-        if self.spec.kind == "whole" and view != kind:
+        if self.spec.kind != "frames" and view != kind:
             raise UsageError(
                 f"an index of whole {kind} sequences has no {view} view: choose an encoder for "
                 f"{kind} sequences"
@@ -221,13 +224,18 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
+    def is_window(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Return, for each row, whether it is a whole window (not an open frame)."""
+        whole: npt.NDArray[np.bool_] = self._values["row_frame"][rows] == WINDOW_ITEM
+        return whole
+
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
     ) -> list[bytes]:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
-        offset, forward = (frame % 3).astype(np.int64), frame < 3
+        offset, forward = (frame % 3).astype(np.int64), frame % WINDOW_ITEM < 3
         low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
         spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
         read = self._bases.read

@@ -46,11 +46,16 @@ class IndexSpec:
     ----------
     kind
         ``frames``: nucleotides are divided into windows; every open (stop-free) frame is an item.
+        ``windows``: nucleotides are divided into windows; every window is an item as a whole, if
+        it has at least 60 bases of which at least 90 % are A, C, G or T.
         ``whole``: every record that is not empty is one item.
     alphabet
         Allowed letters.
     window, tiling, genetic_code
-        Only for ``frames``; see `virnucpro.sequences.windows` and `genetic_code`.
+        Only for ``frames`` and ``windows``; see `virnucpro.sequences.windows` and `genetic_code`.
+
+    fallback
+        Only for ``frames``: a window without an open frame is an item as in ``windows``.
 
     Raises
     ------
@@ -58,11 +63,12 @@ class IndexSpec:
         When window, tiling or genetic code is invalid.
     """
 
-    kind: Literal["frames", "whole"]
+    kind: Literal["frames", "windows", "whole"]
     alphabet: Alphabet
     window: int | None = None
     tiling: Tiling | None = None
     genetic_code: int | None = None
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "whole":
@@ -78,7 +84,10 @@ class IndexSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Return the specification as a dict of JSON values."""
-        return {**asdict(self), "alphabet": self.alphabet.name.lower()}
+        values = {**asdict(self), "alphabet": self.alphabet.name.lower()}
+        if not self.fallback:
+            del values["fallback"]  # older indexes lack this field
+        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "IndexSpec":

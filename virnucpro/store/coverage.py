@@ -103,8 +103,9 @@ class Coverage:
     row_state : numpy.ndarray
         uint8 (n_rows,), codes of `RowState`.
     scores : numpy.ndarray
-        float32 (n_rows, 2), scores of `others` and `virus`; NaN for missing and quarantined rows,
-        and in runs without a classifier.
+        float32 (n_rows, 2), scores of `others` and `virus`; if the classifier has more classes,
+        float32 (n_rows, 2 + n_classes), followed by the probability of each class. NaN for missing
+        and quarantined rows, and in runs without a classifier.
     reasons : mapping of int to str
         Reason of each quarantined row, if known.
     """
@@ -157,6 +158,9 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
             rejected.append(segment)
         elif unit not in done:
             done[unit] = path
+            if segment.scores is not None and segment.scores.shape[1] > scores.shape[1]:
+                missing_columns = segment.scores.shape[1] - scores.shape[1]
+                scores = np.pad(scores, ((0, 0), (0, missing_columns)), constant_values=np.nan)
             _record(segment, state, scores)
             reasons.update(segment.reasons)
         elif differs := _difference(done[unit], segment):

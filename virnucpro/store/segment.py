@@ -297,8 +297,10 @@ def _problem(segment: Segment) -> str:
         vectors.dtype in _FLOATS and vectors.ndim == 2 and vectors.shape[1]
     ):
         return "embeddings are not float16 or float32 (n, D)"
-    if scores is not None and not (scores.dtype == np.float32 and scores.shape[1:] == (2,)):
-        return "scores are not float32 (n, 2)"
+    if scores is not None and not (
+        scores.dtype == np.float32 and scores.ndim == 2 and scores.shape[1] >= 2
+    ):
+        return "scores are not float32 (n, 2) or wider"
     return _numbers_problem("embeddings", vectors, quarantined) or _numbers_problem(
         "scores", scores, quarantined
     )

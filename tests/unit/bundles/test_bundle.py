@@ -185,9 +185,29 @@ def test_a_file_outside_the_bundle_is_refused(edit, name):
         open_bundle(path)
 
 
+CALIBRATION = {
+    "lines": [{"min_windows": 1, "min_bases": 0, "slope": 1.0, "intercept": 0.0}],
+    "prevalence": 0.5,
+    "presets": {
+        "sensitive": {"viral": 0.5, "non_viral": 0.3},
+        "default": {"viral": 0.7, "non_viral": 0.4},
+        "conservative": {"viral": 0.9, "non_viral": 0.5},
+    },
+    "min_bases": 100,
+    "min_scored": 0.5,
+    "gc": [0.2, 0.75],
+}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda m: m.update(items="genes"), "unknown items 'genes'; known are open_frames, window"),
+        (lambda m: m.update(items=5), "field 'items' of type str"),
+        (lambda m: m.update(items="window"), "protein encoder, which cannot read whole windows"),
+        (lambda m: m.update(calibration=[1]), "field 'calibration' of type dict"),
+        (lambda m: m.update(calibration=CALIBRATION | {"lines": []}), "calibration has no line"),
+        (lambda m: m.update(calibration={"lines": []}), "calibration has a missing or invalid"),
         (lambda m: m.update(head="../head.safetensors"), "not in its list of files"),
         (lambda m: m["encoders"][0]["files"].update(weights="/x"), "not in its list of files"),
         (lambda m: m["encoders"][0].update(architecture="gpt"), "architecture 'gpt'"),
@@ -233,6 +253,7 @@ def test_an_invalid_field_is_named(edit, change, message):
         lambda m: m["thresholds"].update(viral=0.7),
         lambda m: m["encoders"][1]["config"].update(attention_heads=1),
         lambda m: m["encoders"].reverse(),
+        lambda m: m.update(calibration=CALIBRATION),
     ],
 )
 def test_the_fingerprint_changes_with_a_parameter_of_the_results(bundle_folder, edit, change):
@@ -258,6 +279,7 @@ def test_the_fingerprint_changes_with_a_file(bundle_folder, name):
         lambda m: m.update(name="other", version="2", description="something else"),
         lambda m: m["encoders"][0].update(name="renamed"),
         lambda m: m.update(metrics={}, provenance={"seed": 2}),
+        lambda m: m.update(items="open_frames", calibration=None),
     ],
 )
 def test_the_fingerprint_does_not_depend_on_text(bundle_folder, edit, change):
@@ -268,6 +290,30 @@ def test_the_fingerprint_does_not_depend_on_text(bundle_folder, edit, change):
 def test_the_fingerprint_does_not_depend_on_the_folder(bundle_folder, tmp_path):
     copy = shutil.copytree(bundle_folder, tmp_path / "elsewhere")
     assert open_bundle(str(copy)).fingerprint == open_bundle(str(bundle_folder)).fingerprint
+
+
+def test_a_calibration_is_kept_and_its_presets_are_described(edit):
+    assert "preset" not in describe_bundle(open_bundle(edit(lambda _: None)))
+    bundle = open_bundle(edit(lambda m: m.update(calibration=CALIBRATION)))
+    assert bundle.calibration == CALIBRATION
+    text = describe_bundle(bundle)
+    assert "preset default: viral from a probability of 0.700, non-viral below 0.400" in text
+    assert "viral from a score" not in text
+
+
+def test_a_bundle_of_whole_windows_has_encoders_of_nucleotides(bundle_folder, edit):
+    save_file(Head((8, 2)).state_dict(), bundle_folder / "head.safetensors")
+    digest_anew(bundle_folder, "head.safetensors")
+
+    def change(manifest):
+        del manifest["encoders"][1]
+        manifest["items"] = "window"
+
+    windows = open_bundle(edit(change))
+    assert windows.items == "window"
+    frames = open_bundle(edit(lambda m: m.pop("items")))
+    assert frames.items == "open_frames"
+    assert frames.fingerprint != windows.fingerprint
 
 
 def test_a_description_contains_parameters_encoders_and_card(bundle_folder):
@@ -294,7 +340,7 @@ def test_a_description_lists_verified_precisions(edit):
 
 
 def test_the_embedded_bundles_are_listed():
-    assert "mini" in list_bundles()
+    assert {"mini", "mini-deep"} <= list_bundles().keys()
 
 
 @pytest.fixture
@@ -329,6 +375,7 @@ def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
     assert open_bundle("mini").name == "mini"
     assert {name: bundle.name for name, bundle in list_bundles().items()} == {
         "mini": "mini",
+        "mini-deep": "mini-deep",
         "own": "tiny",
     }
 
@@ -357,10 +404,10 @@ def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, mo
     (installed / "broken" / "bundle.json").write_text("{")
     assert main(["bundle", "list"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert [row[0] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is not JSON")
     assert main(["bundle", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == ["broken", "mini", "renamed", "tiny"]
+    assert [row["name"] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert "is not JSON" in rows[0]["error"]
-    assert rows[2]["fingerprint"] == open_bundle("renamed").fingerprint
+    assert rows[3]["fingerprint"] == open_bundle("renamed").fingerprint

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import describe_bundle, open_bundle
+from virnucpro.classify.call_options import PRESETS
 from virnucpro.classify.head import load_head
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.sequences.translation import genetic_code, peptide
+from virnucpro.pipeline.predict import FALLBACK
 
-MAX_BYTES = 15_000_000
+MAX_BYTES = 5_000_000
 
 
 @pytest.fixture(scope="module")
@@ -15,57 +16,33 @@ def mini():
     return open_bundle("mini")
 
 
-@pytest.fixture(scope="module")
-def frames():
-    rng = np.random.default_rng(0)
-    # ACC and GGT codons alone: no stop in this frame, whatever the order
-    codons = rng.choice([b"ACC", b"GGT", b"GAA", b"AAA"], size=(20, 166))
-    return [b"".join(row) + b"A" for row in codons]
-
-
-def test_mini_is_small_enough_for_the_wheel(mini):
+def test_mini_is_small(mini):
     assert sum(file.stat().st_size for file in mini.path.iterdir()) <= MAX_BYTES
 
 
-def test_mini_has_two_encoders_and_windows_of_500(mini):
-    assert [encoder.view for encoder in mini.encoders] == ["nucleotide", "protein"]
+def test_mini_scores_whole_windows_by_their_composition(mini):
+    assert mini.name == FALLBACK
+    assert mini.items == "window"
+    assert [spec.architecture for spec in mini.encoders] == ["composition"]
     assert (mini.window, mini.tiling) == (500, "even")
 
 
-@pytest.mark.parametrize("length", [301, 499])
-def test_vectors_and_scores_of_mini_are_finite(mini, frames, length):
-    bases = [frame[:length] for frame in frames]
-    code = genetic_code(mini.genetic_code)
-    views = {"nucleotide": bases, "protein": [peptide(frame, code) for frame in bases]}
-    vectors = []
-    for spec in mini.encoders:
-        encoder = load_encoder(spec)
-        vectors.append(encoder.encode(encoder.collate(encoder.tokenise(views[spec.view]))))
-        assert vectors[-1].shape == (len(bases), spec.dim)
-    joined = torch.cat(vectors, dim=1)
-    scores = load_head(mini.head).scores(joined)
-    assert torch.isfinite(joined).all()
-    assert torch.isfinite(scores).all()
-    assert len(scores.unique(dim=0)) == len(bases)
+def test_the_description_of_mini_has_the_thresholds_of_all_presets(mini):
+    text = describe_bundle(mini)
+    for name in PRESETS:
+        viral = mini.calibration["presets"][name]["viral"]
+        assert f"preset {name}: viral from a probability of {viral:.3f}" in text
 
 
-@pytest.mark.parametrize("length", ["300", "500"])
-def test_mini_beats_the_kmer_regression_on_unseen_families(mini, length):
-    rated = mini.metrics["windows"][length]
-    assert rated["auroc"] >= rated["kmer_auroc"]
-    assert rated["auroc"] >= {"300": 0.73, "500": 0.77}[length]
-
-
-def test_the_card_of_mini_contains_the_figures_of_its_manifest(mini):
-    card = (mini.path / "CARD.md").read_text()
-    for rated in mini.metrics["windows"].values():
-        for name in ("auroc", "f1", "scored", "kmer_auroc"):
-            assert f"{rated[name]:.3f}" in card
-    for rated in mini.metrics["records"].values():
-        assert f"{rated['viral_right']:.3f}" in card
-    assert f"seed: {mini.provenance['seed']}" in card
-    assert mini.provenance["command"] in card
-
-
-def test_the_family_of_the_demonstration_is_held_out(mini):
-    assert mini.provenance["held_out_family"] == "Microviridae"
+@pytest.mark.parametrize("length", [60, 301, 500])
+def test_scores_of_mini_are_probabilities_that_depend_on_the_window(mini, length):
+    rng = np.random.default_rng(length)
+    windows = [bytes(row) for row in rng.choice(list(b"ACGT"), size=(20, length)).astype(np.uint8)]
+    (spec,) = mini.encoders
+    encoder = load_encoder(spec)
+    vectors = encoder.encode(encoder.collate(encoder.tokenise(windows)))
+    scores = load_head(mini.head).scores(vectors)
+    assert vectors.shape == (20, spec.dim)
+    assert len(scores.unique(dim=0)) == 20
+    torch.testing.assert_close(scores.sum(1), torch.ones(20))
+    assert ((scores >= 0) & (scores <= 1)).all()

@@ -5,21 +5,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify.consensus import Call, Status, Thresholds, call_records, call_windows
+from virnucpro.classify.calibration import LOGIT_LIMIT
+from virnucpro.classify.consensus import Call, Evidence, Status, call_windows, score_records
+from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
 
 DONE, QUARANTINED, MISSING = RowState.DONE, RowState.QUARANTINED, RowState.MISSING
 
 
-def windows_of(groups):
+def windows_of(groups, frame=None, without_item=None):
     """Return windows from lists of (score2, state), one pair for each item."""
     first = np.cumsum([0, *map(len, groups)])
     items = [item for group in groups for item in group]
     scores = np.array([(1 - virus, virus) for virus, _ in items], np.float32).reshape(-1, 2)
     state = np.array([state for _, state in items], np.uint8)
     scores[state != DONE] = np.nan
-    return call_windows(first, np.arange(len(items)), scores, state)
+    frame = np.zeros(len(items)) if frame is None else frame
+    if without_item is None:
+        without_item = np.full(len(groups), Status.NO_OPEN_FRAME)
+    return call_windows(
+        first,
+        np.arange(len(items)),
+        scores,
+        state,
+        np.asarray(frame, np.uint8),
+        np.asarray(without_item, np.uint8),
+    )
+
+
+def records_of(first, windows, status=None, lengths=None):
+    """Return the scores of records; all windows have 500 bases unless `lengths` is given."""
+    n_records = len(first) - 1
+    status = [RecordStatus.SCORABLE] * n_records if status is None else status
+    lengths = np.full(len(windows.status), 500) if lengths is None else np.array(lengths)
+    return score_records(np.array(first), np.array(status, np.uint8), windows, lengths)
 
 
 def test_a_window_is_viral_if_its_virus_score_is_not_below_the_other():
@@ -56,41 +76,25 @@ def test_the_first_of_equal_items_is_the_best():
 
 def test_the_score_of_a_record_is_the_mean_of_its_scored_windows():
     windows = windows_of([[(0.9, DONE)], [(0.5, DONE)], [], [(0.2, DONE)], [(0.5, DONE)]])
-    records = call_records(
-        np.array([0, 3, 4, 5]),
-        np.full(3, RecordStatus.SCORABLE, np.uint8),
-        windows,
-        Thresholds(viral=0.6, non_viral=0.4),
-    )
+    records = records_of([0, 3, 4, 5], windows)
     assert records.score == pytest.approx([0.7, 0.2, 0.5])
-    assert records.call.tolist() == [Call.VIRAL, Call.NON_VIRAL, Call.AMBIGUOUS]
     assert records.n_windows.tolist() == [3, 1, 1]
     assert records.n_scored.tolist() == [2, 1, 1]
     assert records.best_window.tolist() == [0, 3, 4]
 
 
-def test_a_record_with_a_missing_window_has_a_score_and_no_call():
+def test_a_record_with_a_missing_window_has_a_score_and_is_missing():
     windows = windows_of([[(0.9, DONE)], [(0.9, MISSING)]])
-    records = call_records(
-        np.array([0, 2]), np.array([RecordStatus.SCORABLE], np.uint8), windows, Thresholds()
-    )
+    records = records_of([0, 2], windows)
     assert records.status.tolist() == [Status.MISSING]
-    assert records.call.tolist() == [Call.NOT_SCORED]
     assert records.score == pytest.approx([0.9])
     assert records.n_missing.tolist() == [1]
 
 
 def test_records_without_windows_have_a_status():
     windows = windows_of([[]])
-    records = call_records(
-        np.array([0, 0, 0, 1]),
-        np.array(
-            [RecordStatus.TOO_SHORT, RecordStatus.AMBIGUOUS_BASES, RecordStatus.NO_OPEN_FRAME],
-            np.uint8,
-        ),
-        windows,
-        Thresholds(),
-    )
+    status = [RecordStatus.TOO_SHORT, RecordStatus.AMBIGUOUS_BASES, RecordStatus.NO_OPEN_FRAME]
+    records = records_of([0, 0, 0, 1], windows, status)
     assert [Status(code) for code in records.status] == [
         Status.TOO_SHORT,
         Status.AMBIGUOUS_BASES,
@@ -103,9 +107,60 @@ def test_records_without_windows_have_a_status():
 @pytest.mark.parametrize("n_windows", [0, 3])
 def test_empty_windows_and_records(n_windows):
     windows = windows_of([[]] * n_windows)
-    records = call_records(np.array([0]), np.zeros(0, np.uint8), windows_of([]), Thresholds())
+    records = records_of([0], windows_of([]))
     assert windows.status.tolist() == [Status.NO_OPEN_FRAME] * n_windows
-    assert len(records.call) == 0
+    assert len(records.score) == len(records.logit) == 0
+
+
+def test_the_logit_of_a_record_is_the_mean_of_its_scored_windows():
+    windows = windows_of([[(0.9, DONE)], [(0.2, DONE), (0.6, DONE)], [], [(0.7, QUARANTINED)]])
+    records = records_of([0, 4], windows, lengths=[500, 300, 400, 200])
+    # the second window: 0.6 is the highest virus score, and 0.8 the highest score of others
+    expected = (math.log(0.9 / 0.1) + math.log(0.6 / 0.8)) / 2
+    assert records.logit == pytest.approx([expected], abs=1e-5)
+    assert records.scored_bases.tolist() == [800]
+    assert records.n_scored.tolist() == [2]
+
+
+def test_the_logit_of_a_window_is_limited():
+    windows = windows_of([[(1.0, DONE)], [(0.0, DONE)], [(1.0, DONE)], [(0.5, DONE)]])
+    records = records_of([0, 1, 2, 4], windows)
+    assert records.logit == pytest.approx([LOGIT_LIMIT, -LOGIT_LIMIT, LOGIT_LIMIT / 2])
+
+
+def test_a_window_without_an_item_has_the_given_status():
+    given_status = [Status.TOO_SHORT, Status.AMBIGUOUS_BASES, Status.NO_OPEN_FRAME]
+    calls = windows_of([[], [], [(0.5, DONE)]], without_item=given_status)
+    assert calls.status.tolist() == [Status.TOO_SHORT, Status.AMBIGUOUS_BASES, Status.SCORED]
+
+
+def test_evidence_names_the_items_that_were_scored():
+    windows = windows_of(
+        [
+            [(0.9, DONE), (0.1, DONE)],
+            [(0.5, DONE)],
+            [],
+            [(0.5, QUARANTINED)],
+            [(0.5, DONE), (0.5, MISSING)],
+            [(0.5, DONE)],
+        ],
+        frame=[0, 5, WINDOW_ITEM, WINDOW_ITEM, 2, 3, 1],
+    )
+    assert windows.evidence.tolist() == [
+        Evidence.FRAMES,
+        Evidence.COMPOSITION,
+        Evidence.NONE,
+        Evidence.NONE,
+        Evidence.NONE,  # this window has no score yet
+        Evidence.FRAMES,
+    ]
+    records = records_of([0, 2, 3, 5, 6], windows)
+    assert records.evidence.tolist() == [
+        Evidence.BOTH,
+        Evidence.NONE,
+        Evidence.NONE,
+        Evidence.FRAMES,
+    ]
 
 
 items = st.tuples(

@@ -45,12 +45,12 @@ def test_an_error_shows_control_characters_as_escapes(capsys):
         ["parity", "-b", "nosuch"],
         ["parity", "--device", "mps"],
         ["bench", "--device", "meta"],
-        ["bundle", "verify", "mini", "--golden", "--device", "bogus"],
+        ["bundle", "verify", "mini-deep", "--golden", "--device", "bogus"],
         ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
         ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
         *(
             ["embed", "x.fa", "-o", "nowhere", "-e", name]
-            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini/rna")
+            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini-deep/rna")
         ),
         ["parity", "-e", "nosuch"],
         ["parity", "-n", "99999999999999"],

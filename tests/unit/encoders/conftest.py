@@ -11,6 +11,8 @@ from esm.model.esm2 import ESM2
 from safetensors.torch import save_file
 
 from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.composition.config import FEATURES_VERSION
+from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.registry import open_spec
@@ -116,11 +118,14 @@ def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
 
 
 @pytest.fixture
-def spec_of(fair_esm, dnabert):
+def spec_of(fair_esm, dnabert, tmp_path):
     """Return a function that makes a small encoder: architecture -> spec."""
     makers = {"esm2": fair_esm, "dnabert_s": dnabert}
 
     def make(architecture) -> EncoderSpec:
+        if architecture == "composition":
+            config = {"features": FEATURES_VERSION, "genetic_code": 11}
+            return EncoderSpec("c", architecture, "nucleotide", DIM, tmp_path, {}, config)
         path, _ = makers[architecture]()
         return open_spec(Path(path))
 

@@ -86,7 +86,7 @@ print(len(within_memory(lambda: torch.ones(50_000_000))))
 """
 
 LONG = """
-for spec in open_bundle("mini").encoders:
+for spec in open_bundle("mini-deep").encoders:
     encoder = load_encoder(spec)
     batch = encoder.collate([np.arange(4_000) % 20 + 5, np.arange(3_000) % 20 + 5])
     vectors = encoder.encode(batch)

@@ -19,17 +19,22 @@ def test_the_registry_does_not_import_torch():
     result = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert result.stdout.splitlines() == ["dnabert_s esm2", "[]"]
+    assert result.stdout.splitlines() == ["composition dnabert_s esm2", "[]"]
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
     spec = EncoderSpec("new", "esm9", "protein", 8, tmp_path, {})
-    with pytest.raises(BundleError, match="'esm9'; known are dnabert_s, esm2") as caught:
+    with pytest.raises(
+        BundleError, match="'esm9'; known are composition, dnabert_s, esm2"
+    ) as caught:
         load_encoder(spec)
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("architecture", architectures())
+WITH_WEIGHTS = [name for name in architectures() if name != "composition"]
+
+
+@pytest.mark.parametrize("architecture", WITH_WEIGHTS)
 def test_settings_determine_the_tensors_of_each_file(spec_of, architecture):
     spec = spec_of(architecture)
     config = config_of(spec)
@@ -51,7 +56,7 @@ def test_a_spec_with_other_attributes_is_refused(spec_of, architecture, change):
         load_encoder(spec)
 
 
-@pytest.mark.parametrize("architecture", architectures())
+@pytest.mark.parametrize("architecture", WITH_WEIGHTS)
 def test_a_spec_without_a_file_is_refused(spec_of, architecture):
     spec = dataclasses.replace(spec_of(architecture), files={})
     with pytest.raises(BundleError, match=r"has no 'weights' file.*Get the bundle"):

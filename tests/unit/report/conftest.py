@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from virnucpro.classify.consensus import Status, WindowCalls, call_windows
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -17,13 +18,14 @@ from virnucpro.store.schema import RowState
 def index_file(tmp_path_factory) -> Callable[..., SequenceIndex]:
     """Index a file with the published tiling."""
 
-    def build(path: Path, window: int = 300) -> SequenceIndex:
+    def build(path: Path, window: int = 300, *, fallback: bool = False) -> SequenceIndex:
         spec = IndexSpec(
             kind="frames",
             alphabet=Alphabet.NUCLEOTIDE,
             window=window,
             tiling="published",
             genetic_code=1,
+            fallback=fallback,
         )
         return build_index(tmp_path_factory.mktemp("index") / "index", [str(path)], spec)
 
@@ -34,10 +36,12 @@ def index_file(tmp_path_factory) -> Callable[..., SequenceIndex]:
 def index_records(index_file, tmp_path_factory) -> Callable[..., SequenceIndex]:
     """Index records, each a pair of name and bases."""
 
-    def build(records: Sequence[tuple[str, str]], window: int = 300) -> SequenceIndex:
+    def build(
+        records: Sequence[tuple[str, str]], window: int = 300, *, fallback: bool = False
+    ) -> SequenceIndex:
         path = tmp_path_factory.mktemp("input") / "records.fa"
         path.write_bytes("".join(f">{name}\n{bases}\n" for name, bases in records).encode())
-        return index_file(path, window)
+        return index_file(path, window, fallback=fallback)
 
     return build
 
@@ -62,3 +66,20 @@ def cover() -> Callable[..., Coverage]:
         return Coverage(bounds, "f" * 64, {}, (), (), state, scores, reasons)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def windows_of() -> Callable[..., WindowCalls]:
+    """Return the calls of all windows; windows without an item have no open frame."""
+
+    def call(index: SequenceIndex, coverage: Coverage) -> WindowCalls:
+        return call_windows(
+            index.window_first_item,
+            index.item_row,
+            coverage.scores,
+            coverage.row_state,
+            index.item_frame,
+            np.full(index.n_windows, Status.NO_OPEN_FRAME, np.uint8),
+        )
+
+    return call

@@ -3,20 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify.consensus import call_windows
 from virnucpro.report.tables import _shortest, write_consensus, write_results
 
 OPEN = "GCC" * 4  # all six frames are open
 
 
-def windows_of(index, coverage):
-    return call_windows(
-        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
-    )
-
-
 @pytest.mark.shared
-def test_the_scores_of_the_published_tool_give_its_two_files(shared, index_file, cover, tmp_path):
+def test_the_scores_of_the_published_tool_give_its_two_files(
+    shared, index_file, cover, windows_of, tmp_path
+):
     reference = shared / "reference" / "published-tool"
     index = index_file(reference / "test_with_orfs.fa", window=500)
     results = (reference / "test_with_orfs_merged" / "prediction_results.txt").read_text()
@@ -37,7 +32,9 @@ def test_the_scores_of_the_published_tool_give_its_two_files(shared, index_file,
     assert lines[2].split("\t")[2:] == ["0.5501341", "0.93954605"]
 
 
-def test_equal_scores_are_others_for_an_item_and_virus_for_a_window(index_records, cover, tmp_path):
+def test_equal_scores_are_others_for_an_item_and_virus_for_a_window(
+    index_records, cover, windows_of, tmp_path
+):
     index = index_records([("tie", OPEN)])
     coverage = cover(index, [0.5] * index.n_items)
     write_results(tmp_path / "results.txt", index, coverage, ("others", "virus"))
@@ -50,7 +47,9 @@ def test_equal_scores_are_others_for_an_item_and_virus_for_a_window(index_record
     ]
 
 
-def test_items_and_windows_without_scores_are_not_listed(index_records, cover, tmp_path):
+def test_items_and_windows_without_scores_are_not_listed(
+    index_records, cover, windows_of, tmp_path
+):
     index = index_records([("a", OPEN), ("b", "GCA" * 8)])
     virus = [0.75] * index.n_items
     virus[-1] = None
@@ -68,7 +67,9 @@ def test_items_and_windows_without_scores_are_not_listed(index_records, cover, t
     ]
 
 
-def test_names_in_the_consensus_file_are_not_read_as_formulas(index_records, cover, tmp_path):
+def test_names_in_the_consensus_file_are_not_read_as_formulas(
+    index_records, cover, windows_of, tmp_path
+):
     names = [
         "=1+1",
         "+a",

@@ -17,7 +17,7 @@ from virnucpro.errors import (
     RunExistsError,
     UsageError,
 )
-from virnucpro.sequences import builder, index
+from virnucpro.sequences import builder, index, items
 from virnucpro.sequences.columns import COLUMNS, column_path
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.records import Alphabet
@@ -253,7 +253,7 @@ def test_an_index_does_not_depend_on_batch_and_block_sizes(tmp_path, monkeypatch
     path = write_fasta(tmp_path / "in.fa", MANY)
     build_index(tmp_path / "large", [path], SPEC)
     monkeypatch.setattr(builder, "_BATCH_BYTES", 500)
-    monkeypatch.setattr(builder, "_BLOCK_BASES", 64)
+    monkeypatch.setattr(items, "_BLOCK_BASES", 64)
     build_index(tmp_path / "small", [path], SPEC)
     assert contents(tmp_path / "large") == contents(tmp_path / "small")
     assert (

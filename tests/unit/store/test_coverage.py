@@ -60,6 +60,22 @@ def test_segments_of_all_ranks_count(run, unit_of_run):
     assert coverage.reasons == {8: "not finite"}
 
 
+def test_probabilities_of_classes_follow_the_scores(run, unit_of_run):
+    first, last = unit_of_run(0), unit_of_run(2, quarantined=[8])
+    classes = np.linspace(0, 1, 15, dtype="f4").reshape(5, 3)
+    first, last = (
+        replace(one, scores=np.concatenate([one.scores, classes * (one.state == 0)[:, None]], 1))
+        for one in (first, last)
+    )
+    for one in (first, last):
+        ShardWriter(run, 0).commit(one)
+    coverage = survey(run, BOUNDS, FINGERPRINT)
+    assert (coverage.done.keys(), coverage.scores.shape) == ({0, 2}, (12, 5))
+    np.testing.assert_array_equal(coverage.scores[:5], first.scores)
+    assert np.isnan(coverage.scores[[5, 6, 8]]).all()
+    np.testing.assert_array_equal(coverage.scores[9:], last.scores[2:])
+
+
 def test_a_unit_found_twice_counts_once(run, unit_of_run):
     for rank in (4, 1):
         ShardWriter(run, rank).commit(unit_of_run(1))

@@ -52,7 +52,12 @@ def segments(draw) -> Segment:
             elements=st.floats(allow_nan=False, allow_infinity=False, width=int(dtype[1]) * 8),
         )
     )
-    scores = draw(st.none() | hnp.arrays("f4", (n, 2), elements=st.floats(0, 1, width=32)))
+    scores = draw(
+        st.none()
+        | hnp.arrays(
+            "f4", st.tuples(st.just(n), st.integers(2, 5)), elements=st.floats(0, 1, width=32)
+        )
+    )
     for values in (embeddings, scores):
         if values is not None:
             values[quarantined] = 0
@@ -265,7 +270,8 @@ def test_numbers_of_a_quarantined_row_are_refused(make_segment, column):
         ({"embeddings": np.zeros((5, 8))}, "embeddings are not float16"),
         ({"embeddings": np.zeros((5, 0), "f4")}, "embeddings are not float16"),
         ({"embeddings": np.zeros((4, 8), "f4")}, "embeddings have 4 rows"),
-        ({"scores": np.zeros((5, 3), "f4")}, "scores are not float32"),
+        ({"scores": np.zeros((5, 1), "f4")}, "scores are not float32"),
+        ({"scores": np.zeros(5, "f4")}, "scores are not float32"),
         ({"scores": np.zeros((5, 2), "f2")}, "scores are not float32"),
         ({"reasons": {0: "no"}}, "reasons"),
     ],

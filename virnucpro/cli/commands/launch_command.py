@@ -66,6 +66,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("options of the default worker, virnucpro.predict")
     options.add_bundle(job)
     options.add_tiling(job)
+    options.add_fallback(job)
+    options.add_calls(parser)
     options.add_precision(job, embeddings=("fp16", "fp32", "none"))
     other = parser.add_argument_group("options of other workers")
     other.add_argument(

@@ -17,6 +17,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     options.add_bundle(parser)
     options.add_tiling(parser)
+    options.add_fallback(parser)
+    options.add_calls(parser)
     options.add_precision(parser, embeddings=("fp16", "fp32", "none"))
     parser.set_defaults(run=_run)
 

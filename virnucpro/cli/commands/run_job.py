@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from virnucpro.pipeline.jobs.job import Job
 
-__all__ = ["add_run_options", "run_job"]
+__all__ = ["add_execution_options", "add_run_options", "execution_of", "run_job"]
 
 _SLOW = "a worker that exceeds this limit is killed and restarted"
 _TIMEOUTS = {
@@ -33,6 +33,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of inputs, output folder, devices and failures."""
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder of the run")
+    add_execution_options(parser)
+
+
+def add_execution_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of devices, existing runs, messages and failures."""
     options.add_devices(parser, "--devices")
     options.add_threads(parser)
     existing = parser.add_mutually_exclusive_group()
@@ -60,8 +65,17 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
     from virnucpro.pipeline.predict import predict
 
     job = job_of(arguments.inputs, **options.job_options(arguments))
+    execution = execution_of(arguments)
+    with open_reporter(quiet=arguments.quiet) as reporter:
+        outcome = predict(job, execution, reporter)
+        reporter.finish(outcome)
+    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+
+
+def execution_of(arguments: argparse.Namespace) -> Execution:
+    """Return the execution that the options of `add_execution_options` describe."""
     deadlines = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
-    execution = Execution(
+    return Execution(
         outdir=arguments.outdir,
         devices=arguments.devices,
         threads=arguments.threads,
@@ -72,7 +86,3 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
         deadlines=replace(options.DEFAULTS.deadlines, **deadlines),
         log_format=arguments.log_format,
     )
-    with open_reporter(quiet=arguments.quiet) as reporter:
-        outcome = predict(job, execution, reporter)
-        reporter.finish(outcome)
-    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL

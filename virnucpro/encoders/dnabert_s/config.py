@@ -50,6 +50,7 @@ class DnabertSConfig:
 
     architecture: ClassVar[str] = "dnabert_s"
     view: ClassVar[View] = "nucleotide"
+    batch_tokens: ClassVar[int] = 0
 
     vocab_size: int
     hidden_size: int

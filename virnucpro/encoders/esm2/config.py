@@ -34,6 +34,7 @@ class Esm2Config:
 
     architecture: ClassVar[str] = "esm2"
     view: ClassVar[View] = "protein"
+    batch_tokens: ClassVar[int] = 0
 
     num_layers: int
     embed_dim: int

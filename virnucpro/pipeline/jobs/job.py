@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
+from virnucpro.classify.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.errors import UsageError
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec
 
 __all__ = [
+    "Classifier",
     "EmbeddingsDtype",
     "Inputs",
     "Job",
@@ -66,6 +68,25 @@ _EMBEDDINGS: Final = get_args(EmbeddingsDtype)
 
 
 @dataclass(frozen=True, slots=True)
+class Classifier:
+    """Encoders and head that score items of one kind.
+
+    Attributes
+    ----------
+    encoders
+        Encoders, in the order in which their vectors are joined.
+    head
+        Weight file of the classifier.
+    fingerprint
+        Fingerprint of the bundle of encoders and head.
+    """
+
+    encoders: tuple[EncoderSpec, ...]
+    head: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Inputs, model and parameters of a run: everything that affects its results.
 
@@ -84,6 +105,15 @@ class Job:
         resolves ``auto``.
     embeddings
         Precision of the stored vectors; ``none`` to store no vectors.
+    fallback
+        Scores the windows without an open frame; None to leave these windows without a score.
+    calibration
+        Calibration of the bundle as JSON; None if it has none.
+    classes
+        Names of the classifier's classes; empty for a classifier of two classes.
+    calls
+        Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
+        rule does not affect vectors or scores, so a resume may change it.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -102,6 +132,10 @@ class Job:
     head: Path | None = None
     labels: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    fallback: Classifier | None = None
+    calibration: Mapping[str, object] | None = None
+    calls: CallOptions | None = None
+    classes: tuple[str, ...] = ()
     precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype = "fp16"
     verified_precisions: tuple[str, ...] = ()
@@ -132,7 +166,7 @@ class Job:
 
     def parameters(self) -> dict[str, Any]:
         """Return name and value of each parameter of this job; a resume needs equal values."""
-        return {
+        parameters = {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
             "alphabet": self.index.alphabet.name.lower(),
@@ -142,6 +176,9 @@ class Job:
             "precision": self.settled_precision,
             "embeddings": self.embeddings,
         }
+        if self.fallback is not None:  # older runs lack this parameter
+            parameters["fallback"] = self.fallback.fingerprint
+        return parameters
 
 
 class Reporter(Protocol):

@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+_ADDED = {"calibration", "calls", "classes", "table_version"}
+"""Fields that runs of earlier versions lack."""
+_FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
+_RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
@@ -63,6 +67,14 @@ class Manifest:
         determine which rows each unit contains.
     labels, thresholds, encoders
         Class names, thresholds and encoders of the bundle; the outputs need them.
+    calibration
+        Calibration of the bundle as JSON; None if it has none.
+    calls
+        Fields of the `CallOptions` that the tables follow; empty for the default rule.
+    classes
+        Names of the classifier's classes; empty for a classifier of two classes.
+    table_version
+        Version of the tables; they are written again in the current version.
     """
 
     command: str
@@ -77,6 +89,10 @@ class Manifest:
     created: str
     launches: Sequence[Launch] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    calibration: Mapping[str, Any] | None = None
+    calls: Mapping[str, Any] = field(default_factory=dict)
+    classes: Sequence[str] = ()
+    table_version: int = 1
 
     @property
     def fingerprint(self) -> str:
@@ -100,18 +116,22 @@ class Manifest:
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
-        """Raise FingerprintError, naming all differences, if `parameters` differ from the run's."""
+        """Raise FingerprintError, naming all differences, if `parameters` differ from the run's.
+
+        The name of the bundle may differ: its fingerprint identifies the bundle.
+        """
         own = {"command": self.command, **self.parameters}
+        same_bundle = own.get("bundle_fingerprint") == parameters.get("bundle_fingerprint")
         differing = [
             f"{name} was {own.get(name)} and is now {parameters.get(name)}"
             for name in sorted({*own, *parameters})
-            if own.get(name) != parameters.get(name)
+            if own.get(name) != parameters.get(name) and not (name == "bundle" and same_bundle)
         ]
         if differing:
             raise FingerprintError(
                 f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
                 "the parameters of the run, choose another output folder, or replace the run with "
-                "--force."
+                f"--force.{_RENAMED * (own.get('bundle_fingerprint') == _FORMER_MINI)}"
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
@@ -205,7 +225,8 @@ def is_manifest(path: Path) -> bool:
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:
-    values = {name: content[name] for name in Manifest.__slots__}
+    values = {name: content[name] for name in Manifest.__slots__ if name not in _ADDED}
+    values |= {name: content[name] for name in _ADDED & content.keys()}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
     return Manifest(**values)

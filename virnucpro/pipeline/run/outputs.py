@@ -9,13 +9,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.consensus import RecordCalls, Thresholds, call_records, call_windows
+from virnucpro.classify.calibration import read_calibration
+from virnucpro.classify.call_options import CallOptions
+from virnucpro.classify.consensus import (
+    RecordScores,
+    Status,
+    Thresholds,
+    WindowCalls,
+    call_windows,
+    score_records,
+)
+from virnucpro.classify.decision import Decision, decide
+from virnucpro.classify.quality import record_quality
+from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
+    TABLE_VERSION,
     write_consensus,
     write_missing,
     write_predictions,
@@ -26,11 +39,21 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.items import LEAST_BASES
+from virnucpro.sequences.windows import IntArray
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
-__all__ = ["Outcome", "survey_segments", "write_gaps", "write_outputs", "write_tables"]
+__all__ = [
+    "Outcome",
+    "call_run",
+    "survey_segments",
+    "write_gaps",
+    "write_outputs",
+    "write_tables",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +133,9 @@ def write_outputs(
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
-    records = write_tables(session.run, session, coverage)
+    if session.manifest.table_version != TABLE_VERSION:
+        session.update(replace(session.manifest, table_version=TABLE_VERSION))
+    records, decision = write_tables(session.run, session, coverage)
     if session.manifest.parameters["embeddings"] != "none":
         reporter.stage("writing embeddings")
         views = session.manifest.views
@@ -119,11 +144,13 @@ def write_outputs(
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
-    return _outcome(session, coverage, records)
+    return _outcome(session, coverage, records, decision)
 
 
-def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> RecordCalls:
-    """Write the tables into the folder `target`; return the calls of all records.
+def write_tables(
+    target: RunDirectory, session: Session, coverage: Coverage
+) -> tuple[RecordScores, Decision]:
+    """Write the tables into the folder `target`; return scores and calls of all records.
 
     `target` is the folder of the run or another folder. Equal rows give byte-identical files.
 
@@ -133,23 +160,58 @@ def write_tables(target: RunDirectory, session: Session, coverage: Coverage) -> 
         If an output cannot be written.
     """
     index = session.index
-    windows = call_windows(
-        index.window_first_item, index.item_row, coverage.scores, coverage.row_state
-    )
-    thresholds = Thresholds(**session.manifest.thresholds)
-    records = call_records(index.record_first_window, index.record_status, windows, thresholds)
+    windows, records, decision = call_run(session, coverage)
     if session.manifest.command == "predict":
-        write_windows(target.windows, index, windows)
+        version = session.manifest.table_version
+        write_windows(target.windows, index, windows, version=version)
         write_results(target.published_results, index, coverage, session.manifest.labels)
         write_consensus(target.published_consensus, index, windows)
-        write_predictions(target.predictions, index, records)
+        sources = likely_sources(index, windows, coverage)
+        names = session.manifest.classes
+        write_predictions(
+            target.predictions, index, records, decision, sources, names, version=version
+        )
     else:
         write_sequences(target.sequences, index, records)
-    return records
+    return records, decision
+
+
+def call_run(session: Session, coverage: Coverage) -> tuple[WindowCalls, RecordScores, Decision]:
+    """Return calls of all windows, and scores and calls of all records, by the run's rule."""
+    index, manifest = session.index, session.manifest
+    lengths = index.window_ends - index.window_starts
+    windows = call_windows(
+        index.window_first_item,
+        index.item_row,
+        coverage.scores[:, :2],
+        coverage.row_state,
+        index.item_frame,
+        _status_without_item(index, lengths),
+    )
+    records = score_records(index.record_first_window, index.record_status, windows, lengths)
+    calibration = manifest.calibration and read_calibration(
+        manifest.calibration, session.run.run_json
+    )
+    decision = decide(
+        records,
+        Thresholds(**manifest.thresholds),
+        calibration or None,
+        CallOptions(**manifest.calls),
+        record_quality(index) if calibration else None,
+    )
+    return windows, records, decision
+
+
+def _status_without_item(index: SequenceIndex, lengths: IntArray) -> NDArray[np.uint8]:
+    """Return the status of each window if it has no item."""
+    if index.spec.kind != "windows":
+        return np.full(len(lengths), Status.NO_OPEN_FRAME, np.uint8)
+    short = lengths < LEAST_BASES
+    return np.where(short, Status.TOO_SHORT, Status.AMBIGUOUS_BASES).astype(np.uint8)
 
 
 def write_gaps(
-    target: RunDirectory, session: Session, coverage: Coverage, records: RecordCalls
+    target: RunDirectory, session: Session, coverage: Coverage, records: RecordScores
 ) -> None:
     """Write missing.tsv and quarantine.tsv; delete a file that would be empty.
 
@@ -169,12 +231,14 @@ def write_gaps(
         target.quarantine.unlink(missing_ok=True)
 
 
-def _outcome(session: Session, coverage: Coverage, records: RecordCalls) -> Outcome:
+def _outcome(
+    session: Session, coverage: Coverage, records: RecordScores, decision: Decision
+) -> Outcome:
     predicts = session.manifest.command == "predict"
     return Outcome(
         root=session.run.root,
         records=_count_by_name(records.status, STATUS_NAMES),
-        calls=_count_by_name(records.call, CALL_NAMES) if predicts else {},
+        calls=_count_by_name(decision.call, CALL_NAMES) if predicts else {},
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
         rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
         rows_overflowing=sum(

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
@@ -202,6 +203,10 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Sess
             {"name": encoder.name, "view": encoder.view, "dim": encoder.dim}
             for encoder in job.encoders
         ],
+        calibration=job.calibration,
+        classes=job.classes,
+        table_version=TABLE_VERSION,
+        calls={} if job.calls is None else asdict(job.calls),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
@@ -225,7 +230,10 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
     reporter.stage("comparing the inputs with those of the run")
     manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
-    return _opened(run, manifest)
+    session = _opened(run, manifest)
+    if job.calls is not None:
+        session.update(replace(session.manifest, calls=asdict(job.calls)))
+    return session
 
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:

@@ -174,7 +174,7 @@ def _output_problems(session: Session, coverage: Coverage) -> Iterator[Problem]:
     remedy = f"virnucpro aggregate {session.run.root}"
     with tempfile.TemporaryDirectory(prefix="virnucpro-verify-") as name:
         expected = RunDirectory(Path(name))
-        records = write_tables(expected, session, coverage)
+        records, _ = write_tables(expected, session, coverage)
         write_gaps(expected, session, coverage, records)
         for path in session.run.tables:
             made = expected.root / path.name

@@ -31,6 +31,7 @@ __all__ = [
     "space_needed",
     "threads_of_rank",
     "weight_bytes",
+    "with_fallback",
     "with_precision",
 ]
 
@@ -134,6 +135,24 @@ def default_precision(
 def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     """Return the bytes of all encoders' weights at fp32; the precision of the files is ignored."""
     return bytes_of(shapes_of(*encoders), "fp32")
+
+
+def with_fallback(job: Job, execution: Execution) -> Job:
+    """Return the job with or without its fallback, as the run that is resumed; else unchanged.
+
+    Runs of earlier versions have no fallback.
+
+    Raises
+    ------
+    NotARunError
+        If the run to resume cannot be read.
+    """
+    run = RunDirectory(execution.outdir)
+    if job.fallback is None or not execution.resume or not is_manifest(run.run_json):
+        return job
+    if "fallback" in read_manifest(run).parameters:
+        return job
+    return replace(job, fallback=None, index=replace(job.index, fallback=False))
 
 
 def with_precision(job: Job, execution: Execution) -> Job:

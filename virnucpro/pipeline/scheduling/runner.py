@@ -220,6 +220,7 @@ def _rank_task(
         threads=threads_of_rank(execution, len(devices)),
         learnt=read_budgets(session.run),
         log_format=execution.log_format,
+        fallback=job.fallback,
     )
 
 

@@ -131,7 +131,7 @@ def measure_parity(
         model, encoders, head = opened.name, opened.encoders, opened.head
         verified = opened.verified_precisions
         index_spec = IndexSpec(
-            kind="frames",
+            kind="windows" if opened.items == "window" else "frames",
             alphabet=Alphabet.NUCLEOTIDE,
             window=opened.window,
             tiling=opened.tiling,
@@ -203,5 +203,5 @@ def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> 
 
 def _scores(head: Path, vectors: Sequence[FloatArray], device: str) -> FloatArray:
     joined = torch.from_numpy(np.concatenate(vectors, 1)).to(device)
-    scores: FloatArray = load_head(head, device).scores(joined).cpu().numpy()
+    scores: FloatArray = load_head(head, device).scores(joined)[:, :2].cpu().numpy()
     return scores

@@ -22,8 +22,9 @@ from virnucpro.encoders.device import (
 )
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.memory import require_memory
-from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.encoders.registry import config_of, load_encoder, shapes_of
 from virnucpro.errors import DeviceError
+from virnucpro.pipeline.jobs.job import Classifier
 from virnucpro.pipeline.worker.encoder_pass import EncoderPass, UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import (
     FINISHING,
@@ -105,12 +106,14 @@ class RankEncoder:
     spec, device, precision
         As for `load_encoder`.
     first_budget
-        Initial token budget of a batch.
+        Initial token budget of a batch, if the architecture has none of its own.
     learnt
         Token budgets of earlier batches; see `TokenBudget`.
 
     Attributes
     ----------
+    name
+        Name of the encoder.
     encoder, budget
         The encoder and its token budget.
     """
@@ -125,9 +128,10 @@ class RankEncoder:
         learnt: Mapping[str, int],
     ) -> None:
         self.number = number
-        self.budget = TokenBudget(spec.name, first_budget, learnt)
+        self._own_budget = config_of(spec).batch_tokens
+        self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
         self.encoder = load_encoder(spec, device, precision)
-        self._name = spec.name
+        self.name = spec.name
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
@@ -141,7 +145,7 @@ class RankEncoder:
         first
             Number of tokens of the first test batch.
         """
-        if self.budget.known:
+        if self.budget.known or self._own_budget:
             return
         (ids,) = self.encoder.tokenise([sequence])
         self.budget.begin_with(len(ids), probe(self.encoder, len(ids), first, MOST_TOKENS))
@@ -213,7 +217,7 @@ class RankEncoder:
         if shortage is not None:
             raise MemoryError(
                 f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
-                f"{self._name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
+                f"{self.name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
                 "process uses the memory of this device, or the device is too small for this "
                 "encoder. Stop the other process or use a larger device."
             )
@@ -292,7 +296,7 @@ class RankEncoder:
         for wider in _LADDER[self._precision]:
             try:
                 for room in (free_bytes(device), device_bytes(device)):
-                    require_memory(self._name, shapes, wider, self._device, room, free=True)
+                    require_memory(self.name, shapes, wider, self._device, room, free=True)
                 loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
             except DeviceError as error:
                 missing.append(str(error).partition(". ")[0])
@@ -329,7 +333,7 @@ class RankEncoder:
     def _does_not_fit(self, tokens: UnitTokens, row: int, shortage: Shortage) -> str:
         return (
             f"a sequence of {tokens.lengths[row]:,} tokens does not fit into the memory for "
-            f"{self._name}, even alone{_wanted(shortage)}"
+            f"{self.name}, even alone{_wanted(shortage)}"
         )
 
 
@@ -352,13 +356,15 @@ class Models:
         Initial token budget of a batch.
     learnt
         Token budgets learnt on a device of this type.
+    fallback
+        Classifier of the windows without an open frame; None for no such classifier.
 
     Attributes
     ----------
     encoders
-        One loaded encoder per spec.
-    head
-        The classifier, or None.
+        The loaded encoders of `specs`, then those of `fallback`.
+    head, fallback_head
+        The classifiers; None if there is none.
 
     Raises
     ------
@@ -374,9 +380,17 @@ class Models:
         precision: Precision,
         first_budget: int,
         learnt: Mapping[str, int] | None = None,
+        fallback: Classifier | None = None,
     ) -> None:
+        others = () if fallback is None else fallback.encoders
         self.encoders = [
             RankEncoder(number, spec, device, precision, first_budget, learnt or {})
-            for number, spec in enumerate(specs)
+            for number, spec in enumerate((*specs, *others))
         ]
+        self._n_main = len(specs)
         self.head = None if head is None else load_head(head, device)
+        self.fallback_head = None if fallback is None else load_head(fallback.head, device)
+
+    def is_fallback(self, encoder: RankEncoder) -> bool:
+        """Return whether an encoder belongs to the fallback classifier."""
+        return encoder.number >= self._n_main

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.pipeline.jobs.job import EmbeddingsDtype
+from virnucpro.pipeline.jobs.job import Classifier, EmbeddingsDtype
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
@@ -40,6 +40,8 @@ class RankTask:
         Encoders, in the order in which their vectors are joined.
     head
         Weight file of the classifier; None for a run without scores.
+    fallback
+        Classifier of the windows without an open frame; None if these windows have no score.
     unit_rows, unit_positions
         Maximum rows and positions (residues or bases) per unit. The index and these limits
         determine which rows each unit contains.
@@ -62,6 +64,7 @@ class RankTask:
     threads: int
     learnt: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     log_format: LogFormat = "text"
+    fallback: Classifier | None = None
 
 
 @dataclass(frozen=True, slots=True)

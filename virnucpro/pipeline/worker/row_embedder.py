@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from virnucpro.classify.head import Head
+from virnucpro.classify.standardised_head import StandardisedHead
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import (
@@ -115,10 +117,16 @@ class RowEmbedder:
     ) -> None:
         torch.set_num_threads(task.threads)
         self._task, self._index = task, index
-        models = models or Models(
-            task.encoders, task.head, task.torch_device, task.precision, task.batch_tokens, learnt
+        self._models = models or Models(
+            task.encoders,
+            task.head,
+            task.torch_device,
+            task.precision,
+            task.batch_tokens,
+            learnt,
+            task.fallback,
         )
-        self._encoders, self._head = models.encoders, models.head
+        self._encoders = self._models.encoders
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         self.again: Counter[str] = Counter()
         self.filling = Filling()
@@ -194,9 +202,9 @@ class RowEmbedder:
             isolated = suspicion.isolated_in(tokenising_stage(encoder.number))
             work.reasons = {**encoded.reasons, **isolated, **work.reasons}
         watch.report_next(UnitSpan(unit, FINISHING, 0, 0))
-        numbers = self._numbers(work.vectors)
+        numbers = self._numbers(rows, work.vectors)
         if failing := unstorable_rows(numbers).keys() - work.reasons.keys():
-            numbers = self._encode_again(work, sorted(failing))
+            numbers = self._encode_again(rows, work, sorted(failing))
         return self._segment(unit, rows, numbers, work.reasons)
 
     def try_alone(
@@ -243,34 +251,62 @@ class RowEmbedder:
         return UnitTokens(unit, ids)
 
     def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[NDArray[np.int64]]:
+        """Return the tokens of each row; none for a row that this encoder does not encode."""
         positions = np.asarray(rows, np.int64)
-        return encoder.encoder.tokenise(self._index.sequences(positions, encoder.encoder.view))
+        own = np.flatnonzero(self._is_fallback(positions) == self._models.is_fallback(encoder))
+        ids = [_NO_TOKENS] * len(positions)
+        sequences = self._index.sequences(positions[own], encoder.encoder.view)
+        found = encoder.encoder.tokenise(sequences)
+        for row, tokens in zip(own.tolist(), found, strict=True):
+            ids[row] = tokens
+        return ids
 
-    def _numbers(self, vectors: Sequence[torch.Tensor]) -> RowNumbers:
+    def _is_fallback(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return, for each row, whether the fallback classifier scores it."""
+        if self._models.fallback_head is None:
+            return np.zeros(len(rows), np.bool_)
+        return self._index.is_window(rows)
+
+    def _numbers(self, rows: range, vectors: Sequence[torch.Tensor]) -> RowNumbers:
         """Return vectors and scores of a unit; `vectors` has one (n, dim) tensor per encoder."""
-        joined = torch.cat(list(vectors), 1)
+        n_main = len(self._task.encoders)
+        joined = torch.cat(list(vectors[:n_main]), 1)
         stored: NDArray[np.floating] | None = None
         if self._task.embeddings != "none":
             with np.errstate(over="ignore"):  # `unstorable_rows` finds an overflow to infinity
                 stored = joined.numpy().astype(_DTYPES[self._task.embeddings])
-        scores = None
-        if self._head is not None:
-            with self._timed("score"):
-                found = self._head.scores(joined.to(self._task.torch_device)).cpu().numpy()
-            scores = np.array(found, np.float32)
-        names = [spec.name for spec in self._task.encoders]
+        with self._timed("score"):
+            scores = self._scores(self._models.head, joined)
+            fallback = self._is_fallback(np.asarray(rows, np.int64))
+            if scores is not None and fallback.any():
+                joined = torch.cat([part[fallback] for part in vectors[n_main:]], 1)
+                found = self._scores(self._models.fallback_head, joined)
+                assert found is not None
+                scores[fallback] = 0
+                width = min(scores.shape[1], found.shape[1])
+                scores[fallback, :width] = found[:, :width]
+        names = [encoder.name for encoder in self._encoders]
         parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
         return RowNumbers(parts, stored, scores)
 
-    def _encode_again(self, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows one by one, at fp32 or another fallback precision.
+    def _scores(
+        self, head: Head | StandardisedHead | None, vectors: torch.Tensor
+    ) -> NDArray[np.float32] | None:
+        """Return the scores, (n, 2) float32, of vectors, (n, dim); None without a head."""
+        if head is None:
+            return None
+        found = head.scores(vectors.to(self._task.torch_device)).cpu().numpy()
+        return np.array(found, np.float32)
+
+    def _encode_again(self, unit: range, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
+        """Encode the given rows of the unit one by one, at fp32 or another fallback precision.
 
         Return the vectors and scores of all rows of the unit. If a row still has numbers that
         cannot be stored, the reason of its quarantine is added to ``work.reasons``.
         """
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
-        numbers = self._numbers(work.vectors)
+        numbers = self._numbers(unit, work.vectors)
         for row, problem in unstorable_rows(numbers).items():
             if row not in work.reasons:
                 attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
@@ -284,14 +320,15 @@ class RowEmbedder:
         """Encode a row that cannot be stored again, alone, with each encoder that caused this.
 
         These are the encoders whose vectors have NaN or infinite numbers. If all vectors are
-        finite, a score is not finite or fp16 cannot hold a vector; then all encoders are used.
-        Return the result of each encoder that was used.
+        finite, a score is not finite or fp16 cannot hold a vector; then all encoders of the row are
+        used. Return the result of each encoder that was used.
         """
         culprits = [
             number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
         ]
         tried: list[Retry] = []
-        for number in culprits or range(len(self._encoders)):
+        encoded = [number for number, one in enumerate(work.tokens) if len(one.ids[row])]
+        for number in culprits or encoded:
             retry = self._encoders[number].encode_again(
                 work.tokens[number], row, work.watch.report_next
             )

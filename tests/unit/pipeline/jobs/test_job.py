@@ -22,7 +22,7 @@ def nothing_to_encode(tmp_path):
 
 
 def protein_job(inputs, **options):
-    return embed_job(inputs, encoder="mini/protein", **options)
+    return embed_job(inputs, encoder="mini-deep/protein", **options)
 
 
 def frames_of(inputs, outdir="never"):

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.pipeline.run.manifest import Launch, Manifest, read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory
@@ -18,7 +19,7 @@ def run(tmp_path):
 def manifest():
     return Manifest(
         command="predict",
-        parameters={"bundle": "mini", "window": 500},
+        parameters={"bundle": "mini", "bundle_fingerprint": "ff", "window": 500},
         inputs=(InputFile("a.fa", "11", 2, 900), InputFile("b.fa", "22", 1, 100)),
         index_fingerprint="aa",
         counts={"records": 3},
@@ -27,6 +28,10 @@ def manifest():
         thresholds={"viral": 0.6, "non_viral": 0.4},
         encoders=[{"name": "n", "view": "nucleotide", "dim": 8}],
         created="2026-01-01T00:00:00+00:00",
+        calibration={"lines": [], "prevalence": 0.5},
+        calls={"preset": "sensitive", "threshold": None, "fdr": None, "prevalence": "auto"},
+        classes=["host", "virus"],
+        table_version=2,
     )
 
 
@@ -47,7 +52,7 @@ def test_a_launch_is_replaced_by_its_number(manifest):
     "change",
     [
         {"command": "embed"},
-        {"parameters": {"bundle": "mini", "window": 300}},
+        {"parameters": {"bundle": "mini", "bundle_fingerprint": "ff", "window": 300}},
         {"index_fingerprint": "bb"},
         {"units": {"rows": 64, "positions": 1000}},
     ],
@@ -63,18 +68,74 @@ def test_times_launches_and_paths_do_not_change_the_fingerprint(manifest):
         seconds={"index": 3.0},
         inputs=[replace(one, path="moved/" + one.path) for one in manifest.inputs],
         launches=[Launch(1, "then", ["cpu"], 4)],
+        calls={"preset": "default"},
     )
     assert elsewhere.fingerprint == manifest.fingerprint
 
 
 def test_every_changed_parameter_is_named(run, manifest):
+    own = {"command": "predict", **manifest.parameters}
     with pytest.raises(FingerprintError) as refused:
         manifest.refuse_other_parameters(
-            run, {"command": "predict", "bundle": "own", "window": 300}
+            run, own | {"bundle": "own", "bundle_fingerprint": "ee", "window": 300}
         )
     assert "bundle was mini and is now own" in str(refused.value)
     assert "window was 500 and is now 300" in str(refused.value)
-    manifest.refuse_other_parameters(run, {"command": "predict", "bundle": "mini", "window": 500})
+    assert "mini-deep" not in str(refused.value)
+    manifest.refuse_other_parameters(run, own)
+    manifest.refuse_other_parameters(run, own | {"bundle": "the same under another name"})
+
+
+def test_the_new_name_of_a_runs_bundle_is_told(run, manifest):
+    former = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
+    assert open_bundle("mini-deep").fingerprint == former
+    own = manifest.parameters | {"bundle_fingerprint": former}
+    manifest = replace(manifest, parameters=own)
+    manifest.refuse_other_parameters(run, {"command": "predict", **own, "bundle": "mini-deep"})
+    with pytest.raises(FingerprintError, match="now called mini-deep: resume it with -b mini-deep"):
+        manifest.refuse_other_parameters(
+            run, {"command": "predict", **manifest.parameters, "bundle_fingerprint": "ee"}
+        )
+
+
+EARLIER = {
+    "schema_version": 1,
+    "fingerprint": "a21958cf22581e5b302bf915d5f49cc30b1cf7c91a6b630c7dad53c3740203e0",
+    "command": "predict",
+    "parameters": {"bundle": "mini", "window": 500},
+    "inputs": [{"path": "a.fa", "sha256": "11", "n_records": 2, "n_bases": 900}],
+    "index_fingerprint": "aa",
+    "counts": {"records": 3},
+    "units": {"rows": 32, "positions": 1000},
+    "labels": ["others", "virus"],
+    "thresholds": {"viral": 0.6, "non_viral": 0.4},
+    "encoders": [{"name": "n", "view": "nucleotide", "dim": 8}],
+    "created": "2026-01-01T00:00:00+00:00",
+    "launches": [],
+    "seconds": {},
+    "versions": {
+        "virnucpro": "0.1.0",
+        "python": "3.11.7",
+        "torch": "2.13.0+cpu",
+        "h5py": "3.16.0",
+        "numpy": "2.4.6",
+        "tokenizers": "0.23.3",
+        "safetensors": "0.8.0",
+        "dnaio": "1.2.4",
+    },
+    "sha256": "a71a52480a6322427e4d68ac8ca4f6a11f8a5741462d35dddd7f5a4dd60789da",
+}
+"""A run.json of a version without calibrations."""
+
+
+def test_a_manifest_without_the_later_fields_is_read(run):
+    run.run_json.write_text(json.dumps(EARLIER, indent=2))
+    manifest = read_manifest(run)
+    assert manifest.fingerprint == EARLIER["fingerprint"]
+    assert (manifest.calibration, manifest.calls, manifest.classes) == (None, {}, ())
+    assert manifest.table_version == 1
+    write_manifest(run, manifest)
+    assert read_manifest(run).fingerprint == EARLIER["fingerprint"]
 
 
 def test_a_changed_input_is_named(run, manifest):

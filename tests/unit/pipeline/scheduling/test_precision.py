@@ -52,8 +52,8 @@ def test_a_job_carries_what_the_card_verified(monkeypatch):
     assert replace(opened, metrics={}).verified_precisions == ()
 
 
-def test_mini_computes_at_fp32_on_every_device():
-    n_bytes = weight_bytes(predict_job([EXAMPLE]).encoders)
+def test_mini_deep_computes_at_fp32_on_every_device():
+    n_bytes = weight_bytes(predict_job([EXAMPLE], bundle="mini-deep").encoders)
     assert 10**5 < n_bytes < 10**7
     card = ("bf16",)
     assert {default_precision(kind, AMX, n_bytes, card) for kind in ("cpu", "cuda")} == {"fp32"}

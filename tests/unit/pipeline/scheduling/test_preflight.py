@@ -6,15 +6,17 @@ from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling import preflight as fitting
-from virnucpro.pipeline.scheduling.preflight import check_device_memory
+from virnucpro.pipeline.scheduling.preflight import check_device_memory, with_fallback
 from virnucpro.runtime.devices import Device
 
 
 @pytest.fixture
 def job():
-    return predict_job(["a.fa"])
+    return predict_job(["a.fa"], bundle="mini-deep", fallback=False)
 
 
 def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
@@ -44,3 +46,27 @@ def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
     check_device_memory(job, [Device("cpu"), Device("cuda", "0")])
     with pytest.raises(DeviceError, match="cuda:1 has"):
         check_device_memory(job, [Device("cuda", "0"), Device("cuda", "1")])
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
+    """Runs of earlier versions have no fallback."""
+    path = tmp_path / "in.fa"
+    path.write_text(">a\n" + "TTAA" * 30 + "\n")
+    made = Execution(tmp_path / "run", devices="cpu:1", resume=True)
+    job = predict_job(str(path), bundle="mini-deep", fallback=fallback)
+    assert job.index.fallback is fallback
+    with open_session(job, made, SilentReporter()) as session:
+        assert session.index.n_rows == fallback
+    asked = with_fallback(predict_job(str(path), bundle="mini-deep"), made)
+    assert asked == job
+    anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
+    assert with_fallback(asked, anew) == asked
+    elsewhere = Execution(tmp_path / "other", devices="cpu:1", resume=True)
+    assert with_fallback(job, elsewhere) == job
+
+
+def test_a_bundle_of_whole_windows_has_no_fallback():
+    job = predict_job(["a.fa"])
+    assert (job.index.kind, job.index.fallback, job.fallback) == ("windows", False, None)
+    assert "fallback" not in job.parameters()

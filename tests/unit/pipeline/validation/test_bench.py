@@ -20,7 +20,7 @@ def brief():
 
 
 def test_figures_are_consistent(brief):
-    for figures in measure_bundle("mini", brief):
+    for figures in measure_bundle("mini-deep", brief):
         assert figures.seconds > 0
         assert figures.repeats >= 3
         assert 1 <= figures.batches <= 8
@@ -40,7 +40,7 @@ def test_a_model_is_measured_without_a_download(capsys):
 
 
 def test_the_table_of_a_bundle_has_a_section_per_encoder(capsys):
-    assert main(["bench", "-b", "mini", "--device", "cpu", "--seconds", "0.1"]) == 0
+    assert main(["bench", "-b", "mini-deep", "--device", "cpu", "--seconds", "0.1"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("mini-dnabert-s on cpu, fp32, CPU threads: 1\n")
     assert "\n\nmini-esm2 on cpu" in printed
@@ -60,7 +60,7 @@ def test_a_bundle_that_does_not_fit_is_refused_before_anything_is_loaded(monkeyp
     monkeypatch.setattr(bench, "free_bytes", lambda _: 10**8)
     monkeypatch.setattr(bench, "load_encoder", lambda *_: pytest.fail("loaded"))
     with pytest.raises(DeviceError, match=r"mini-dnabert-s.*one batch.*0\.1 GB free.*Use a device"):
-        measure_bundle("mini", brief)
+        measure_bundle("mini-deep", brief)
 
 
 @pytest.mark.parametrize(("longest", "repeats"), [(60.0, 3), (0.0, 1)])
@@ -68,7 +68,17 @@ def test_each_batch_is_measured_three_times_unless_it_is_long(
     monkeypatch, capsys, longest, repeats
 ):
     monkeypatch.setattr(bench, "_LONG_BATCH", longest)
-    command = ["bench", "-b", "mini", "--device", "cpu", "--lengths", "400", "--seconds", "0.001"]
+    command = [
+        "bench",
+        "-b",
+        "mini-deep",
+        "--device",
+        "cpu",
+        "--lengths",
+        "400",
+        "--seconds",
+        "0.001",
+    ]
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["batches"], one["repeats"]) for one in found] == [(1, repeats)] * 2

@@ -16,7 +16,7 @@ from virnucpro.pipeline.validation.golden import compare_golden, golden_items, p
 
 @pytest.fixture(scope="module")
 def mini():
-    return open_bundle("mini")
+    return open_bundle("mini-deep")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -59,7 +59,7 @@ def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
         },
     )
     monkeypatch.setitem(golden.PROJECTIONS, ("DNABERT-S", 128), PROJECTIONS["mini-dnabert-s", 128])
-    monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini"])
+    monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini-deep"])
     rows = compare_golden(renamed, "cpu", "auto")
     assert [row.agrees for row in rows] == [True] * 12
     with pytest.raises(BundleError, match=r"no reference values are recorded for .*'folder'"):
@@ -67,10 +67,10 @@ def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
 
 
 def test_the_command_reports_the_golden_rows_in_json(capsys):
-    assert main(["bundle", "verify", "mini", "--golden", "--json"]) == 0
+    assert main(["bundle", "verify", "mini-deep", "--golden", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["name"], len(printed["golden"])) == ("mini", 12)
-    assert main(["bundle", "verify", "mini", "--json"]) == 0
+    assert (printed["name"], len(printed["golden"])) == ("mini-deep", 12)
+    assert main(["bundle", "verify", "mini-deep", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["golden"] == []
 
 
@@ -112,7 +112,7 @@ def test_the_reference_items_match_the_published_ones_in_order(shared):
 
 
 def test_the_table_shows_the_tolerance_of_scores_and_vectors(capsys):
-    assert main(["bundle", "verify", "mini", "--golden"]) == 0
+    assert main(["bundle", "verify", "mini-deep", "--golden"]) == 0
     _, header, *rows = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert header == ["what", "item", "cosine or score", "expected", "verdict"]
     shown = {(what == "score", "+-" in wanted, ">=" in wanted) for what, _, _, wanted, _ in rows}

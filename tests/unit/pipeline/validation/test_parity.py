@@ -42,7 +42,7 @@ def damaged(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_mini_agrees_at_every_precision(precision):
-    found = measure_parity("mini", device="cpu", precision=precision, n_sequences=40)
+    found = measure_parity("mini-deep", device="cpu", precision=precision, n_sequences=40)
     assert found.agrees
     assert [one.n for one in found.encoders] == [40, 40]
     assert found.head.n == 40
@@ -53,13 +53,13 @@ def test_mini_agrees_at_every_precision(precision):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_damaged_weights_do_not_agree(precision, damaged, capsys):
-    command = ["parity", "--device", "cpu", "--precision", precision, "-n", "20"]
+    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--precision", precision, "-n", "20"]
     assert main(command) == 1
     assert capsys.readouterr().out.count("DIFFERS") >= 2
 
 
 def test_json_agrees_with_the_exit_code(damaged, capsys):
-    assert main(["parity", "--device", "cpu", "-n", "10", "--json"]) == 1
+    assert main(["parity", "-b", "mini-deep", "--device", "cpu", "-n", "10", "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
     assert printed["agrees"] is False
     assert [one["agrees"] for one in printed["encoders"]] == [False, False]
@@ -67,10 +67,11 @@ def test_json_agrees_with_the_exit_code(damaged, capsys):
 
 
 def test_items_of_a_file_are_compared(capsys):
-    command = ["parity", "--device", "cpu", "--fasta", EXAMPLE, "-n", "30", "--precision", "fp32"]
+    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--fasta", EXAMPLE, "-n", "30"]
+    command += ["--precision", "fp32"]
     assert main(command) == 0
     table = capsys.readouterr().out.splitlines()
-    assert table[0].startswith("mini on cpu at fp32")
+    assert table[0].startswith("mini-deep on cpu at fp32")
     assert [line.split()[:2] for line in table[2:]] == [
         ["mini-dnabert-s", "30"],
         ["mini-esm2", "30"],
@@ -82,7 +83,7 @@ def test_a_file_without_an_open_frame_is_refused(tmp_path):
     path = tmp_path / "stops.fa"
     path.write_text(">a\n" + "TAGTAATTAACTATTACTA" * 30 + "\n>b\n\n")
     with pytest.raises(InputError, match="no sequence for an encoder"):
-        measure_parity("mini", device="cpu", fasta=str(path))
+        measure_parity("mini-deep", device="cpu", fasta=str(path))
 
 
 def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand_ins):
@@ -116,9 +117,9 @@ def test_another_file_with_a_published_name_is_refused_as_by_embed(tmp_path, cap
 def test_an_encoder_of_a_bundle_is_named_as_for_embed(tmp_path):
     proteins = tmp_path / "proteins.fa"
     proteins.write_text(">a\nMKLV\n>b\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
-    found = measure_parity(encoder="mini/protein", device="cpu", fasta=proteins)
+    found = measure_parity(encoder="mini-deep/protein", device="cpu", fasta=proteins)
     assert found.agrees
-    assert found.model == "mini/protein"
+    assert found.model == "mini-deep/protein"
     assert [(one.encoder, one.n) for one in found.encoders] == [("mini-esm2", 2)]
 
 

@@ -1,0 +1,93 @@
+"""Answers of the embedded bundle on sequences that a classifier must not call by accident."""
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+
+
+@pytest.fixture
+def answers(tmp_path, tables):
+    """Return a function that predicts named sequences and returns the rows by name."""
+
+    def predict(records, *options):
+        fasta = tmp_path / "in.fa"
+        fasta.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
+        words = ["predict", str(fasta), "-o", str(tmp_path / "run"), "--devices", "cpu:1", "-q"]
+        assert main([*words, *options]) == 0
+        return {row["seq_name"]: row for row in tables(tmp_path / "run" / "predictions.tsv")}
+
+    return predict
+
+
+def genome(folder, name):
+    (path,) = folder.glob(f"*/{name}*.fa.gz")
+    text = gzip.decompress(path.read_bytes()).decode()
+    return "".join(text.split(">")[1].split("\n")[1:])
+
+
+def test_tiny_and_unknown_sequences_get_no_call(answers):
+    dice = random.Random(1)
+    row = answers(
+        {
+            "three": "ACG",
+            "short": "".join(dice.choices("ACGT", k=59)),
+            "unknown": "N" * 400,
+            "half": "N" * 400 + "".join(dice.choices("ACGT", k=500)) + "N" * 400,
+        }
+    )
+    assert (row["three"]["call"], row["three"]["status"]) == ("not_scored", "too_short")
+    assert (row["short"]["call"], row["short"]["status"]) == ("not_scored", "too_short")
+    assert (row["unknown"]["call"], row["unknown"]["status"]) == ("not_scored", "ambiguous_bases")
+    assert row["half"]["call"] != "viral"
+
+
+def test_repeats_are_ambiguous_and_flagged(answers):
+    row = answers({"repeat": "ACGAC" * 200, "single": "A" * 1000})
+    for name in ("repeat", "single"):
+        assert (row[name]["call"], row[name]["reason"]) == ("ambiguous", "low_complexity")
+        assert "low_complexity" in row[name]["flags"]
+
+
+def test_a_few_scored_windows_of_many_are_ambiguous(answers):
+    dice = random.Random(2)
+    bases = "".join(dice.choices("ACGT", k=1_000))
+    row = answers({"gap": bases + "N" * 4_000})
+    assert (row["gap"]["call"], row["gap"]["reason"]) == ("ambiguous", "few_windows")
+    assert "ambiguous_bases" in row["gap"]["flags"]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("kingdom", ["plant", "vertebrate", "fungi", "invertebrate"])
+def test_host_dna_is_not_viral(kingdom, shared, answers):
+    """Every window is scored; in earlier versions one window of six hundred decided."""
+    folder = shared / "genomes-2" / kingdom
+    paths = sorted(folder.glob("*.fa.gz"))[:3]
+    names = [path.name.removesuffix(".fa.gz") for path in paths]
+    records = {name: genome(folder.parent, name)[:60_000] for name in names}
+    for name, row in answers(records).items():
+        assert float(row["scored_fraction"]) > 0.9, name
+        assert row["call"] != "viral", name
+
+
+@pytest.mark.shared
+def test_a_shuffled_genome_is_not_viral(shared, answers):
+    dice = random.Random(3)
+    bases = list(genome(shared / "genomes", "BAC0006")[:30_000])
+    dice.shuffle(bases)
+    row = answers({"shuffled": "".join(bases)})["shuffled"]
+    assert row["call"] != "viral"
+
+
+def test_well_known_viruses_are_viral_and_bacteria_are_not(tmp_path, tables):
+    """The README's example: SARS-CoV-2, HIV-1, phiX174 and parts of bacteria."""
+    example = Path(__file__).parents[1] / "data" / "example.fa"
+    words = ["predict", str(example), "-o", str(tmp_path / "run"), "--devices", "cpu:1", "-q"]
+    assert main(words) == 0
+    calls = {row["seq_name"]: row["call"] for row in tables(tmp_path / "run" / "predictions.tsv")}
+    viruses = {"NC_001422.1", "NC_001802.1", "NC_045512.2"}
+    assert {calls[name] for name in viruses} == {"viral"}
+    assert "viral" not in {call for name, call in calls.items() if name not in viruses}

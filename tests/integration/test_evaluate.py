@@ -1,0 +1,263 @@
+"""The command evaluate with real processes and files."""
+
+import csv
+import json
+import random
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from virnucpro.bundles import published
+from virnucpro.cli.main import main
+
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts")]
+
+LENGTHS = ("--lengths", "300,1000")
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory):
+    """Two viral and four non-viral groups of two kingdoms; one group has short records only."""
+    folder = tmp_path_factory.mktemp("labelled")
+    dice = random.Random(8)
+    lines = ["file\tlabel\tgroup\tsplit\tkingdom"]
+    for name, label, kingdom, length in (
+        ("va", "viral", "", 3000),
+        ("vb", "viral", "", 3000),
+        ("ha", "non-viral", "fungi", 3000),
+        ("hb", "non-viral", "fungi", 3000),
+        ("hc", "non-viral", "plant", 3000),
+        ("hd", "non-viral", "plant", 400),
+    ):
+        letters = "AACGTT" if label == "viral" else "ACCGGT"
+        text = "".join(dice.choices(letters, k=length))
+        (folder / f"{name}.fa").write_text(f">{name}_record\n{text}\n")
+        lines.append(f"{name}.fa\t{label}\t{name}\tvalid\t{kingdom}")
+    (folder / "train.fa").write_text(">t\nACGT\n")
+    lines.append("train.fa\tviral\tt\ttrain\t")
+    table = folder / "labels.tsv"
+    table.write_text("\n".join(lines) + "\n")
+    return table
+
+
+def evaluate(labels, folder, *more):
+    command = ["evaluate", "--labels", labels, "--split", "valid", "-o", folder, *LENGTHS]
+    options = ["--per-group", 3, "--bootstrap", 100, "--devices", "cpu:1", "-q"]
+    return main([str(word) for word in (*command, *options, *more)])
+
+
+@pytest.fixture(scope="module")
+def tables_of_others(labels, tmp_path_factory):
+    """Tables of two other tools for the fragments; the second one omits some."""
+    folder = tmp_path_factory.mktemp("others")
+    assert evaluate(labels, folder / "cut", "--fragments-only") == 0
+    with (folder / "cut" / "fragments" / "fragments.tsv").open() as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    genomad, plain = folder / "genomad.tsv", folder / "plain.tsv"
+    genomad.write_text(
+        "seq_name\tchromosome_score\tplasmid_score\tvirus_score\n"
+        + "".join(f"{row['seq_name']}\t0\t0\t{0.9 * (row['label'] == 'viral')}\n" for row in rows)
+    )
+    plain.write_text(
+        "seq_name\tscore\n"
+        + "".join(f"{row['seq_name']}\t0.{i % 10}\n" for i, row in enumerate(rows[4:]))
+    )
+    return genomad, plain
+
+
+@pytest.fixture(scope="module")
+def evaluated(labels, tables_of_others, tmp_path_factory):
+    genomad, plain = tables_of_others
+    folder = tmp_path_factory.mktemp("evaluated") / "out"
+    others = ["--predictions", f"genomad={genomad}", "--predictions", f"plain={plain}"]
+    assert evaluate(labels, folder, *others) == 0
+    return folder
+
+
+def test_only_the_fragments_are_written_on_request(labels, tmp_path, capsys):
+    assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["fragments"]
+    printed = capsys.readouterr().out.splitlines()
+    names = ["300.fa", "1000.fa", "fragments.tsv"]
+    assert printed == [str(tmp_path / "out" / "fragments" / name) for name in names]
+
+
+def test_every_tool_length_and_group_has_a_row(evaluated, tables):
+    rows = tables(evaluated / "evaluation.tsv")
+    assert {row["tool"] for row in rows} == {"mini", "genomad", "plain"}
+    names = [(row["length"], row["kingdom"], row["group"]) for row in rows if row["tool"] == "mini"]
+    assert len(set(names)) == len(names)
+    assert ("300", "all", "all") in names
+    assert ("300", "plant", "all") in names
+    assert ("300", "plant", "hd") in names
+    assert ("1000", "plant", "hd") not in names
+    every = [row for row in rows if (row["length"], row["kingdom"]) == ("300", "all")]
+    mini, genomad, plain = every
+    assert mini["n_without_row"] == genomad["n_without_row"] == "0"
+    assert genomad["auroc"] == genomad["auroc_low"] == genomad["auroc_high"] == "1.0000"
+    assert genomad["fdr"] == "0.0000"
+    assert plain["n_without_row"] == plain["n_without_score"] == "4"
+    assert (mini["unanswered"], plain["unanswered"]) == ("mean", "lowest")
+
+
+def test_the_scores_are_those_of_predict(evaluated, tables):
+    runs = evaluated / "runs"
+    assert sorted(path.name for path in runs.iterdir()) == ["mini-1000", "mini-300"]
+    rows = tables(runs / "mini-300" / "predictions.tsv")
+    labels = {
+        row["seq_name"]: row["label"] for row in tables(evaluated / "fragments" / "fragments.tsv")
+    }
+    viral = [row for row in rows if labels[row["seq_name"]] == "viral"]
+    groups = {"viral": len(viral), "non-viral": len(rows) - len(viral)}
+    row = tables(evaluated / "evaluation.tsv")[0]
+    assert (row["n_viral"], row["n_non_viral"]) == tuple(map(str, groups.values()))
+    called = sum(one["call"] == "viral" for one in viral) / len(viral)
+    assert float(row["viral_as_viral"]) == pytest.approx(called, abs=1e-4)
+
+
+def test_differences_are_paired(evaluated, tables):
+    rows = tables(evaluated / "paired.tsv")
+    names = {(row["tool"], row["reference"]) for row in rows}
+    assert names == {("genomad", "mini"), ("plain", "mini"), ("plain", "genomad")}
+    everything = [row for row in rows if row["kingdom"] == "all" and row["figure"] == "auroc"]
+    assert all("NA" not in (row["low"], row["high"]) for row in everything)
+
+
+def test_the_json_file_has_settings_versions_and_fingerprints(evaluated, labels):
+    content = json.loads((evaluated / "evaluation.json").read_text())
+    assert content["settings"]["lengths"] == ["300", "1000"]
+    assert content["inputs"]["labels"]["path"] == str(labels)
+    assert len(content["inputs"]["labels"]["sha256"]) == 64
+    assert len(content["tools"]["mini"]["fingerprint"]) == 64
+    assert content["tools"]["genomad"]["viral_if"] == "virus_score >= 0.7"
+    assert content["fragments"]["1000"]["groups_without"] == [["plant", "hd"]]
+    assert {"virnucpro", "scikit-learn", "matplotlib"} <= set(content["versions"])
+    assert content["rows"][0]["values"]["auroc"] is not None
+
+
+def test_the_figures_are_not_blank(evaluated):
+    from matplotlib.image import imread
+
+    for name in ("roc", "precision_recall", "reliability", "groups"):
+        assert (evaluated / "figures" / f"{name}.svg").stat().st_size > 1000
+        pixels = imread(evaluated / "figures" / f"{name}.png")[..., :3]
+        assert (pixels < 0.9).any(axis=2).mean() > 0.005, name
+
+
+def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables_of_others, capsys):
+    genomad, plain = tables_of_others
+    others = ["--predictions", f"genomad={genomad}", "--predictions", f"plain={plain}"]
+    before = {
+        path: path.read_bytes()
+        for path in (
+            *evaluated.glob("*.tsv"),
+            *evaluated.glob("*.json"),
+            *evaluated.glob("figures/*"),
+        )
+    }
+    assert evaluate(labels, evaluated, *others) == 1
+    assert "Add --resume" in capsys.readouterr().err
+    assert evaluate(labels, evaluated, *others, "--resume") == 0
+    warned = capsys.readouterr().err
+    assert "--predictions plain: 4 of " in warned
+    assert "have no row and count as unanswered" in warned
+    assert "groups without fragments of 1,000 bases: 1, such as hd (non-viral)" in warned
+    assert {path: path.read_bytes() for path in before} == before
+    assert evaluate(labels, evaluated, *others, "--resume", "--seed", "2") == 1
+    assert "has other fragments" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_path, capsys):
+    genomad, _ = tables_of_others
+    short = tmp_path / "300.tsv"
+    short.write_text(re.sub("cut1000.*\n", "", genomad.read_text()))
+    folder = tmp_path / "out"
+    more = ["--no-bundle", "--predictions", f"genomad={short}"]
+    assert evaluate(labels, folder, *more, "--json") == 0
+    assert not (folder / "paired.tsv").exists()
+    printed = capsys.readouterr()
+    assert "no row for the fragments of length 1000; the tool is not evaluated" in printed.err
+    content = json.loads(printed.out)
+    assert content["tools"].keys() == {"genomad"}
+    assert {row["length"] for row in content["rows"]} == {"300"}
+
+
+@pytest.mark.slow
+def test_a_bundle_in_the_published_format_is_compared_with_mini(
+    labels, stand_ins, tmp_path, monkeypatch, tables
+):
+    files, folder = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    stand_ins.publish(files)
+    recipe = stand_ins.recipe_of_files(files)
+    monkeypatch.setitem(published._RECIPES, recipe.name, recipe)
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    assert main(["bundle", "fetch", recipe.name, "--from", str(files)]) == 0
+    assert evaluate(labels, folder, "-b", "mini", "-b", recipe.name, "--lengths", "300") == 0
+    assert {row["tool"] for row in tables(folder / "evaluation.tsv")} == {"mini", recipe.name}
+    assert tables(folder / "paired.tsv")[0]["tool"] == recipe.name
+
+
+def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
+    folder = labels.parent
+    table = tmp_path / "plain.tsv"
+    table.write_text(
+        "seq_name\tscore\nva_record\t0.9\nvb_record\t0.8\nha_record\t0.1\nhb_record\t0.85\n"
+    )
+    viral, hosts = [folder / "va.fa", folder / "vb.fa"], [folder / "ha.fa", folder / "hb.fa"]
+    command = ["evaluate", "--viral", *viral, "--non-viral", *hosts, "--lengths", "whole"]
+    more = ["-o", tmp_path / "out", "--no-bundle", "--predictions", f"plain={table}", "-q"]
+    assert main([str(word) for word in (*command, *more)]) == 0
+    assert "0.750" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (["--split", "test"], 64, "no row of split 'test'"),
+        (["--lengths", "5000"], 64, "no length has fragments of both classes"),
+        (["--lengths", "few"], 64, "'few' is not a length"),
+        (["--no-bundle"], 64, "nothing to evaluate"),
+        (["-b", "mini", "-b", "mini"], 64, "this bundle is given twice"),
+        (["--predictions", "mini=TABLE"], 64, "a bundle has this name"),
+        (["--predictions", "TABLE"], 64, "is not TOOL=VALUE"),
+        (["--score-column", "x=y"], 64, "no --predictions has this name"),
+        (["--predictions", "x=TABLE", "--call-threshold", "x=high"], 64, "is not a number"),
+        (["--predictions", "x=TABLE"], 1, "none of its 2 names is evaluated here"),
+        (["--predictions", "x=nosuch.tsv"], 1, "nosuch.tsv: the table cannot be read"),
+        (["--viral", "TABLE"], 64, "give either --labels TSV, or both"),
+        (["--prevalence", "1"], 64, "not a number between 0 and 1"),
+    ],
+)
+def test_wrong_use_is_an_error_that_leaves_nothing(labels, tmp_path, capsys, more, code, message):
+    table = tmp_path / "table.tsv"
+    table.write_text("seq_name\tscore\nx\t1\ny\t0\n")
+    words = [word.replace("TABLE", str(table)) for word in more]
+    with pytest.raises(SystemExit) as stopped:
+        sys.exit(evaluate(labels, tmp_path / "out", *words))
+    assert stopped.value.code == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "virnucpro.pipeline.evaluation.request.find_spec",
+        lambda name: None if name == "sklearn" else find_spec(name),
+    )
+    assert evaluate(labels, tmp_path / "out") == 64
+    message = capsys.readouterr().err
+    assert "scikit-learn: pip install 'virnucpro[evaluate]'" in message
+    assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
+
+
+def test_the_libraries_are_imported_only_for_figures():
+    code = (
+        "import sys, virnucpro.pipeline.evaluation.evaluate, virnucpro.evaluation.figures; "
+        "sys.exit(bool({'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from virnucpro.classify import quality
+from virnucpro.classify.quality import record_quality
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+
+RNG = np.random.default_rng(11)
+
+
+def random_bases(length, gc=0.5):
+    shares = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
+    return RNG.choice(list(b"ACGT"), size=length, p=shares).astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def quality_of(tmp_path):
+    """Return a function that returns the quality of records, each a sequence."""
+
+    def measure(*sequences):
+        path = tmp_path / "in.fa"
+        path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
+        spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 500, "even", 11)
+        return record_quality(build_index(tmp_path / "index", [str(path)], spec))
+
+    return measure
+
+
+def test_gc_and_known_bases_are_shares_of_each_record(quality_of):
+    found = quality_of(b"GGCA", b"", b"NNNNRYNN", b"ACGTNNNN", b"acgt" * 30, b"T" * 10)
+    assert found.gc == pytest.approx([0.75, np.nan, np.nan, 0.5, 0.5, 0.0], nan_ok=True)
+    assert found.known == pytest.approx([1, np.nan, 0, 0.5, 1, 1], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "is_complex"),
+    [
+        (b"A" * 300, False),
+        (b"ACGTACG" * 60, False),  # seven different 3-mers: 2.8 bits
+        (b"TAAGG" * 80, False),
+        (b"N" * 400 + b"AC" * 200 + b"N" * 400, False),
+        (random_bases(300), True),
+        (random_bases(300, gc=0.2), True),
+        (random_bases(300, gc=0.8), True),
+        (random_bases(100) * 5, True),  # a repeat of 100 bases is no simple repeat
+        (b"A" * 61, True),  # too short to be judged: 59 3-mers
+        (b"A" * 62, False),
+        (b"AC" * 29 + b"N" * 50 + b"", True),  # 56 known 3-mers
+        (b"", True),
+        (b"N" * 500, True),
+    ],
+)
+def test_simple_repeats_are_of_low_complexity(sequence, is_complex, quality_of):
+    assert quality_of(random_bases(200), sequence).complex.tolist() == [True, is_complex]
+
+
+def test_only_known_3_mers_are_counted(quality_of):
+    """Every third base is unknown, so no 3-mer is known."""
+    assert quality_of(b"AAN" * 100).complex.tolist() == [True]
+
+
+def test_the_first_bases_of_a_long_record_are_examined(quality_of, monkeypatch):
+    monkeypatch.setattr(quality, "_SAMPLE", 400)
+    found = quality_of(b"A" * 400 + random_bases(600), random_bases(400) + b"N" * 600)
+    assert found.complex.tolist() == [False, True]
+    assert found.known.tolist() == [1, 1]

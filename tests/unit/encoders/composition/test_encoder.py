@@ -1,0 +1,111 @@
+"""The composition encoder as an encoder: features of each window, whatever the batch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.composition.config import FEATURES_VERSION, CompositionConfig
+from virnucpro.encoders.composition.features import DIM, features
+from virnucpro.encoders.registry import architectures, config_of, load_encoder, open_spec, shapes_of
+from virnucpro.errors import BundleError
+from virnucpro.sequences.translation import genetic_code
+
+SETTINGS = {"features": FEATURES_VERSION, "genetic_code": 11}
+
+
+def spec_with(folder, config, **changes):
+    spec = EncoderSpec("c", "composition", "nucleotide", DIM, folder, {}, config)
+    return dataclasses.replace(spec, **changes)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return spec_with(tmp_path, SETTINGS)
+
+
+def encoded(encoder, windows):
+    return encoder.encode(encoder.collate(encoder.tokenise(windows)))
+
+
+windows = st.lists(st.text("ACGTN", min_size=1, max_size=300).map(str.encode), max_size=12)
+
+
+@settings(max_examples=50)
+@given(windows, st.sampled_from([1, 4, 11]), st.randoms(use_true_random=False))
+def test_vectors_are_the_features_in_the_order_of_the_batch(
+    tmp_path_factory, windows, code, shuffle
+):
+    spec = spec_with(tmp_path_factory.getbasetemp(), SETTINGS | {"genetic_code": code})
+    encoder = load_encoder(spec)
+    shuffle.shuffle(windows)
+    vectors = encoded(encoder, windows)
+    expected = features(windows, genetic_code(code))
+    assert vectors.dtype == torch.float32
+    assert np.array_equal(vectors.numpy(), expected)
+    alone = [encoded(encoder, [window]).numpy()[0] for window in windows]
+    assert np.array_equal(np.array(alone).reshape(-1, DIM), expected)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_any_precision_gives_the_same_bits(spec, precision):
+    sequences = [b"ACGGTTCA" * 40, b"GATTACA" * 30]
+    found = encoded(load_encoder(spec, "cpu", precision), sequences)
+    assert torch.equal(found, encoded(load_encoder(spec), sequences))
+
+
+def test_the_genetic_code_changes_the_vectors(tmp_path):
+    window = [b"TGA" + b"GCC" * 30 + b"TGA" + b"GCC" * 30]  # TGA is no stop in code 4
+    codes = [encoded(load_encoder(spec_with(tmp_path, SETTINGS | {"genetic_code": code})), window)
+             for code in (4, 11)]  # fmt: skip
+    assert (codes[0] - codes[1]).abs().max() > 0.1
+
+
+def test_the_encoder_is_registered_without_weights(spec, tmp_path):
+    assert "composition" in architectures()
+    config = config_of(spec)
+    assert (config.architecture, config.view, config.dim) == ("composition", "nucleotide", DIM)
+    assert shapes_of(spec) == []
+    config.require_weights({}, tmp_path)
+    with pytest.raises(BundleError, match="has no weights"):
+        config.require_weights({"weight": (3,)}, tmp_path)
+
+
+def test_no_file_is_recognised_as_this_encoder(tmp_path):
+    (tmp_path / "file").write_bytes(b"ACGT")
+    with pytest.raises(BundleError, match="no known encoder"):
+        open_spec(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({}, "features"),
+        ({"features": FEATURES_VERSION}, "genetic_code"),
+        ({"genetic_code": 11}, "features"),
+        ({"features": "1", "genetic_code": 11}, "features"),
+        (SETTINGS | {"genetic_code": 11.5}, "genetic_code"),
+        (SETTINGS | {"features": 99}, "version 99 of the composition features"),
+        (SETTINGS | {"features": 0}, "features"),
+        (SETTINGS | {"genetic_code": 7}, "genetic code 7.*Get the bundle again"),
+    ],
+)
+def test_invalid_settings_are_refused(config, told, tmp_path):
+    with pytest.raises(BundleError, match=rf"{tmp_path}.*{told}"):
+        load_encoder(spec_with(tmp_path, config))
+
+
+def test_unknown_settings_are_ignored(tmp_path):
+    assert CompositionConfig.read(SETTINGS | {"more": 1}, tmp_path) == CompositionConfig(
+        FEATURES_VERSION, 11
+    )
+
+
+@pytest.mark.parametrize("changes", [{"dim": DIM - 1}, {"view": "protein"}])
+def test_a_spec_with_other_attributes_is_refused(changes, tmp_path):
+    with pytest.raises(BundleError, match="is listed as"):
+        load_encoder(spec_with(tmp_path, SETTINGS, **changes))

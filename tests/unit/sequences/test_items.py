@@ -1,0 +1,230 @@
+"""Whole windows as items, alone and beside open frames."""
+
+import hashlib
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from virnucpro.errors import UsageError
+from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.items import DIGEST_BYTES, ITEM_NAMES, WINDOW_ITEM, divide_records
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
+from virnucpro.sequences.windows import tile
+
+# An in-memory file system, if there is one, is faster for many small indexes.
+QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+WINDOWS = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11)
+FRAMES = IndexSpec("frames", Alphabet.NUCLEOTIDE, 100, "even", 11)
+BOTH = replace(FRAMES, fallback=True)
+
+OPEN = b"GCC" * 40  # 120 bases, all six frames are open
+CLOSED = b"TTAA" * 25  # a stop in each of the six frames
+
+EARLIER = "28ea954a1c3a025774cae0b8b2530be325fd7c79834a14d0bedc23916bb102ca"
+"""Fingerprint by version 0.9 of the record of the test below."""
+
+
+def built(folder, sequences, spec):
+    path = folder / "in.fa"
+    path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
+    return build_index(folder / "index", [str(path)], spec)
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Build an index of sequences; each index has its own numbered folder."""
+    numbers = iter(range(100))
+
+    def build_records(sequences, spec) -> SequenceIndex:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        return built(folder, sequences, spec)
+
+    return build_records
+
+
+def is_item(window):
+    """Return whether a window is an item, by the rule as it is written in `IndexSpec`."""
+    return len(window) >= 60 and 10 * sum(window.count(base) for base in b"ACGT") >= 9 * len(window)
+
+
+def divided(items):
+    """Return (frame, length, digest) of the items of each window, as lists."""
+    size = DIGEST_BYTES
+    digests = [items.digests[at : at + size] for at in range(0, len(items.digests), size)]
+    found = list(zip(items.frame.tolist(), items.length.tolist(), digests, strict=True))
+    ends = np.cumsum(items.per_window)
+    assert len(found) == (ends[-1] if len(ends) else 0)
+    counts = items.per_window.tolist()
+    return [found[end - n : end] for end, n in zip(ends.tolist(), counts, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "n_items", "status"),
+    [
+        (b"", 0, RecordStatus.TOO_SHORT),
+        (b"ACG", 0, RecordStatus.TOO_SHORT),
+        (b"A" * 59, 0, RecordStatus.TOO_SHORT),
+        (b"N" * 59, 0, RecordStatus.TOO_SHORT),
+        (b"A" * 60, 1, RecordStatus.SCORABLE),
+        (b"A" * 54 + b"N" * 6, 1, RecordStatus.SCORABLE),
+        (b"A" * 53 + b"N" * 7, 0, RecordStatus.AMBIGUOUS_BASES),
+        (b"A" * 54 + b"R" * 6 + b"Y", 0, RecordStatus.AMBIGUOUS_BASES),
+        (CLOSED, 1, RecordStatus.SCORABLE),
+        (b"N" * 100 + b"C" * 100, 1, RecordStatus.SCORABLE),
+    ],
+)
+def test_a_window_of_60_bases_with_90_percent_known_ones_is_an_item(sequence, n_items, status):
+    items = divide_records([OPEN, sequence, OPEN], WINDOWS)
+    around = len(divide_records([OPEN], WINDOWS).frame)
+    assert len(items.frame) == n_items + 2 * around
+    assert items.status.tolist() == [RecordStatus.SCORABLE, status, RecordStatus.SCORABLE]
+    assert set(items.frame.tolist()) == {WINDOW_ITEM}
+
+
+def test_items_of_windows_are_named_and_read_as_they_are(build):
+    sequences = [b"ACGTN" * 12 + b"A" * 10, OPEN, b"ACG"]
+    index = build(sequences, WINDOWS)
+    names = index.item_names(np.arange(index.n_items))
+    assert names == ["r0_chunk_1W", "r1_chunk_1W", "r1_chunk_2W"][-index.n_items :]
+    assert names == ["r1_chunk_1W", "r1_chunk_2W"]  # r0 has too many N
+    assert ITEM_NAMES[WINDOW_ITEM] == "W"
+    expected = [index.window_sequence(window) for window in (1, 2)]
+    assert index.sequences(index.item_row, "nucleotide") == expected
+    assert index.is_window(index.item_row).all()
+
+
+def test_equal_windows_share_a_row_and_windows_of_other_bases_do_not(build):
+    index = build([CLOSED, CLOSED, CLOSED[:-1] + b"C"], WINDOWS)
+    assert index.item_row.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("spec", [WINDOWS, BOTH])
+def test_a_frame_and_a_window_of_equal_bases_are_different_rows(build, spec):
+    # The first frame of OPEN[:60] are its 60 bases.
+    window, frame = divide_records([OPEN[:60]], WINDOWS), divide_records([OPEN[:60]], FRAMES)
+    frames = {one[2] for one in divided(frame)[0]}
+    assert divided(window)[0][0][2] not in frames
+    if spec is BOTH:
+        index = build([OPEN, CLOSED], BOTH)
+        whole = index.is_window(np.arange(index.n_rows))
+        assert whole.sum() == 1
+        assert index.sequences(np.flatnonzero(whole), "nucleotide") == [CLOSED]
+
+
+def test_the_protein_view_of_whole_windows_is_refused(build):
+    index = build([OPEN], WINDOWS)
+    with pytest.raises(UsageError, match="no protein view"):
+        index.sequences(np.arange(index.n_rows), "protein")
+
+
+def test_a_fallback_adds_windows_in_their_order(build):
+    # windows: open, closed, closed and too unknown, closed and too short
+    sequences = [OPEN[:99] + CLOSED, CLOSED[:88] + b"N" * 12, b"TTAA" * 14, CLOSED]
+    index = build(sequences, BOTH)
+    names = index.item_names(np.arange(index.n_items))
+    frames = [f"r0_chunk_1{name}" for name in ITEM_NAMES[:6]]
+    assert names == [*frames, "r0_chunk_2W", "r3_chunk_1W"]
+    assert index.record_status.tolist() == [
+        RecordStatus.SCORABLE,
+        RecordStatus.NO_OPEN_FRAME,
+        RecordStatus.NO_OPEN_FRAME,
+        RecordStatus.SCORABLE,
+    ]
+    whole = np.flatnonzero(index.item_frame == WINDOW_ITEM)
+    bases = index.sequences(index.item_row[whole], "nucleotide")
+    assert bases == [index.window_sequence(1), CLOSED]
+    assert np.all(np.diff(index.row_lengths) <= 0)
+
+
+pieces = st.sampled_from(
+    [b"GCC" * 9, b"TTAA" * 8, b"N", b"NNNNNN", b"ACGTTGCA" * 3, b"TAGCTAACTAGC", b"R", b"GATTACA"]
+)
+sequences = st.lists(pieces, max_size=14).map(b"".join)
+specs = st.builds(
+    IndexSpec,
+    st.just("frames"),
+    st.just(Alphabet.NUCLEOTIDE),
+    st.integers(40, 130),
+    st.sampled_from(["published", "even"]),
+    st.sampled_from([1, 4, 11]),
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(sequences, max_size=6), specs)
+@example([OPEN + CLOSED + b"N" * 30 + CLOSED, b"", CLOSED, b"A"], FRAMES)
+def test_a_fallback_adds_one_item_to_each_scorable_window_without_a_frame(records, spec):
+    frames = divide_records(records, spec)
+    both = divide_records(records, replace(spec, fallback=True))
+    windows = divide_records(records, replace(spec, kind="windows"))
+    whole = divided(windows)
+    expected = [
+        one or whole[number] for number, one in enumerate(divided(frames))
+    ]  # frames where there are any
+    assert divided(both) == expected
+    without = [[item for item in one if item[0] != WINDOW_ITEM] for one in divided(both)]
+    assert without == divided(frames)
+    for one in ("starts", "ends", "first"):
+        assert getattr(both.windows, one).tolist() == getattr(frames.windows, one).tolist()
+    scorable = RecordStatus.SCORABLE
+    for number, status in enumerate(both.status.tolist()):
+        if status != scorable:
+            assert status == frames.status[number]
+            assert windows.status[number] != scorable
+        else:
+            assert scorable in (frames.status[number], windows.status[number])
+
+
+@settings(max_examples=30)
+@given(st.lists(sequences, max_size=6), specs)
+def test_window_items_equal_a_simple_implementation(records, spec):
+    spec = replace(spec, kind="windows")
+    found, status = [], []
+    for sequence in records:
+        starts, ends = tile(len(sequence), spec.window, spec.tiling)
+        spans = zip(starts, ends, strict=True)
+        chosen = [is_item(sequence[low:high]) for low, high in spans]
+        found += [
+            sequence[low:high] for low, high, keep in zip(starts, ends, chosen, strict=True) if keep
+        ]
+        if any(chosen):
+            status.append(RecordStatus.SCORABLE)
+        else:
+            short = len(sequence) < 60
+            status.append(RecordStatus.TOO_SHORT if short else RecordStatus.AMBIGUOUS_BASES)
+    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+        index = built(Path(folder), records, spec)
+        assert index.sequences(index.item_row, "nucleotide") == found
+        assert index.record_status.tolist() == status
+        assert index.n_rows == len(set(found))
+
+
+def test_an_index_without_a_fallback_is_described_as_before():
+    before = {
+        "kind": "frames",
+        "alphabet": "nucleotide",
+        "window": 100,
+        "tiling": "even",
+        "genetic_code": 11,
+    }
+    assert FRAMES.as_json() == before
+    assert IndexSpec.from_json(before) == FRAMES
+    assert BOTH.as_json() == before | {"fallback": True}
+    assert IndexSpec.from_json(json.loads(json.dumps(BOTH.as_json()))) == BOTH
+
+
+def test_an_index_without_a_fallback_has_the_fingerprint_of_earlier_versions(build):
+    index = build([b"ATGGCCAAAGGTCCCTTTGCA"], FRAMES)
+    assert fingerprint(index.inputs, FRAMES) == index.fingerprint == EARLIER
+    inputs = [InputFile("a.fa", hashlib.sha256(b"").hexdigest(), 1, 1)]
+    kinds = {fingerprint(inputs, spec) for spec in (FRAMES, BOTH, WINDOWS)}
+    assert len(kinds) == 3

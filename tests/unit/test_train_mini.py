@@ -1,0 +1,68 @@
+"""scripts/train_mini.py turns genomes.tsv into the inputs of ``virnucpro train``."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from virnucpro.evaluation.labels import read_labels
+from virnucpro.evaluation.regions import read_regions
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_mini.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("train_mini", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def genomes(tmp_path):
+    """Two genomes: a phage named after its host, and the host."""
+    rows = [
+        {"id": "V1", "group": "virus", "realm": "Duplodnaviria", "family": "?"},
+        {"id": "B1", "group": "bacteria", "realm": "-", "family": "-"},
+    ]
+    for row in rows:
+        folder = tmp_path / row["group"]
+        folder.mkdir()
+        (folder / f"{row['id']}.fa.gz").write_text(f">{row['id']}\nACGT\n")
+    with (tmp_path / "genomes.tsv").open("w", newline="") as stream:
+        columns = [*rows[0], "split_group", "split"]
+        table = csv.DictWriter(stream, columns, delimiter="\t")
+        table.writeheader()
+        table.writerows(row | {"split_group": "Bacillus", "split": "train"} for row in rows)
+    (tmp_path / "phage_like_regions.bed").write_text("B1\trecord\t10\t20\tx\n")
+    return tmp_path
+
+
+def test_labels_have_groups_and_classes(script, genomes):
+    table = genomes / "labels.tsv"
+    script.write_labels(table, [genomes])
+    virus, host = read_labels(table, "train")
+    assert (virus.viral, virus.group, virus.source_class) == (
+        True,
+        "virus:Bacillus",
+        "tailed_phage",
+    )
+    assert (host.viral, host.group, host.kingdom) == (False, "Bacillus", "bacteria")
+    assert host.path == genomes / "bacteria" / "B1.fa.gz"
+
+
+def test_regions_are_written_as_bed(script, genomes):
+    bed = genomes / "exclude.bed"
+    script.write_regions(bed, [genomes])
+    assert read_regions(bed) == {"record": [(10, 20)]}
+
+
+def test_all_real_genomes_have_a_class(script, shared, tmp_path):
+    table = tmp_path / "labels.tsv"
+    script.write_labels(table, [shared / "genomes", shared / "genomes-2"])
+    sources = read_labels(table, "all")
+    assert len(sources) > 1400
+    viral = {source.source_class for source in sources if source.viral}
+    assert not viral & {source.source_class for source in sources if not source.viral}

@@ -1,0 +1,56 @@
+"""The rule of the calls, as chosen by the user."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from virnucpro.errors import UsageError
+
+__all__ = ["PRESETS", "CallOptions", "PresetName"]
+
+PresetName: TypeAlias = Literal["sensitive", "default", "conservative"]
+
+PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
+"""Names of the presets, by rising threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """The rule of a call, as chosen by the user.
+
+    Attributes
+    ----------
+    preset
+        Thresholds of the bundle: ``sensitive``, ``default`` or ``conservative``.
+    threshold
+        Probability (score, without a calibration) from which a record is viral; None for the
+        preset's.
+    fdr
+        Maximum expected share of non-viral records among the viral calls; None for no limit.
+    prevalence
+        Expected share of viral records; ``auto`` to estimate it from the run; None for the
+        bundle's.
+
+    Raises
+    ------
+    UsageError
+        If a value is not allowed, or both `threshold` and `fdr` are given.
+    """
+
+    preset: PresetName = "default"
+    threshold: float | None = None
+    fdr: float | None = None
+    prevalence: float | Literal["auto"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise UsageError(f"unknown preset {self.preset!r}: give {', '.join(PRESETS)}")
+        if self.threshold is not None and self.fdr is not None:
+            raise UsageError("a threshold and an FDR are two rules: give one of them")
+        for name, value in (("threshold", self.threshold), ("FDR", self.fdr)):
+            if value is not None and not 0 <= value <= 1:
+                raise UsageError(f"invalid {name} {value!r}: give a number from 0 to 1")
+        share = self.prevalence
+        if share not in (None, "auto") and not (isinstance(share, float) and 0 < share < 1):
+            raise UsageError(
+                f"invalid prevalence {share!r}: give a number between 0 and 1, or auto"
+            )

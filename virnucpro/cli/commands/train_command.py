@@ -1,0 +1,88 @@
+"""Train a classifier on labelled sequences.
+
+Draw windows from the labelled genomes, encode them with an encoder of a bundle, and train a
+classifier with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle
+DIR/bundle, or install it with virnucpro bundle pack and unpack.
+
+The table of labels is tab-separated with the columns file (relative to the table), label (viral or
+non-viral), group (related sequences have one group, such as a virus family) and optionally split,
+kingdom, class and record. No group may be on both sides of the split.
+"""
+
+import argparse
+from pathlib import Path
+
+from virnucpro.cli import options
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.progress import open_reporter
+from virnucpro.pipeline.execution import Execution
+
+__all__ = ["add_options"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command ``train``."""
+    text = "table of labelled FASTA files"
+    parser.add_argument("--labels", type=Path, required=True, metavar="TSV", help=text)
+    text = "value of the column split whose rows are the training set; default: train"
+    parser.add_argument("--split", default="train", metavar="NAME", help=text)
+    text = (
+        "value of the column split whose sequences must not be similar to the training set; "
+        "default: valid, if there is such a row"
+    )
+    parser.add_argument("--held-out", metavar="NAME", help=text)
+    text = "BED file of regions to leave out, such as prophages; default: none"
+    parser.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    options.add_outdir(parser, "DIR", "output folder")
+    parser.add_argument(
+        "-e",
+        "--encoder",
+        default="mini/nucleotide",
+        metavar="NAME",
+        help="nucleotide encoder of a bundle, as BUNDLE/VIEW; default: %(default)s",
+    )
+    text = "name of the new bundle; default: the name of DIR"
+    parser.add_argument("--name", help=text)
+    parser.add_argument("--description", default="trained by virnucpro train", help="one line")
+    parser.add_argument("--bundle-version", default="1.0.0", metavar="V", help="default: 1.0.0")
+    text = "seed of windows, folds and initial weights; default: %(default)s"
+    parser.add_argument("--seed", type=options.integer_from(0), default=1, metavar="N", help=text)
+    options.add_devices(parser, "--devices")
+    options.add_threads(parser)
+    existing = parser.add_mutually_exclusive_group()
+    text = "resume the training in DIR; requires the same labels and options"
+    existing.add_argument("--resume", action="store_true", help=text)
+    text = "delete the training in DIR and start a new one"
+    existing.add_argument("--force", action="store_true", help=text)
+    options.add_quiet(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.evaluation.labels import read_labels, splits_in
+    from virnucpro.evaluation.regions import read_regions
+    from virnucpro.pipeline.train import Training, train_bundle
+
+    splits = splits_in(arguments.labels)
+    held_out = arguments.held_out or ("valid" if "valid" in splits else None)
+    training = Training(
+        sources=read_labels(arguments.labels, arguments.split if splits else None),
+        held_out=read_labels(arguments.labels, held_out) if held_out else (),
+        excluded=read_regions(arguments.exclude) if arguments.exclude else {},
+        encoder=arguments.encoder,
+        name=arguments.name or arguments.outdir.absolute().name,
+        version=arguments.bundle_version,
+        description=arguments.description,
+        seed=arguments.seed,
+    )
+    execution = Execution(
+        outdir=arguments.outdir,
+        devices=arguments.devices,
+        threads=arguments.threads,
+        resume=arguments.resume,
+        force=arguments.force,
+    )
+    with open_reporter(quiet=arguments.quiet) as reporter:
+        bundle = train_bundle(training, execution, reporter)
+    print(bundle)
+    return ExitCode.OK

@@ -1,0 +1,72 @@
+"""Settings of the composition encoder, which has no weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from virnucpro.encoders.base import View
+from virnucpro.encoders.composition.features import DIM
+from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.weights.shapes import Shapes
+from virnucpro.errors import BundleError, UsageError
+from virnucpro.sequences.translation import genetic_code
+
+__all__ = ["FEATURES_VERSION", "CompositionConfig"]
+
+FEATURES_VERSION: Final = 1
+"""Version of the features; it changes with their number, order or definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompositionConfig:
+    """Version of the features, and NCBI's number of the genetic code for codons and stops."""
+
+    architecture: ClassVar[str] = "composition"
+    view: ClassVar[View] = "nucleotide"
+    batch_tokens: ClassVar[int] = 1 << 18
+
+    features: int
+    genetic_code: int
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object], source: Path) -> "CompositionConfig":
+        """Return the settings from the file `source` after checks; unknown settings are ignored.
+
+        Raises
+        ------
+        BundleError
+            If a setting is missing or invalid, or the features have another version.
+        """
+        config = read_fields(cls, settings, source)
+        if config.features != FEATURES_VERSION:
+            raise BundleError(
+                f"{source}: has version {config.features} of the composition features; this "
+                f"version of virnucpro computes version {FEATURES_VERSION}. Use a version of "
+                "virnucpro that computes them, or another bundle."
+            )
+        try:
+            genetic_code(config.genetic_code)
+        except UsageError as error:
+            raise BundleError(f"{source}: {error}. Get the bundle again.") from error
+        return config
+
+    @property
+    def dim(self) -> int:
+        """Number of values in an output vector."""
+        return DIM
+
+    def tensor_shapes(self) -> Shapes:
+        """Return an empty dict: the encoder has no weights."""
+        return {}
+
+    def require_weights(self, found: Shapes, source: Path) -> None:
+        """Raise BundleError if the file `source` has weights.
+
+        Raises
+        ------
+        BundleError
+            If `found` is not empty.
+        """
+        if found:
+            raise BundleError(f"{source}: the composition encoder has no weights. Remove the file.")

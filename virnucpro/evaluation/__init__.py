@@ -1,0 +1,1 @@
+"""Measure how well scores separate labelled viral and non-viral sequences."""

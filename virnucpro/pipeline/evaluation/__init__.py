@@ -1,0 +1,1 @@
+"""Evaluation of bundles and other tools: from labelled sequences to figures."""

@@ -1,0 +1,305 @@
+"""Train a classifier on labelled sequences; its windows are encoded by the same pipeline."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import save
+
+from virnucpro import __version__
+from virnucpro.bundles.bundle import write_manifest
+from virnucpro.bundles.manifest import EncoderEntry, Manifest
+from virnucpro.durable import write_file
+from virnucpro.errors import InputError, RunExistsError, UsageError, WorkerError
+from virnucpro.evaluation.fragments import Excluded
+from virnucpro.evaluation.labels import Source
+from virnucpro.pipeline.execution import Execution
+from virnucpro.pipeline.jobs.embed_job import NamedEncoder, embed_job, find_encoder
+from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.predict import predict
+from virnucpro.sequences.records import read_records
+from virnucpro.training.card import write_card
+from virnucpro.training.fit import Fitted, fit_head
+from virnucpro.training.groups import VIRUS, Genome, assign_folds, by_group
+from virnucpro.training.leaks import find_leaks
+from virnucpro.training.windows_file import draw_training_windows
+
+__all__ = ["Training", "genome_of", "train_bundle"]
+
+_FOLDS = 5
+_SHOWN = 5
+_SETTINGS = "train.json"
+_WINDOWS = "windows.fa"
+_VECTORS = "vectors"
+_BUNDLE = "bundle"
+_HELD_OUT = "cross_validation.tsv"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained on what.
+
+    Attributes
+    ----------
+    sources
+        Labelled files of the training set.
+    held_out
+        Labelled files that must not be similar to the training set; empty to skip this check.
+    excluded
+        Regions of records that are left out.
+    encoder
+        Encoder of whole windows, as for `find_encoder`; a nucleotide encoder of a bundle.
+    name, version, description
+        Name, version and description of the new bundle.
+    seed
+        Seed of windows, folds and initial weights.
+    """
+
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+    excluded: Excluded
+    encoder: str
+    name: str
+    version: str
+    description: str
+    seed: int
+
+
+def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
+    """Train a classifier and its calibration; return the folder of the new bundle.
+
+    The folder ``execution.outdir`` has the windows, the run that encodes them, and the bundle. A
+    resume computes missing vectors; the same inputs and options give the same bundle.
+
+    Raises
+    ------
+    UsageError
+        If the encoder is not a nucleotide encoder of a bundle.
+    InputError
+        If an input cannot be read, a held-out sequence is similar to a training sequence, or there
+        are too few groups.
+    RunExistsError
+        If the folder exists without `resume` or `force`, or was made with other settings.
+    WorkerError
+        If not all windows have a vector.
+    """
+    encoder = find_encoder(training.encoder)
+    if encoder.bundle is None or encoder.spec.view != "nucleotide":
+        raise UsageError(
+            f"{training.encoder}: cannot be trained on windows. Give a nucleotide encoder of a "
+            "bundle, such as mini/nucleotide."
+        )
+    genomes = [genome_of(source, training.excluded) for source in training.sources]
+    _require_groups(genomes)
+    reporter.stage("comparing both sides of the split")
+    _refuse_leaks(training, genomes)
+    folder = execution.outdir
+    settings = _settings(training, encoder, genomes)
+    _prepare(folder, settings, execution)
+    reporter.stage("drawing windows")
+    windows = draw_training_windows(genomes, training.seed)
+    windows.write(folder / _WINDOWS)
+    features = _features(folder, training.encoder, execution, reporter)
+    reporter.stage("training")
+    folds = assign_folds(genomes, _FOLDS, training.seed)
+    fitted = fit_head(windows, features, folds, training.seed, reporter.stage)
+    return _write_bundle(folder, training, encoder, genomes, folds, fitted)
+
+
+def genome_of(source: Source, excluded: Excluded) -> Genome:
+    """Read the labelled sequences of a source, without excluded regions.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or has no labelled sequence.
+    """
+    kingdom = VIRUS if source.viral else source.kingdom
+    pieces: list[bytes] = []
+    for record in read_records(str(source.path)):
+        if source.record in (None, record.name):
+            pieces += _without(record.sequence, excluded.get(record.name, ()))
+    if not pieces:
+        raise InputError(f"{source.where}: {source.path} has no labelled sequence")
+    name = source.path.name.partition(".")[0] if source.record is None else source.record
+    group = source.group or name
+    return Genome(name, kingdom, group, source.source_class or kingdom, tuple(pieces))
+
+
+def _without(sequence: bytes, regions: Sequence[tuple[int, int]]) -> list[bytes]:
+    starts = [0, *(end for _, end in sorted(regions))]
+    ends = [*(start for start, _ in sorted(regions)), len(sequence)]
+    pieces = (sequence[a:b] for a, b in zip(starts, ends, strict=True))
+    return [piece for piece in pieces if piece]
+
+
+def _require_groups(genomes: Sequence[Genome]) -> None:
+    for viral in (True, False):
+        groups = {one.group for one in genomes if one.viral == viral}
+        if len(groups) < _FOLDS:
+            raise InputError(
+                f"the training set has {len(groups)} groups of {'viral' if viral else 'non-viral'} "
+                f"sequences; the cross-validation needs at least {_FOLDS}. Label more groups."
+            )
+
+
+def _refuse_leaks(training: Training, genomes: Sequence[Genome]) -> None:
+    held_out = (genome_of(source, training.excluded) for source in training.held_out)
+    ours = ((one.name, sequence) for one in genomes for sequence in one.sequences)
+    theirs = ((one.name, sequence) for one in held_out for sequence in one.sequences)
+    leaks = list(find_leaks(ours, theirs)) if training.held_out else []
+    if leaks:
+        shown = ", ".join(f"{leak.name} ({leak.share:.0%})" for leak in leaks[:_SHOWN])
+        raise InputError(
+            f"{len(leaks)} held-out sequences are equal or nearly equal to training sequences "
+            f"(share of shared 21-mers): {shown}. Put equal sequences into one group and one split."
+        )
+
+
+def _settings(
+    training: Training, encoder: NamedEncoder, genomes: Sequence[Genome]
+) -> dict[str, Any]:
+    return {
+        "encoder": encoder.fingerprint(),
+        "name": training.name,
+        "version": training.version,
+        "description": training.description,
+        "seed": training.seed,
+        "virnucpro": __version__,
+        "genomes": [
+            [one.name, one.kingdom, one.group, one.source, sum(map(len, one.sequences))]
+            for one in genomes
+        ],
+    }
+
+
+def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
+    """Create the folder, or check that it belongs to the same training."""
+    path = folder / _SETTINGS
+    if folder.exists() and any(folder.iterdir()):
+        known = path.is_file()
+        if not known or not (execution.resume or execution.force):
+            raise RunExistsError(
+                f"{folder}: is not empty. Resume its training with --resume, replace it with "
+                "--force, or choose another output folder."
+                if known
+                else f"{folder}: is not empty, and not the folder of a training. Choose another "
+                "output folder."
+            )
+        if execution.force:
+            shutil.rmtree(folder)
+        elif json.loads(path.read_bytes()) != json.loads(json.dumps(settings)):
+            raise RunExistsError(
+                f"{folder}: belongs to a training with other sequences or options. Give those of "
+                f"{path}, or choose another output folder."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    with write_file(path) as stream:
+        stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _features(
+    folder: Path, encoder: str, execution: Execution, reporter: Reporter
+) -> NDArray[np.float32]:
+    job = embed_job(folder / _WINDOWS, encoder=encoder, embeddings="fp32")
+    run = replace(execution, outdir=folder / _VECTORS, resume=True, force=False)
+    outcome = predict(job, run, reporter)
+    if not outcome.complete:
+        raise WorkerError(
+            f"{run.outdir}: {outcome.rows_missing + outcome.rows_quarantined} windows have no "
+            "vector. Rerun the command with --resume."
+        )
+    with h5py.File(run.outdir / "embeddings.h5") as file:
+        features: NDArray[np.float32] = file["embeddings"][:]
+    return features
+
+
+def _write_bundle(
+    folder: Path,
+    training: Training,
+    encoder: NamedEncoder,
+    genomes: Sequence[Genome],
+    folds: Mapping[str, int],
+    fitted: Fitted,
+) -> Path:
+    bundle = folder / _BUNDLE
+    part = folder / f"{_BUNDLE}.part"
+    for old in (part, bundle):
+        if old.exists():
+            shutil.rmtree(old)
+    part.mkdir()
+    for name in encoder.spec.files.values():
+        shutil.copyfile(encoder.spec.folder / name, part / name)
+    (part / "head.safetensors").write_bytes(save(dict(fitted.tensors)))
+    _write_training_set(part / "training_set.tsv", genomes, folds)
+    spec, used = encoder.spec, encoder.bundle
+    assert used is not None
+    provenance = {
+        "command": "virnucpro train",
+        "seed": training.seed,
+        "recipe": fitted.recipe,
+        "counts": _counts(genomes),
+        "versions": {**fitted.versions, "virnucpro": __version__},
+    }
+    manifest = Manifest(
+        name=training.name,
+        version=training.version,
+        description=training.description,
+        encoders=(
+            EncoderEntry(
+                spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), spec.config
+            ),
+        ),
+        head="head.safetensors",
+        window=used.window,
+        tiling="even",
+        genetic_code=used.genetic_code,
+        labels=("others", "virus"),
+        thresholds={"viral": 0.5, "non_viral": 0.5},
+        metrics=fitted.metrics,
+        provenance=provenance,
+        items="window",
+        calibration=fitted.calibration,
+        classes=fitted.classes,
+    )
+    write_card(part / "CARD.md", manifest)
+    write_manifest(part, manifest)
+    _write_held_out(folder / _HELD_OUT, fitted)
+    part.rename(bundle)
+    return bundle
+
+
+def _write_held_out(path: Path, fitted: Fitted) -> None:
+    """Write the logit of each piece of the cross-validation, by a classifier without its group."""
+    lines = ["bases\tkingdom\tgroup\tlogit"]
+    for length, pieces in fitted.held_out.items():
+        lines += [f"{length}\t{kingdom}\t{group}\t{logit:.6f}" for kingdom, group, logit in pieces]
+    with write_file(path) as stream:
+        stream.write(("\n".join(lines) + "\n").encode())
+
+
+def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[str, int]) -> None:
+    lines = ["name\tkingdom\tclass\tgroup\tfold\tbases"]
+    lines += [
+        f"{one.name}\t{one.kingdom}\t{one.source}\t{one.group}\t{folds[one.group]}\t"
+        f"{sum(map(len, one.sequences))}"
+        for one in genomes
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _counts(genomes: Sequence[Genome]) -> dict[str, int]:
+    groups = by_group(genomes)
+    return {
+        "genomes_viral": sum(one.viral for one in genomes),
+        "genomes_others": sum(not one.viral for one in genomes),
+        "groups_viral": sum(kingdom == VIRUS for kingdom, _ in groups),
+        "groups_others": sum(kingdom != VIRUS for kingdom, _ in groups),
+        "bases": sum(len(sequence) for one in genomes for sequence in one.sequences),
+    }

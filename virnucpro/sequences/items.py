@@ -1,0 +1,262 @@
+"""Divide records into windows, and windows into items: open frames, whole windows or sequences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.sequences.spec import IndexSpec, RecordStatus
+from virnucpro.sequences.translation import (
+    FRAMES,
+    GeneticCode,
+    OpenFrames,
+    genetic_code,
+    open_frames,
+    peptide,
+    reverse_complement,
+)
+from virnucpro.sequences.windows import IntArray, Windows, tile_all
+
+__all__ = [
+    "DIGEST_BYTES",
+    "ITEM_NAMES",
+    "LEAST_BASES",
+    "LEAST_KNOWN",
+    "WINDOW_ITEM",
+    "Items",
+    "divide_records",
+]
+
+WINDOW_ITEM: Final = len(FRAMES)
+"""Code in `item_frame` of an item that is a whole window."""
+
+ITEM_NAMES: Final = (*FRAMES, "W")
+"""Names of the item codes: the frames, and W for a whole window."""
+
+LEAST_BASES: Final = 60
+LEAST_KNOWN: Final = 0.9
+"""A whole window is an item if it has this many bases and this share of A, C, G and T."""
+
+DIGEST_BYTES = 16
+"""128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
+
+# Number of bases whose codons are classified at once; small enough for the CPU's cache.
+_BLOCK_BASES = 1 << 17
+
+_UNKNOWN_LETTERS = bytes(letter not in b"ACGT" for letter in range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The windows and items of several records, in input order.
+
+    Attributes
+    ----------
+    windows
+        Windows of all records.
+    status
+        ``(n_records,)`` uint8 of `RecordStatus`.
+    per_window
+        ``(n_windows,)`` int64: number of items in each window.
+    frame
+        ``(n_items,)`` uint8: frame of each item, 0 to 5, or `WINDOW_ITEM`; 0 for a whole sequence.
+    length
+        ``(n_items,)`` int32: residues of the frame, or letters of the window or whole sequence.
+    digests
+        Digests of the items, `DIGEST_BYTES` each; items with equal content have equal digests.
+    """
+
+    windows: Windows
+    status: npt.NDArray[np.uint8]
+    per_window: IntArray
+    frame: npt.NDArray[np.uint8]
+    length: npt.NDArray[np.int32]
+    digests: bytes
+
+
+def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
+    """Divide records into windows, and windows into items; return both in input order.
+
+    Parameters
+    ----------
+    sequences
+        The sequence of each record, normalised as in `virnucpro.sequences.records.Record`.
+    spec
+        Rules that divide records into items.
+    """
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    if spec.kind == "whole":
+        return _whole_record_items(sequences, lengths)
+    assert spec.window is not None
+    assert spec.tiling is not None
+    assert spec.genetic_code is not None
+    windows = tile_all(lengths, spec.window, spec.tiling)
+    text = b"".join(sequences)
+    if spec.kind == "windows":
+        return _window_items(text, lengths, windows)
+    frames = _frame_items(text, lengths, windows, genetic_code(spec.genetic_code))
+    return _with_fallback(text, lengths, frames) if spec.fallback else frames
+
+
+def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
+    filled = lengths > 0
+    first = np.concatenate(([0], np.cumsum(filled, dtype=np.int64)))
+    n_items = int(first[-1])
+    ends = lengths[filled]
+    return Items(
+        windows=Windows(first, np.zeros(n_items, np.int64), ends),
+        status=np.where(filled, RecordStatus.SCORABLE, RecordStatus.TOO_SHORT).astype(np.uint8),
+        per_window=np.ones(n_items, np.int64),
+        frame=np.zeros(n_items, np.uint8),
+        length=ends.astype(np.int32),
+        digests=b"".join(_digest(sequence) for sequence in sequences if sequence),
+    )
+
+
+def _frame_items(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
+    starts, ends = _in_text(windows, lengths)
+    found: list[OpenFrames] = []
+    digests: list[bytes] = []
+    for block in _blocks(starts):
+        low, high = int(starts[block.start]), int(ends[block.stop - 1])
+        part = text[low:high]
+        frames = open_frames(part, starts[block] - low, ends[block] - low, code)
+        found.append(frames)
+        digests += _frame_digests(part, starts[block] - low, ends[block] - low, frames, code)
+    counts = [np.bincount(frames.window, minlength=len(frames.translatable)) for frames in found]
+    per_window = _joined(counts, np.int64)
+    translatable = _joined([frames.translatable for frames in found], np.bool_)
+    return Items(
+        windows=windows,
+        status=_status(lengths, windows.first, translatable, per_window),
+        per_window=per_window,
+        frame=_joined([frames.frame for frames in found], np.uint8),
+        length=_joined([frames.residues for frames in found], np.int32),
+        digests=b"".join(digests),
+    )
+
+
+def _window_items(text: bytes, lengths: IntArray, windows: Windows) -> Items:
+    starts, ends = _in_text(windows, lengths)
+    chosen = _scorable(text, starts, ends)
+    per_window = chosen.astype(np.int64)
+    status = np.select(
+        [_per_record(windows.first, per_window) > 0, lengths < LEAST_BASES],
+        [RecordStatus.SCORABLE, RecordStatus.TOO_SHORT],
+        RecordStatus.AMBIGUOUS_BASES,
+    )
+    return Items(
+        windows=windows,
+        status=status.astype(np.uint8),
+        per_window=per_window,
+        frame=np.full(int(per_window.sum()), WINDOW_ITEM, np.uint8),
+        length=(ends - starts)[chosen].astype(np.int32),
+        digests=b"".join(_window_digests(text, starts[chosen], ends[chosen])),
+    )
+
+
+def _with_fallback(text: bytes, lengths: IntArray, items: Items) -> Items:
+    """Add each scorable window without an open frame as an item; return all items."""
+    starts, ends = _in_text(items.windows, lengths)
+    added = np.flatnonzero((items.per_window == 0) & _scorable(text, starts, ends))
+    owners = np.repeat(np.arange(len(items.per_window)), items.per_window)
+    position = np.searchsorted(owners, added)
+    digests = np.frombuffer(items.digests, f"V{DIGEST_BYTES}")
+    new = b"".join(_window_digests(text, starts[added], ends[added]))
+    per_window = items.per_window.copy()
+    per_window[added] = 1
+    scorable = _per_record(items.windows.first, per_window) > 0
+    return Items(
+        windows=items.windows,
+        status=np.where(scorable, RecordStatus.SCORABLE, items.status).astype(np.uint8),
+        per_window=per_window,
+        frame=np.insert(items.frame, position, WINDOW_ITEM),
+        length=np.insert(items.length, position, (ends - starts)[added]),
+        digests=np.insert(digests, position, np.frombuffer(new, digests.dtype)).tobytes(),
+    )
+
+
+def _in_text(windows: Windows, lengths: IntArray) -> tuple[IntArray, IntArray]:
+    """Return starts and ends of windows in the joined text of all records."""
+    record_start = np.repeat(np.cumsum(lengths) - lengths, np.diff(windows.first))
+    return windows.starts + record_start, windows.ends + record_start
+
+
+def _scorable(text: bytes, starts: IntArray, ends: IntArray) -> npt.NDArray[np.bool_]:
+    """Return whether each window is long enough, and known enough, to be an item as a whole."""
+    unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS), np.uint8)
+    reach = np.concatenate(([0], np.cumsum(unknown, dtype=np.int64)))
+    length = ends - starts
+    known = length - (reach[ends] - reach[starts])
+    scorable: npt.NDArray[np.bool_] = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
+    return scorable
+
+
+def _window_digests(text: bytes, starts: IntArray, ends: IntArray) -> Iterator[bytes]:
+    """Yield a digest per window, which differs from the digest of a frame with the same bases."""
+    for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield blake2b(text[low:high], digest_size=DIGEST_BYTES, person=b"window").digest()
+
+
+def _per_record(first: IntArray, values: npt.NDArray[np.generic]) -> IntArray:
+    """Return the sum of `values`, which has one entry per window, for each record."""
+    reach = np.concatenate(([0], np.cumsum(values, dtype=np.int64)))
+    return reach[first[1:]] - reach[first[:-1]]
+
+
+def _blocks(starts: IntArray) -> Iterator[slice]:
+    """Yield slices of ascending `starts` (bases); each slice spans less than `_BLOCK_BASES`."""
+    first = 0
+    while first < len(starts):
+        last = int(np.searchsorted(starts, starts[first] + _BLOCK_BASES))
+        yield slice(first, last)
+        first = last
+
+
+def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.concatenate((np.empty(0, dtype), *parts), dtype=dtype)
+
+
+def _status(
+    lengths: IntArray, first: IntArray, translatable: npt.NDArray[np.bool_], per_window: IntArray
+) -> npt.NDArray[np.uint8]:
+    status = np.select(
+        [_per_record(first, per_window) > 0, lengths < 3, _per_record(first, translatable) == 0],
+        [RecordStatus.SCORABLE, RecordStatus.TOO_SHORT, RecordStatus.AMBIGUOUS_BASES],
+        RecordStatus.NO_OPEN_FRAME,
+    )
+    return status.astype(np.uint8)
+
+
+def _frame_digests(
+    text: bytes, starts: IntArray, ends: IntArray, frames: OpenFrames, code: GeneticCode
+) -> list[bytes]:
+    """Return one digest per frame, computed from the frame's bases.
+
+    If codons are dropped and the bases do not determine the peptide, the digest also covers the
+    peptide.
+    """
+    both = text + reverse_complement(text)
+    forward, offset = frames.frame < 3, frames.frame % 3
+    start, end = starts[frames.window], ends[frames.window]
+    low = np.where(forward, start, len(both) - end) + offset
+    limit = np.where(forward, end, len(both) - start)
+    high = np.minimum(low + 3 * frames.residues + 1, limit)
+    spans = zip(low.tolist(), high.tolist(), strict=True)
+    digests = [blake2b(both[a:b], digest_size=DIGEST_BYTES).digest() for a, b in spans]
+    for i in np.flatnonzero((limit - low) // 3 != frames.residues).tolist():
+        digests[i] = _digest_with_dropped_codons(both[low[i] : limit[i]], high[i] - low[i], code)
+    return digests
+
+
+def _digest_with_dropped_codons(frame: bytes, n_bases: int, code: GeneticCode) -> bytes:
+    bases, residues = frame[:n_bases], peptide(frame, code)
+    # If all dropped codons come after these bases, the bases alone determine the peptide.
+    return _digest(bases if peptide(bases, code) == residues else bases + b"\0" + residues)
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=DIGEST_BYTES).digest()

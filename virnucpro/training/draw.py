@@ -1,0 +1,152 @@
+"""Windows and records drawn from genomes at random.
+
+Genomes of a group are drawn in proportion to the root of their length, whatever the number of
+their records. So a transcriptome of a thousand records counts as one genome.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.sequences.windows import tile
+from virnucpro.training.groups import Genome, Group, by_group
+
+__all__ = ["WINDOW", "Drawn", "Tiles", "draw_crops", "draw_pieces", "tile_pieces"]
+
+WINDOW = 500
+"""Bases of the windows of a record."""
+
+_CROPS = (150, 1000)
+"""Shortest and longest crop for training; lengths are log-uniform."""
+
+_CROPS_A_GROUP = (60, 2500)
+_CROPS_A_ROOT_BASE = 1.1
+_MOST_BASES = 400_000
+"""Maximum bases of a genome that count for its group's number of crops."""
+
+_WITH_ERRORS = 1 / 3
+_MOST_SUBSTITUTED = 0.03
+_MOST_INSERTED = _MOST_DELETED = 0.003
+
+_MOST_UNKNOWN = 0.1
+"""Pieces with a larger share of letters other than A, C, G, T are not drawn."""
+_ATTEMPTS = 20
+
+_BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Pieces of genomes.
+
+    Attributes
+    ----------
+    bases
+        n sequences.
+    groups
+        Group of each sequence.
+    sources
+        Class of each sequence.
+    """
+
+    bases: list[bytes]
+    groups: list[Group]
+    sources: list[str]
+
+    @property
+    def viral(self) -> NDArray[np.bool_]:
+        """(n,) bool."""
+        return np.array([kingdom == "virus" for kingdom, _ in self.groups])
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Windows of records: record i has windows ``first[i]:first[i + 1]``."""
+
+    windows: list[bytes]
+    first: NDArray[np.int64]
+
+
+def draw_crops(genomes: Sequence[Genome], seed: int) -> Drawn:
+    """Draw windows for training, a third of them with errors of sequencing.
+
+    The number of a group's windows is proportional to the root of its bases, within limits.
+    """
+    rng = np.random.default_rng([seed, 1])
+    low, high = np.log(_CROPS)
+    drawn = Drawn([], [], [])
+    for members in by_group(genomes).values():
+        bases = sum(min(sum(map(len, one.sequences)), _MOST_BASES) for one in members)
+        count = int(np.clip(_CROPS_A_ROOT_BASE * bases**0.5, *_CROPS_A_GROUP))
+        source = _Source(members, _CROPS[0])
+        for _ in range(count):
+            length = int(np.exp(rng.uniform(low, high)))
+            source.draw(length, rng, drawn, errors=rng.random() < _WITH_ERRORS)
+    return drawn
+
+
+def draw_pieces(
+    genomes: Sequence[Genome], length: int, per_virus_group: int, per_kingdom: int, seed: int
+) -> Drawn:
+    """Draw pieces for evaluation: equally many of each virus group, and of each kingdom."""
+    rng = np.random.default_rng([seed, length])
+    groups = by_group(genomes)
+    sizes = {one: sum(kingdom == one for kingdom, _ in groups) for one, _ in groups}
+    drawn = Drawn([], [], [])
+    for (kingdom, _), members in groups.items():
+        share = -(-per_kingdom // sizes[kingdom])
+        source = _Source(members, length)
+        for _ in range(per_virus_group if kingdom == "virus" else share):
+            source.draw(length, rng, drawn, errors=False)
+    return drawn
+
+
+def tile_pieces(pieces: Sequence[bytes]) -> Tiles:
+    """Divide records into windows by the `even` tiling."""
+    windows: list[bytes] = []
+    first = [0]
+    for piece in pieces:
+        starts, ends = tile(len(piece), WINDOW, "even")
+        windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        first.append(len(windows))
+    return Tiles(windows, np.array(first))
+
+
+class _Source:
+    """The sequences of a group."""
+
+    def __init__(self, members: Sequence[Genome], length: int) -> None:
+        self._choices: list[tuple[Genome, bytes]] = []
+        shares: list[float] = []
+        for genome in members:
+            long = [one for one in genome.sequences if len(one) >= length]
+            total = sum(map(len, long))
+            self._choices += [(genome, one) for one in long]
+            shares += [len(one) / total * total**0.5 for one in long]
+        self._sums = np.cumsum(shares) / max(sum(shares), 1.0)
+
+    def draw(self, length: int, rng: np.random.Generator, drawn: Drawn, *, errors: bool) -> None:
+        """Append a piece to `drawn`, or nothing if there is none of this length."""
+        for _ in range(_ATTEMPTS if self._choices else 0):
+            choice = int(np.searchsorted(self._sums, rng.random()))
+            genome, sequence = self._choices[min(choice, len(self._choices) - 1)]
+            if len(sequence) < length:
+                continue
+            start = int(rng.integers(len(sequence) - length + 1))
+            piece = sequence[start : start + length]
+            if len(piece.translate(None, b"ACGT")) <= _MOST_UNKNOWN * length:
+                drawn.bases.append(_with_errors(piece, rng) if errors else piece)
+                drawn.groups.append(genome.key)
+                drawn.sources.append(genome.source)
+                return
+
+
+def _with_errors(bases: bytes, rng: np.random.Generator) -> bytes:
+    letters = np.frombuffer(bases, dtype=np.uint8).copy()
+    wrong = rng.random(len(letters)) < rng.uniform(0, _MOST_SUBSTITUTED)
+    letters[wrong] = _BASES[rng.integers(0, 4, int(wrong.sum()))]
+    letters = letters[rng.random(len(letters)) >= rng.uniform(0, _MOST_DELETED)]
+    places = np.flatnonzero(rng.random(len(letters)) < rng.uniform(0, _MOST_INSERTED))
+    return np.insert(letters, places, _BASES[rng.integers(0, 4, len(places))]).tobytes()
