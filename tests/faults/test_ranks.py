@@ -59,7 +59,7 @@ def computed_units(folder):
 
 def cases():
     """All points with all kinds of failure; most are slow."""
-    default = {("load", "SIGKILL"), ("commit", "os._exit")}
+    default = {("commit", "os._exit")}
     for point in POINTS:
         for how in ("raise", *KILLS):
             marks = () if (point, how) in default else (pytest.mark.slow,)
@@ -91,7 +91,7 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed, difference_
 @pytest.mark.parametrize(
     ("how", "point"),
     [
-        ("sleep", "unit"),
+        pytest.param("sleep", "unit", marks=pytest.mark.slow),
         pytest.param("deadlock in C", "batch", marks=pytest.mark.slow),
         pytest.param("SIGSTOP", "load", marks=pytest.mark.slow),
         pytest.param("SIGSTOP", "unit", marks=pytest.mark.slow),

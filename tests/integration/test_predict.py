@@ -121,8 +121,15 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
     np.testing.assert_allclose(vectors[both][~whole], vectors[alone], atol=2e-3)
 
 
-@pytest.mark.parametrize("options", [(), DEEP])
-@pytest.mark.parametrize("devices", [pytest.param("cpu:1", marks=pytest.mark.slow), "cpu:3"])
+@pytest.mark.parametrize(
+    ("devices", "options"),
+    [
+        ("cpu:3", ()),
+        pytest.param("cpu:1", (), marks=pytest.mark.slow),
+        pytest.param("cpu:3", DEEP, marks=pytest.mark.slow),
+        pytest.param("cpu:1", DEEP, marks=pytest.mark.slow),
+    ],
+)
 def test_the_table_does_not_depend_on_the_number_of_ranks(
     undisturbed_with, small_fasta, tmp_path, virnucpro, difference_of, devices, options
 ):

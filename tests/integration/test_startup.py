@@ -51,7 +51,7 @@ CASES = {
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
     "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
-    "rescore": (["rescore", "{run}"], ExitCode.OK, ENCODERS),
+    "rescore": (["rescore", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),

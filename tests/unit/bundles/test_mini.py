@@ -44,5 +44,8 @@ def test_scores_of_mini_are_probabilities_that_depend_on_the_window(mini, length
     scores = load_head(mini.head).scores(vectors)
     assert vectors.shape == (20, spec.dim)
     assert len(scores.unique(dim=0)) == 20
-    torch.testing.assert_close(scores.sum(1), torch.ones(20))
+    pairs, classes = scores[:, :2], scores[:, 2:]
+    assert classes.shape[1] == len(mini.classes)
+    torch.testing.assert_close(pairs.sum(1), torch.ones(20))
+    torch.testing.assert_close(classes.sum(1), torch.ones(20))
     assert ((scores >= 0) & (scores <= 1)).all()

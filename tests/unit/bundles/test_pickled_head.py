@@ -195,7 +195,7 @@ def doubled_key(depth):
     [
         (nested_key(200_000), 60.0, "killed by SIGSEGV"),
         pytest.param(nested_key(900_000), 60.0, "killed by SIGSEGV", marks=pytest.mark.slow),
-        (doubled_key(60), 4.0, "limit of 4 s"),
+        pytest.param(doubled_key(60), 4.0, "limit of 4 s", marks=pytest.mark.slow),
     ],
     ids=["200,000 levels", "900,000 levels", "endless"],
 )

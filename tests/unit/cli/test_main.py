@@ -177,7 +177,8 @@ def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys
 def test_parity_reports_fewer_items_than_requested(tmp_path, capsys):
     path = tmp_path / "few.fa"
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
-    assert main(["parity", "--fasta", str(path), "-n", "50", "--device", "cpu"]) == 0
+    words = ["parity", "--fasta", str(path), "-n", "50", "--device", "cpu", "-b", "mini-deep"]
+    assert main(words) == 0
     assert "few.fa has only 4 items, but 50 were requested." in capsys.readouterr().err
 
 

@@ -821,7 +821,11 @@ def test_workers_get_variables_and_logs(workers, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("worker", "tasks"), [("Worker", [("sleep", 60)]), ("LeavesThread", [])], ids=["work", "end"]
+    ("worker", "tasks"),
+    [
+        pytest.param("Worker", [("sleep", 60)], id="work"),
+        pytest.param("LeavesThread", [], id="end", marks=pytest.mark.slow),
+    ],
 )
 def test_another_thread_stops_a_run(workers, record, worker, tasks):
     dispatcher = Dispatcher(getattr(workers, worker), [0, 1], cleanup_timeout=None)

@@ -174,7 +174,12 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(
 
 
 @pytest.mark.parametrize(
-    ("function", "exit_"), [("hang", "SIGTERM"), ("hang_in_c", "SIGTERM"), ("hang_deaf", "SIGKILL")]
+    ("function", "exit_"),
+    [
+        pytest.param("hang", "SIGTERM", marks=pytest.mark.slow),
+        ("hang_in_c", "SIGTERM"),
+        ("hang_deaf", "SIGKILL"),
+    ],
 )
 def test_a_hung_worker_is_ended_and_its_stacks_are_in_the_log(
     function, exit_, coordinator_workers, tmp_path, monkeypatch
