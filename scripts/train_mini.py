@@ -22,6 +22,8 @@ REALMS = {
     "Monodnaviria": "small_dna_virus",
 }
 EUKARYOTES = ("fungi", "plant", "invertebrate", "protozoa", "vertebrate")
+NOTES = Path(__file__).parent / "mini_notes.md"
+"""Limits of the bundle, for its card."""
 COLUMNS = ("file", "label", "group", "split", "kingdom", "class")
 DESCRIPTION = "composition of whole windows and a small classifier, trained on public genomes"
 
@@ -36,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_regions(regions, folders)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
     command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "2.0.0"]
-    command += ["--description", DESCRIPTION]
+    command += ["--description", DESCRIPTION, "--notes", NOTES]
     return subprocess.run([*map(str, command), *options], check=False).returncode
 
 

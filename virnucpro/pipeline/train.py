@@ -59,6 +59,8 @@ class Training:
         Name, version and description of the new bundle.
     seed
         Seed of windows, folds and initial weights.
+    notes
+        Markdown text that is appended to the card.
     """
 
     sources: Sequence[Source]
@@ -69,6 +71,7 @@ class Training:
     version: str
     description: str
     seed: int
+    notes: str = ""
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
@@ -171,6 +174,7 @@ def _settings(
         "version": training.version,
         "description": training.description,
         "seed": training.seed,
+        "notes": training.notes,
         "virnucpro": __version__,
         "genomes": [
             [one.name, one.kingdom, one.group, one.source, sum(map(len, one.sequences))]
@@ -268,7 +272,7 @@ def _write_bundle(
         calibration=fitted.calibration,
         classes=fitted.classes,
     )
-    write_card(part / "CARD.md", manifest)
+    write_card(part / "CARD.md", manifest, training.notes)
     write_manifest(part, manifest)
     _write_held_out(folder / _HELD_OUT, fitted)
     part.rename(bundle)

@@ -77,10 +77,21 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A length class with its calibration, and the calibration error for groups left out."""
+    """A length class with its calibration.
+
+    Attributes
+    ----------
+    length_class, platt
+        The class of records, and its calibration.
+    held_out
+        (n_pieces,) probability of each piece, by a calibration without the piece's group.
+    error
+        Calibration error of `held_out`.
+    """
 
     length_class: LengthClass
     platt: Platt
+    held_out: FloatArray
     error: float
 
     @property
@@ -142,8 +153,9 @@ def calibrate(logits: Mapping[int, FloatArray], pieces: Mapping[int, Pieces]) ->
             continue
         groups, viral = pieces[one.bases].groups, pieces[one.bases].viral
         weights, values = equal_weights(groups), one.values(logits[one.bases])
-        error = expected_error(held_out(values, groups), viral, weights)
-        found.append(Calibrated(one, fit(values, viral, weights), error))
+        left_out = held_out(values, groups)
+        error = expected_error(left_out, viral, weights)
+        found.append(Calibrated(one, fit(values, viral, weights), left_out, error))
     return found
 
 

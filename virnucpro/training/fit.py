@@ -18,6 +18,7 @@ from virnucpro.training.cross_validation import (
 )
 from virnucpro.training.draw import Drawn
 from virnucpro.training.network import Examples, Recipe, train
+from virnucpro.training.platt import realised_fdr
 from virnucpro.training.weights import draw_weights, equal_weights, share_above
 from virnucpro.training.windows_file import TrainingWindows
 
@@ -26,6 +27,9 @@ __all__ = ["Fitted", "fit_head"]
 _PREVALENCE: Final = 0.5
 _LEAST_BASES: Final = 100
 _LEAST_SCORED: Final = 0.5
+_NOMINAL: Final = 0.05
+_PREVALENCES: Final = (0.5, 0.1)
+"""Nominal FDR, and the shares of viral records at which the realised rate is measured."""
 _MOST_VISITS: Final = 20
 """A small training set is not repeated more often than this."""
 
@@ -156,9 +160,20 @@ def _metrics(
             "pieces": len(groups),
             "auroc": round(_auroc(logits[bases], viral, equal_weights(groups)), 4),
             "calibration_error": round(one.error, 4),
+            "realised_fdr": {
+                str(prevalence): _fdr(one, viral, equal_weights(groups), prevalence)
+                for prevalence in _PREVALENCES
+            },
             "called_viral": share_above(probabilities, groups, {"": threshold})[""],
         }
     return {"cross_validation": found}
+
+
+def _fdr(
+    one: Calibrated, viral: NDArray[np.bool_], weights: NDArray[np.float64], prevalence: float
+) -> dict[str, float] | None:
+    found = realised_fdr(one.held_out, viral, weights, nominal=_NOMINAL, prevalence=prevalence)
+    return None if found is None else {"fdr": round(found[0], 3), "recall": round(found[1], 3)}
 
 
 def _auroc(

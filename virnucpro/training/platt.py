@@ -16,7 +16,15 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from virnucpro.training.groups import Group
 from virnucpro.training.weights import equal_weights
 
-__all__ = ["LENGTH_CLASSES", "LengthClass", "Platt", "expected_error", "fit", "held_out"]
+__all__ = [
+    "LENGTH_CLASSES",
+    "LengthClass",
+    "Platt",
+    "expected_error",
+    "fit",
+    "held_out",
+    "realised_fdr",
+]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -126,6 +134,43 @@ def expected_error(probabilities: FloatArray, viral: BoolArray, weights: FloatAr
     total = weights.sum()
     gaps = np.bincount(place, weights * probabilities) - np.bincount(place, weights * viral)
     return float(np.abs(gaps).sum() / total)
+
+
+def realised_fdr(
+    probabilities: FloatArray,
+    viral: BoolArray,
+    weights: FloatArray,
+    *,
+    nominal: float,
+    prevalence: float,
+) -> tuple[float, float] | None:
+    """Return the false discovery rate and the recall of the calls at a nominal rate.
+
+    Parameters
+    ----------
+    probabilities
+        ``(n,)``, at equal prevalence of both classes.
+    weights
+        ``(n,)``; each class sums to 1.
+    nominal, prevalence
+        Maximum expected rate of the called records, and share of viral records.
+
+    Returns
+    -------
+    tuple or None
+        None if no record can be called at this rate.
+    """
+    odds = probabilities / np.maximum(1 - probabilities, 1e-12) * prevalence / (1 - prevalence)
+    shifted = odds / (1 + odds)
+    shares = np.where(viral, prevalence, 1 - prevalence) * weights
+    order = np.argsort(-shifted, kind="stable")
+    expected = np.cumsum((shares * (1 - shifted))[order]) / np.cumsum(shares[order])
+    within = np.flatnonzero(expected <= nominal)
+    if not len(within):
+        return None
+    called = order[: within[-1] + 1]
+    true = float(shares[called][viral[called]].sum())
+    return 1 - true / float(shares[called].sum()), true / prevalence
 
 
 def _balanced(weights: FloatArray, viral: BoolArray) -> FloatArray:

@@ -15,6 +15,7 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.errors import InputError
 from virnucpro.pipeline.execution import Execution
 
 __all__ = ["add_options"]
@@ -45,6 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help=text)
     parser.add_argument("--description", default="trained by virnucpro train", help="one line")
     parser.add_argument("--bundle-version", default="1.0.0", metavar="V", help="default: 1.0.0")
+    text = "Markdown file whose text is appended to the card; default: none"
+    parser.add_argument("--notes", type=Path, metavar="FILE", help=text)
     text = "seed of windows, folds and initial weights; default: %(default)s"
     parser.add_argument("--seed", type=options.integer_from(0), default=1, metavar="N", help=text)
     options.add_devices(parser, "--devices")
@@ -56,6 +59,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     existing.add_argument("--force", action="store_true", help=text)
     options.add_quiet(parser)
     parser.set_defaults(run=_run)
+
+
+def read_notes(path: Path | None) -> str:
+    """Return the text of the notes; "" without a file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: the notes cannot be read ({error})") from error
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -74,6 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         version=arguments.bundle_version,
         description=arguments.description,
         seed=arguments.seed,
+        notes=read_notes(arguments.notes),
     )
     execution = Execution(
         outdir=arguments.outdir,
