@@ -7,7 +7,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from safetensors.torch import load_file, save_file
 
+from virnucpro.bundles.bundle import open_bundle, write_manifest
+from virnucpro.bundles.manifest import read_manifest
 from virnucpro.cli.main import main
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
@@ -255,3 +258,55 @@ def test_a_wrong_rule_is_wrong_usage(command, rule, told, tmp_path, monkeypatch,
     assert ended.value.code == 64
     assert told in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def shifted_bundle(tmp_path):
+    """The bundle mini with another classifier: all viral classes are more probable."""
+    folder = tmp_path / "shifted"
+    shutil.copytree(open_bundle("mini").path, folder)
+    tensors = load_file(folder / "head.safetensors")
+    tensors["output.bias"] = tensors["output.bias"] + tensors["output.viral"]
+    save_file(tensors, folder / "head.safetensors")
+    (folder / "bundle.json").unlink()
+    write_manifest(folder, replace(read_manifest(open_bundle("mini").path), name="shifted"))
+    return folder
+
+
+def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp_path, tables):
+    command = ["predict", fasta, "--devices", "cpu:1", "-q"]
+    assert main([*command, "-o", str(tmp_path / "a")]) == 0
+    assert main([*command, "-o", str(tmp_path / "b"), "-b", str(shifted_bundle)]) == 0
+    before = (tmp_path / "a" / "run.json").read_bytes()
+    other = ["-b", str(shifted_bundle), "-o", str(tmp_path / "c")]
+    assert main(["rescore", str(tmp_path / "a"), *other, "-q"]) == 0
+    assert (tmp_path / "a" / "run.json").read_bytes() == before
+    rescored, wanted, own = (tables(tmp_path / name / "predictions.tsv") for name in "cba")
+    assert [row["seq_name"] for row in rescored] == [row["seq_name"] for row in wanted]
+    for ours, theirs, former in zip(rescored, wanted, own, strict=True):
+        if theirs["score"] == "NA":
+            assert ours == theirs
+            continue
+        # The vectors are stored in half precision.
+        assert float(ours["score"]) == pytest.approx(float(theirs["score"]), abs=2e-3)
+        assert float(ours["score"]) > float(former["score"])
+    assert main(["rescore", str(tmp_path / "a"), *other, "-q"]) == 64  # the folder is filled
+
+
+@pytest.mark.parametrize(
+    ("bundle", "options", "code", "reason"),
+    [
+        ("mini-deep", (), 64, "has other encoders"),
+        ("mini", ("--embeddings", "none"), 1, "no stored vectors"),
+        ("no-such", (), 64, "no-such"),
+    ],
+)
+def test_a_classifier_that_does_not_fit_is_refused(
+    bundle, options, code, reason, fasta, tmp_path, capsys
+):
+    command = ["predict", fasta, "-o", str(tmp_path / "run"), "--devices", "cpu:1", "-q", *options]
+    assert main(command) == 0
+    words = ["rescore", str(tmp_path / "run"), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
+    assert main(words) == code
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -32,6 +32,7 @@ __all__ = [
     "bundle_names",
     "describe_bundle",
     "embedded_names",
+    "encoder_contents",
     "find_bundle",
     "list_bundles",
     "open_bundle",
@@ -306,22 +307,24 @@ def _spec(folder: Path, entry: EncoderEntry) -> EncoderSpec:
     )
 
 
-def _fingerprint(manifest: Manifest) -> str:
-    def content(name: str) -> str:
-        return manifest.files[name].sha256
+def encoder_contents(manifest: Manifest) -> list[dict[str, object]]:
+    """Return for each encoder what its vectors depend on: settings, and digests of its files."""
+    return [
+        {
+            "architecture": entry.architecture,
+            "view": entry.view,
+            "dim": entry.dim,
+            "config": entry.config,
+            "files": {role: manifest.files[name].sha256 for role, name in entry.files.items()},
+        }
+        for entry in manifest.encoders
+    ]
 
+
+def _fingerprint(manifest: Manifest) -> str:
     numbers: dict[str, object] = {
-        "encoders": [
-            {
-                "architecture": entry.architecture,
-                "view": entry.view,
-                "dim": entry.dim,
-                "config": entry.config,
-                "files": {role: content(name) for role, name in entry.files.items()},
-            }
-            for entry in manifest.encoders
-        ],
-        "head": None if manifest.head is None else content(manifest.head),
+        "encoders": encoder_contents(manifest),
+        "head": None if manifest.head is None else manifest.files[manifest.head].sha256,
         "window": manifest.window,
         "tiling": manifest.tiling,
         "genetic_code": manifest.genetic_code,

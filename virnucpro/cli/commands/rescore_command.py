@@ -1,7 +1,8 @@
 """Call the sequences of a run by another rule.
 
-Read the scores of the run's segments, and write its tables again with other thresholds. Scores and
-vectors are not computed again. The number of calls that changed is printed.
+Read the scores of the run's segments, and write its tables again with other thresholds. Vectors are
+not computed again. With --bundle, another classifier scores the stored vectors, and -o is the
+folder of its tables. The number of sequences with each pair of calls, before and now, is printed.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.errors import UsageError
 
 __all__ = ["add_options"]
 
@@ -17,6 +19,10 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``rescore``."""
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="run folder of predict")
+    text = "bundle with the same encoders and another classifier; requires -o"
+    parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    text = "with --bundle: new folder for the tables"
+    parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
     options.add_calls(parser)
     options.add_quiet(parser)
     parser.set_defaults(run=_run)
@@ -24,12 +30,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.classify.call_options import CallOptions
-    from virnucpro.pipeline.run.rescore import rescore
+    from virnucpro.pipeline.run.rescore import OtherClassifier, rescore
     from virnucpro.run_dir import RunDirectory
 
     calls = options.call_options(arguments) or CallOptions()
+    if (arguments.bundle is None) != (arguments.outdir is None):
+        raise UsageError("give --bundle and -o together, or none of them")
+    other = arguments.bundle and OtherClassifier(arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
-        changes, complete = rescore(RunDirectory(arguments.run_folder), calls, reporter)
+        changes, complete = rescore(RunDirectory(arguments.run_folder), calls, reporter, other)
     print("before", "now", "sequences", sep="\t")
     for (before, now), number in sorted(changes.items()):
         print(before, now, number, sep="\t")
