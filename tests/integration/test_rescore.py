@@ -310,3 +310,19 @@ def test_a_classifier_that_does_not_fit_is_refused(
     assert main(words) == code
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_rule_that_the_bundle_cannot_apply_is_refused_before_any_work(fasta, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert begin(fasta, folder, "-b", "mini-deep", "--preset", "sensitive") == 64
+    assert "no calibration" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_an_unprintable_change_is_a_warning(run, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("builtins.print", fail)
+    assert main(["rescore", str(run), "--threshold", "0.5", "-q"]) == 0
+    assert "could not be printed" in capsys.readouterr().err

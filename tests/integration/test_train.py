@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
+from virnucpro.folder_lock import folder_lock
 
 N_GROUPS = 6
 DEADLINE = 60.0
@@ -119,3 +121,71 @@ def test_too_few_groups_are_refused(labels, tmp_path, capsys):
 def test_another_view_than_nucleotides_is_refused(labels, tmp_path, capsys):
     assert main(command(labels, tmp_path / "toy", "-e", "mini-deep/protein")) == 64
     assert "nucleotide encoder" in capsys.readouterr().err
+
+
+def changed(labels, name, *pairs):
+    text = labels.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    table = labels.with_name(name)
+    table.write_text(text)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("pairs", "reason"),
+    [
+        ((("\theld-viral\t", "\tviral-2\t"),), "1 groups are on both sides of the split: viral-2"),
+        (
+            (
+                ("split\n", "split\tkingdom\n"),
+                ("non-viral-1\ttrain", "non-viral-1\ttrain\tvirus"),
+            ),
+            "the kingdom 'virus' is for viral sequences",
+        ),
+        (
+            (
+                ("split\n", "split\tclass\n"),
+                ("non-viral-1\ttrain", "non-viral-1\ttrain\tx"),
+                ("\tviral-1\ttrain", "\tviral-1\ttrain\tx"),
+            ),
+            "the class 'x' has viral and non-viral sequences",
+        ),
+    ],
+)
+def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, capsys):
+    text = labels.read_text().replace("\r\n", "\n")
+    labels.write_text(text)
+    table = changed(labels, "contradiction.tsv", *pairs)
+    assert main(command(table, tmp_path / "toy")) == 1
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "toy").exists()
+
+
+def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, monkeypatch):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    (folder / "notes.txt").write_text("mine")
+    monkeypatch.setattr("virnucpro.pipeline.train.fit_head", refuse)
+    with pytest.raises(KeyError):
+        main(command(labels, folder, "--force"))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "bundle").exists()
+
+
+def refuse(*_):
+    raise KeyError
+
+
+def test_a_training_in_use_is_refused(trained, labels, capsys):
+    with folder_lock(trained / "train.lock", ""):
+        assert main(command(labels, trained, "--resume")) == 1
+    assert "Wait for it" in capsys.readouterr().err
+
+
+def test_other_files_in_the_folder_are_refused(labels, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(command(labels, tmp_path, "--force")) == 1
+    assert "not the folder of a training" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -112,7 +112,8 @@ class Calibration:
             slope[reached], intercept[reached] = line.slope, line.intercept
             value[reached] = np.arcsinh(logit[reached]) if line.asinh else logit[reached]
         shift = _logit(prevalence) - _logit(self.prevalence)
-        calibrated: FloatArray = 1 / (1 + np.exp(-(slope * value + intercept + shift)))
+        total = np.clip(slope * value + intercept + shift, -500, 500)  # exp would overflow
+        calibrated: FloatArray = 1 / (1 + np.exp(-total))
         return calibrated
 
 

@@ -17,7 +17,7 @@ from virnucpro.classify.call_options import PRESETS, CallOptions
 from virnucpro.classify.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.errors import UsageError
 
-__all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide"]
+__all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide", "require_applicable"]
 
 _NO_TIER: Final = 0
 _KNOWN: Final = 0.9
@@ -137,7 +137,7 @@ def decide(
         )
         probability[~scored] = np.nan
     abstained = _abstentions(records, scored, calibration, quality)
-    # A record without a call is no false call: it does not count in the rate of the others.
+    # Records that cannot be called do not count in the false discovery rate.
     fdr = q_values(np.where(abstained == Reason.NONE, probability, np.nan))
     preset = calibration.presets[options.preset]
     if options.fdr is None:
@@ -152,7 +152,8 @@ def decide(
     reason = np.where(abstained != Reason.NONE, abstained, uncertain).astype(np.uint8)
     tier = np.full(len(call), _NO_TIER, np.uint8)
     for number, name in enumerate(PRESETS, 1):
-        tier[probability >= calibration.presets[name].viral] = number
+        strict = probability >= calibration.presets[name].viral
+        tier[strict & (abstained == Reason.NONE)] = number
     flags = _flags(quality, calibration, len(call))
     return Decision(call, probability, fdr, tier, reason, flags, prevalence)
 
@@ -192,15 +193,28 @@ def _flags(
     return flags
 
 
+def require_applicable(options: CallOptions, *, calibrated: bool) -> None:
+    """Raise UsageError if a rule needs a calibration and the bundle has none.
+
+    Raises
+    ------
+    UsageError
+        If the bundle is not calibrated, and the options are more than a threshold.
+    """
+    if calibrated:
+        return
+    if options.preset != "default" or options.fdr is not None or options.prevalence is not None:
+        raise UsageError(
+            "the bundle has no calibration, which presets, an FDR and a prevalence need. Give "
+            "--threshold (of the score), or use a calibrated bundle such as mini."
+        )
+
+
 def _by_score(
     records: RecordScores, scored: NDArray[np.bool_], thresholds: Thresholds, options: CallOptions
 ) -> Decision:
     """Return the calls of a bundle without calibration, by the thresholds of the score."""
-    if options.preset != "default" or options.fdr is not None or options.prevalence is not None:
-        raise UsageError(
-            "the bundle of this run has no calibration, which presets, an FDR and a prevalence "
-            "need. Give --threshold (of the score), or use a calibrated bundle such as mini."
-        )
+    require_applicable(options, calibrated=False)
     viral, non_viral = thresholds.viral, thresholds.non_viral
     if options.threshold is not None:
         viral, non_viral = options.threshold, min(options.threshold, non_viral)

@@ -5,6 +5,7 @@ from typing import Final
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.classify.call_options import CallOptions
+from virnucpro.classify.decision import require_applicable
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import (
@@ -73,7 +74,8 @@ def predict_job(
     BundleError
         If the bundle is missing or damaged; every file is verified.
     UsageError
-        If there is no such bundle, it has no classifier, or an option is invalid.
+        If there is no such bundle, it has no classifier, an option is invalid, or the rule of the
+        calls needs a calibration that the bundle lacks.
     """
     opened = open_bundle(os.fspath(bundle))
     if opened.head is None:
@@ -81,6 +83,8 @@ def predict_job(
             f"{bundle}: has encoders but no classifier. Compute vectors with virnucpro embed "
             f"-e {bundle}/{opened.encoders[0].view}, or give a bundle with a classifier."
         )
+    if calls is not None:
+        require_applicable(calls, calibrated=opened.calibration is not None)
     windows = opened.items == "window"
     second = None if windows or not fallback else _classifier(open_bundle(FALLBACK))
     return Job(

@@ -1,5 +1,6 @@
 """Train a classifier on labelled sequences; its windows are encoded by the same pipeline."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from virnucpro.durable import write_file
 from virnucpro.errors import InputError, RunExistsError, UsageError, WorkerError
 from virnucpro.evaluation.fragments import Excluded
 from virnucpro.evaluation.labels import Source
+from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.embed_job import NamedEncoder, embed_job, find_encoder
 from virnucpro.pipeline.jobs.job import Reporter
@@ -38,6 +40,8 @@ _SETTINGS = "train.json"
 _WINDOWS = "windows.fa"
 _VECTORS = "vectors"
 _BUNDLE = "bundle"
+_BUNDLE_PART = "bundle.part"
+_LOCK = "train.lock"
 _HELD_OUT = "cross_validation.tsv"
 
 
@@ -100,19 +104,24 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         )
     genomes = [genome_of(source, training.excluded) for source in training.sources]
     _require_groups(genomes)
+    _require_classes(genomes)
+    _require_disjoint(training)
     reporter.stage("comparing both sides of the split")
     _refuse_leaks(training, genomes)
     folder = execution.outdir
     settings = _settings(training, encoder, genomes)
-    _prepare(folder, settings, execution)
-    reporter.stage("drawing windows")
-    windows = draw_training_windows(genomes, training.seed)
-    windows.write(folder / _WINDOWS)
-    features = _features(folder, training.encoder, execution, reporter)
-    reporter.stage("training")
-    folds = assign_folds(genomes, _FOLDS, training.seed)
-    fitted = fit_head(windows, features, folds, training.seed, reporter.stage)
-    return _write_bundle(folder, training, encoder, genomes, folds, fitted)
+    _refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
+        _prepare(folder, settings, execution)
+        reporter.stage("drawing windows")
+        windows = draw_training_windows(genomes, training.seed)
+        windows.write(folder / _WINDOWS)
+        features = _features(folder, training.encoder, execution, reporter)
+        reporter.stage("training")
+        folds = assign_folds(genomes, _FOLDS, training.seed)
+        fitted = fit_head(windows, features, folds, training.seed, reporter.stage, reporter.warn)
+        return _write_bundle(folder, training, encoder, genomes, folds, fitted)
 
 
 def genome_of(source: Source, excluded: Excluded) -> Genome:
@@ -123,6 +132,11 @@ def genome_of(source: Source, excluded: Excluded) -> Genome:
     InputError
         If the file cannot be read, or has no labelled sequence.
     """
+    if not source.viral and source.kingdom == VIRUS:
+        raise InputError(
+            f"{source.where}: the kingdom {VIRUS!r} is for viral sequences, but this label is "
+            "non-viral. Correct the label or the kingdom."
+        )
     kingdom = VIRUS if source.viral else source.kingdom
     pieces: list[bytes] = []
     for record in read_records(str(source.path)):
@@ -152,6 +166,27 @@ def _require_groups(genomes: Sequence[Genome]) -> None:
             )
 
 
+def _require_classes(genomes: Sequence[Genome]) -> None:
+    """Raise InputError if a class has viral and non-viral genomes."""
+    sides = [{one.source for one in genomes if one.viral == side} for side in (False, True)]
+    if both := sorted(sides[0] & sides[1]):
+        raise InputError(
+            f"the class {both[0]!r} has viral and non-viral sequences. Give each class one label."
+        )
+
+
+def _require_disjoint(training: Training) -> None:
+    """Raise InputError if a group is on both sides of the split."""
+    known = {one.group for one in training.sources}
+    both = sorted({one.group for one in training.held_out if one.group and one.group in known})
+    if both:
+        shown = ", ".join(both[:_SHOWN])
+        raise InputError(
+            f"{len(both)} groups are on both sides of the split: {shown}. Put all sequences of a "
+            "group into one split."
+        )
+
+
 def _refuse_leaks(training: Training, genomes: Sequence[Genome]) -> None:
     held_out = (genome_of(source, training.excluded) for source in training.held_out)
     ours = ((one.name, sequence) for one in genomes for sequence in one.sequences)
@@ -177,35 +212,53 @@ def _settings(
         "notes": training.notes,
         "virnucpro": __version__,
         "genomes": [
-            [one.name, one.kingdom, one.group, one.source, sum(map(len, one.sequences))]
+            [one.name, one.kingdom, one.group, one.source, _digest(one.sequences)]
             for one in genomes
         ],
     }
 
 
-def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
-    """Create the folder, or check that it belongs to the same training."""
-    path = folder / _SETTINGS
-    if folder.exists() and any(folder.iterdir()):
-        known = path.is_file()
-        if not known or not (execution.resume or execution.force):
+def _digest(sequences: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(sequences)).hexdigest()
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise RunExistsError if the folder has files, but none of a training."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / _SETTINGS).is_file():
+        own = {_LOCK}
+        if {path.name for path in folder.iterdir()} - own:
             raise RunExistsError(
-                f"{folder}: is not empty. Resume its training with --resume, replace it with "
-                "--force, or choose another output folder."
-                if known
-                else f"{folder}: is not empty, and not the folder of a training. Choose another "
-                "output folder."
+                f"{folder}: is not empty, and not the folder of a training. Choose another output "
+                "folder."
             )
+
+
+def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
+    """Write the settings, or compare them with those of the training in the folder."""
+    path = folder / _SETTINGS
+    if path.is_file():
         if execution.force:
-            shutil.rmtree(folder)
+            _clear(folder)
+        elif not execution.resume:
+            raise RunExistsError(
+                f"{folder}: already contains a training. Resume it with --resume, replace it with "
+                "--force, or choose another output folder."
+            )
         elif json.loads(path.read_bytes()) != json.loads(json.dumps(settings)):
             raise RunExistsError(
                 f"{folder}: belongs to a training with other sequences or options. Give those of "
                 f"{path}, or choose another output folder."
             )
-    folder.mkdir(parents=True, exist_ok=True)
     with write_file(path) as stream:
         stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _clear(folder: Path) -> None:
+    """Delete the files of a training; other files of the folder stay."""
+    for name in (_BUNDLE, _BUNDLE_PART, _VECTORS):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (_WINDOWS, _HELD_OUT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _features(
@@ -233,7 +286,7 @@ def _write_bundle(
     fitted: Fitted,
 ) -> Path:
     bundle = folder / _BUNDLE
-    part = folder / f"{_BUNDLE}.part"
+    part = folder / _BUNDLE_PART
     for old in (part, bundle):
         if old.exists():
             shutil.rmtree(old)

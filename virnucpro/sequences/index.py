@@ -163,11 +163,10 @@ class SequenceIndex:
         names = zip(self.window_names(windows), frames, strict=True)
         return [name + ITEM_NAMES[frame] for name, frame in names]
 
-    def record_sequence(self, record: int, limit: int | None = None) -> bytes:
-        """Return the letters of a record, at most the first `limit`."""
-        origin, length = self._values["record_first_base"][record], self.record_lengths[record]
-        end = int(length) if limit is None else min(int(length), limit)
-        return self._bases.read(int(origin), int(origin) + end)
+    def record_sequence(self, record: int, start: int, end: int) -> bytes:
+        """Return the letters ``start`` to ``end - 1`` of a record."""
+        origin = int(self._values["record_first_base"][record])
+        return self._bases.read(origin + start, origin + end)
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from virnucpro.classify.calibration import PlattLine, Preset
 from virnucpro.classify.call_options import PresetName
+from virnucpro.errors import InputError
 from virnucpro.training.groups import VIRUS, Group
 from virnucpro.training.network import Ensemble, Examples, Recipe, train
 from virnucpro.training.platt import (
@@ -145,8 +146,20 @@ def cross_validate(
     return found
 
 
-def calibrate(logits: Mapping[int, FloatArray], pieces: Mapping[int, Pieces]) -> list[Calibrated]:
-    """Fit a calibration for each length class of which there are pieces."""
+def calibrate(
+    logits: Mapping[int, FloatArray],
+    pieces: Mapping[int, Pieces],
+    warn: Callable[[str], object],
+) -> list[Calibrated]:
+    """Fit a calibration for each length class of which there are pieces.
+
+    A class whose pieces are not separated has none; `warn` is called with a text.
+
+    Raises
+    ------
+    InputError
+        If no class has a calibration.
+    """
     found = []
     for one in LENGTH_CLASSES:
         if one.bases not in pieces:
@@ -155,7 +168,16 @@ def calibrate(logits: Mapping[int, FloatArray], pieces: Mapping[int, Pieces]) ->
         weights, values = equal_weights(groups), one.values(logits[one.bases])
         left_out = held_out(values, groups)
         error = expected_error(left_out, viral, weights)
-        found.append(Calibrated(one, fit(values, viral, weights), left_out, error))
+        line = fit(values, viral, weights)
+        if line.slope > 0:
+            found.append(Calibrated(one, line, left_out, error))
+        else:
+            warn(f"pieces of {one.bases:,} bases are not separated: they have no calibration")
+    if not found:
+        raise InputError(
+            "the classifier separates viral from non-viral pieces of no length in the "
+            "cross-validation. Check the labels, or add groups and longer sequences."
+        )
     return found
 
 
@@ -163,17 +185,28 @@ def choose_presets(
     calibrated: Sequence[Calibrated],
     logits: Mapping[int, FloatArray],
     pieces: Mapping[int, Pieces],
+    warn: Callable[[str], object],
 ) -> dict[PresetName, Preset]:
     """Choose the thresholds of the presets from the predictions for groups left out.
 
     ``sensitive`` is 0.5. At ``default``, at most 1.8 % of the host pieces of 5,000 bases or more
     are called viral, at ``conservative`` at most 1 % of all other pieces of 3,000 bases or more.
-    Lengths and kingdoms count equally.
+    Lengths and kingdoms count equally. Without a host kingdom, the limit of ``default`` applies to
+    all non-viral kingdoms; without such long pieces, to the longest. `warn` is called with a text
+    if a limit applies to other pieces or cannot be reached.
     """
     probabilities = {
         one.length_class.bases: one.probabilities(logits[one.length_class.bases])
         for one in calibrated
     }
+
+    present = {kingdom for one in pieces.values() for kingdom, _ in one.groups}
+    known_hosts = [host for host in HOSTS if host in present] or None
+    if known_hosts is None:
+        warn(
+            f"no kingdom is one of {', '.join(HOSTS)}: the default threshold is chosen for all "
+            "non-viral kingdoms"
+        )
 
     def called(threshold: float, hosts: Sequence[str] | None, shortest: int) -> float:
         shares: list[float] = []
@@ -190,9 +223,13 @@ def choose_presets(
 
     def least(limit: float, hosts: Sequence[str] | None, shortest: int) -> float:
         grid = [percent / 100 for percent in range(50, 100)]
-        return next((one for one in grid if called(one, hosts, shortest) <= limit), grid[-1])
+        found = [one for one in grid if called(one, hosts, min(shortest, longest)) <= limit]
+        if not found:
+            warn(f"at no threshold are at most {limit:.1%} of other pieces viral: 0.99 is used")
+        return found[0] if found else grid[-1]
 
-    default = least(_MOST_HOSTS, HOSTS, _HOST_BASES)
+    longest = max(probabilities)
+    default = least(_MOST_HOSTS, known_hosts, _HOST_BASES)
     conservative = max(default, least(_MOST_OTHERS, None, _RECORD_BASES))
     return {
         "sensitive": Preset(_SENSITIVE, _NON_VIRAL),

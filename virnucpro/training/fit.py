@@ -69,6 +69,7 @@ def fit_head(
     folds: Mapping[str, int],
     seed: int,
     report: Callable[[str], object],
+    warn: Callable[[str], object],
 ) -> Fitted:
     """Train the head on all crops, and calibrate it by cross-validation over groups.
 
@@ -80,8 +81,13 @@ def fit_head(
         (n, dim), vectors of all windows in the order of `windows`.
     folds
         Fold of each group's name.
-    report
-        Called with a text about each step.
+    report, warn
+        Called with a text about each step, and with warnings.
+
+    Raises
+    ------
+    InputError
+        If viral and non-viral windows cannot be separated.
     """
     torch.set_num_threads(1)  # other numbers of threads sum in another order
     torch.use_deterministic_algorithms(mode=True)
@@ -90,8 +96,8 @@ def fit_head(
     crop_features, pieces = windows.split(features)
     names, examples = _examples(windows.crops, crop_features)
     logits = cross_validate(examples, windows.crops.groups, pieces, folds, recipe, seed, report)
-    calibrated = calibrate(logits, pieces)
-    presets = choose_presets(calibrated, logits, pieces)
+    calibrated = calibrate(logits, pieces, warn)
+    presets = choose_presets(calibrated, logits, pieces, warn)
     report("training on all groups")
     ensemble = train(examples, recipe, seed)
     tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}

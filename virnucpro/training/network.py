@@ -3,9 +3,9 @@
 A window's logit is the log of the odds that its class is one of the viral classes. Half of the
 loss is the cross-entropy of the classes, half that of the logit.
 
-Families differ more than windows do, and the program meets families that nobody trained on. So
-half of the training windows are moved towards another group of the same side: the difference of
-both groups' means, times a random share, is added to the features.
+Families differ more than windows do, and the program also meets families outside the training
+data. Half of the training windows are therefore moved towards another group of the same side: the
+difference of both groups' means, times a random share, is added to the features.
 """
 
 import copy

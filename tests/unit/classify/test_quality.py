@@ -61,8 +61,12 @@ def test_only_known_3_mers_are_counted(quality_of):
     assert quality_of(b"AAN" * 100).complex.tolist() == [True]
 
 
-def test_the_first_bases_of_a_long_record_are_examined(quality_of, monkeypatch):
-    monkeypatch.setattr(quality, "_SAMPLE", 400)
-    found = quality_of(b"A" * 400 + random_bases(600), random_bases(400) + b"N" * 600)
-    assert found.complex.tolist() == [False, True]
-    assert found.known.tolist() == [1, 1]
+def test_blocks_of_a_long_record_are_examined(quality_of, monkeypatch):
+    monkeypatch.setattr(quality, "_BLOCKS", 4)
+    monkeypatch.setattr(quality, "_BLOCK_BASES", 200)
+    mostly_random = b"A" * 400 + random_bases(3_600)
+    found = quality_of(
+        random_bases(400) + b"A" * 3_600, mostly_random, b"N" * 2_000 + random_bases(2_000)
+    )
+    assert found.complex.tolist() == [False, True, True]
+    assert found.known.tolist() == [1, 1, 0.5]

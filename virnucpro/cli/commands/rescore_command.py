@@ -11,6 +11,7 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.console import say
 from virnucpro.errors import UsageError
 
 __all__ = ["add_options"]
@@ -39,7 +40,10 @@ def _run(arguments: argparse.Namespace) -> int:
     other = arguments.bundle and OtherClassifier(arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
         changes, complete = rescore(RunDirectory(arguments.run_folder), calls, reporter, other)
-    print("before", "now", "sequences", sep="\t")
-    for (before, now), number in sorted(changes.items()):
-        print(before, now, number, sep="\t")
+    lines = ["before\tnow\tsequences"]
+    lines += [f"{before}\t{now}\t{number}" for (before, now), number in sorted(changes.items())]
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:  # the tables of the run are written
+        say(f"warning: the changes could not be printed: {error}")
     return ExitCode.OK if complete else ExitCode.PARTIAL

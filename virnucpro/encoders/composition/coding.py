@@ -18,12 +18,12 @@ __all__ = [
     "PROPERTIES",
     "Coding",
     "count_borders",
+    "count_columns",
     "ends",
     "first_start",
     "properties",
     "read_stretches",
     "synonyms",
-    "tally",
 ]
 
 IntArray = NDArray[np.int64]
@@ -87,7 +87,7 @@ def read_stretches(letters: Letters, stretches: Stretches, code: GeneticCode) ->
     return Coding(n_windows, window, place, codons, _residues(code)[codons])
 
 
-def tally(coding: Coding, columns: IntArray, width: int, lag: int = 0) -> IntArray:
+def count_columns(coding: Coding, columns: IntArray, width: int, lag: int = 0) -> IntArray:
     """Count columns for each window.
 
     With a lag, `columns` has an entry for each pair of codons at this distance; pairs of different
@@ -116,7 +116,7 @@ def synonyms(residues: IntArray, code: GeneticCode) -> FloatArray:
 def count_borders(coding: Coding) -> IntArray:
     """Count the pairs of a codon's third and the next codon's first letter: (n_windows, 16)."""
     pairs = (coding.codons[:-1] & 3) * 4 + (coding.codons[1:] >> 4)
-    return tally(coding, pairs, 16, lag=1)
+    return count_columns(coding, pairs, 16, lag=1)
 
 
 def properties(coding: Coding, counts: IntArray) -> FloatArray:

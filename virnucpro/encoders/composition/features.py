@@ -21,12 +21,12 @@ from virnucpro.encoders.composition.coding import (
     LAGS,
     PROPERTIES,
     count_borders,
+    count_columns,
     ends,
     first_start,
     properties,
     read_stretches,
     synonyms,
-    tally,
 )
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON, Letters, join
 from virnucpro.encoders.composition.stretches import FRAMES, Stretches, find_stretches
@@ -131,8 +131,8 @@ def _fill(
 ) -> None:
     words = words_of_4(letters)
     coding = read_stretches(letters, stretches, code)
-    codons = tally(coding, coding.codons, UNKNOWN_CODON)
-    residues = tally(coding, coding.residues, len(AMINO_ACIDS))
+    codons = count_columns(coding, coding.codons, UNKNOWN_CODON)
+    residues = count_columns(coding, coding.residues, len(AMINO_ACIDS))
     pairs = coding.residues[:-1] * len(AMINO_ACIDS) + coding.residues[1:]
     bases = count_bases(letters, stretches.step)
     blocks = (
@@ -140,7 +140,7 @@ def _fill(
         _shares(words_of_3(letters)),
         _shares(codons),
         _shares(residues),
-        _shares(tally(coding, pairs, len(AMINO_ACIDS) ** 2, lag=1)),
+        _shares(count_columns(coding, pairs, len(AMINO_ACIDS) ** 2, lag=1)),
         *_frames(stretches),
         _contrast(codons, synonyms(residues, code)),
         *_codon_bases(codons, bases, stretches.codons),

@@ -11,6 +11,7 @@ import numpy as np
 from virnucpro.bundles.bundle import Bundle, encoder_contents, open_bundle
 from virnucpro.bundles.manifest import read_manifest
 from virnucpro.classify.call_options import CallOptions
+from virnucpro.classify.decision import require_applicable
 from virnucpro.errors import BundleError, StoreError, UsageError
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.outputs import call_run, survey_segments, write_gaps, write_tables
@@ -72,7 +73,7 @@ def rescore(
         if session.manifest.command != "predict":
             raise UsageError(f"{run.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(session, reporter)
-        _, _, before = call_run(session, coverage)
+        _, _, before = call_run(_with_usable_rule(session), coverage)
         manifest = replace(session.manifest, calls=asdict(calls), table_version=TABLE_VERSION)
         changed, target = replace(session, manifest=manifest), run
         if other is not None:
@@ -89,6 +90,17 @@ def rescore(
     pairs = zip(before.call.tolist(), now.call.tolist(), strict=True)
     changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
     return changes, bool((coverage.row_state == RowState.DONE).all())
+
+
+def _with_usable_rule(session: Session) -> Session:
+    """Return the session; with the default rule if its own rule needs a missing calibration."""
+    manifest = session.manifest
+    calibrated = manifest.calibration is not None
+    try:
+        require_applicable(CallOptions(**manifest.calls), calibrated=calibrated)
+    except UsageError:
+        return replace(session, manifest=replace(manifest, calls={}))
+    return session
 
 
 def _scored_by(

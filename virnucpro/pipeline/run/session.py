@@ -104,7 +104,7 @@ def open_session(
         If an input cannot be read; a folder that was created for the run is removed.
     """
     run = RunDirectory(execution.outdir)
-    _refuse_own_files(run, job.inputs)
+    _refuse_own_files(run, (*job.inputs, *map(str, _model_files(job))))
     run.require_regular_files()
     _refuse_foreign_folder(run)
     made = _make_folder(run)
@@ -146,6 +146,14 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
     manifest = read_manifest(run)
     with run_lock(run):
         yield _opened(run, manifest)
+
+
+def _model_files(job: Job) -> Iterator[Path]:
+    """Yield the files of encoders and classifiers, which must not be in the run folder."""
+    second = () if job.fallback is None else job.fallback.encoders
+    for spec in (*job.encoders, *second):
+        yield from (spec.file(role) for role in spec.files)
+    yield from (head for head in (job.head, job.fallback and job.fallback.head) if head)
 
 
 def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
