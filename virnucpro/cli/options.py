@@ -194,7 +194,7 @@ def add_encoder(parser: _Group, *, required: bool) -> None:
         "--encoder",
         required=required,
         metavar="NAME",
-        help="encoder: BUNDLE/VIEW (mini/protein, mini/nucleotide), fair-esm checkpoint "
+        help="encoder: BUNDLE/VIEW (mini-deep/protein, mini/nucleotide), fair-esm checkpoint "
         "(esm2_*.pt) or DNABERT-S folder",
     )
 

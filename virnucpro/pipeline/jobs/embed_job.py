@@ -74,7 +74,7 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
         return NamedEncoder(spec.name, spec, None)
     if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
-            f"unknown encoder {name!r}: give BUNDLE/VIEW, such as mini/protein, a fair-esm "
+            f"unknown encoder {name!r}: give BUNDLE/VIEW, such as mini-deep/protein, a fair-esm "
             "checkpoint (esm2_*.pt) or a DNABERT-S folder."
         )
     bundle = open_bundle(bundle_name)
