@@ -249,7 +249,7 @@ class ProcessSpawner:
             self._trouble(fault.gpu_id, f"cleanup failed: {reason_of(fault.error)}")
         elif fault.task_id is None:
             gpu_id = self._gpus.get(fault.worker_id)
-            self._trouble(gpu_id, f"died while it was idle: {reason_of(fault.how)}")
+            self._trouble(gpu_id, f"died while it processed no file: {reason_of(fault.how)}")
 
     def _put(self, task: int, worker: int | None, status: FileStatus, **content: Any) -> None:  # noqa: ANN401 - FileResult's own
         self._results.put(
