@@ -202,8 +202,12 @@ class Cluster:
         return self.root / f"{name}.pid"
 
 
+_NOT_ENDED = {"PENDING", "RUNNING", "SIGNALING", "COMPLETING"}
+"""States of a job that SLURM has not ended yet; while a preemption is sent, it is SIGNALING."""
+
+
 def _is_over(job):
-    return job["JobState"] not in {"PENDING", "RUNNING", "COMPLETING"}
+    return job["JobState"] not in _NOT_ENDED
 
 
 def _signal(pids, signum=signal.SIGKILL):
