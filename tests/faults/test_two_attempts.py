@@ -48,8 +48,9 @@ run_rank(0, 1, Channel(), task, {0: Share(tuple(range(int(sys.argv[2]))))})
 
 
 @pytest.mark.slow
-def test_two_attempts_of_one_rank_commit_each_unit_once(copy_of_run, undisturbed, difference_of):
-    run, original = RunDirectory(copy_of_run), RunDirectory(undisturbed)
+def test_two_attempts_of_one_rank_commit_each_unit_once(undisturbed_deep, tmp_path, difference_of):
+    copy = shutil.copytree(undisturbed_deep, tmp_path / "copy")
+    run, original = RunDirectory(copy), RunDirectory(undisturbed_deep)
     shutil.rmtree(run.shard(0))
     n_units = str(len(original.segments()))
     attempts = [
@@ -75,4 +76,4 @@ def test_two_attempts_of_one_rank_commit_each_unit_once(copy_of_run, undisturbed
     assert {path.name: path.read_bytes() for path in run.shard(0).iterdir()} == {
         path.name: path.read_bytes() for path in original.shard(0).iterdir()
     }
-    assert difference_of(undisturbed, run.root) == []
+    assert difference_of(undisturbed_deep, run.root) == []
