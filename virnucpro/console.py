@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["output_failure", "printable", "protect_standard_streams", "say", "shortened"]
+__all__ = ["CONTROL", "output_failure", "printable", "protect_standard_streams", "say", "shortened"]
 
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, line separators and marks of the text direction, which tables encode."""
 _LONGEST_NAME: Final = 200
 _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 

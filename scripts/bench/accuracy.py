@@ -30,7 +30,7 @@ from virnucpro.evaluation.regions import read_regions
 from virnucpro.pipeline.train import genome_of
 from virnucpro.training.draw import WINDOW, draw_crops, draw_pieces, tile_pieces
 from virnucpro.training.groups import Genome, Group
-from virnucpro.training.weights import equal_weights
+from virnucpro.training.weights import auroc, equal_weights
 
 FloatArray = NDArray[np.float64]
 
@@ -117,11 +117,7 @@ def _means(logits: FloatArray, first: NDArray[np.int64]) -> FloatArray:
 
 def _auroc(scores: FloatArray, groups: Sequence[Group], weights: FloatArray | None = None) -> float:
     viral = np.array([kingdom == "virus" for kingdom, _ in groups])
-    weights = equal_weights(groups) if weights is None else weights
-    _, place = np.unique(scores, return_inverse=True)
-    others, virus = np.bincount(place, weights * ~viral), np.bincount(place, weights * viral)
-    below = np.cumsum(others) - others / 2
-    return float((virus * below).sum() / (virus.sum() * others.sum()))
+    return auroc(scores, viral, equal_weights(groups) if weights is None else weights)
 
 
 def _rated(

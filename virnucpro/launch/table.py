@@ -1,7 +1,6 @@
 """Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from virnucpro.console import printable, say
+from virnucpro.console import CONTROL, printable, say
 from virnucpro.durable import write_file
 from virnucpro.errors import UsageError
 from virnucpro.folder_lock import is_held
@@ -40,7 +39,6 @@ LOCK_NAME = "launch.lock"
 OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME}
 
 _INTERVAL_S = 1.0
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Minimum seconds between two updates of the table on disk."""
 
 _SHARE = 20
@@ -234,7 +232,7 @@ def _encoded(text: str) -> bytes:
 
     File names that are not valid UTF-8 keep their original bytes.
     """
-    text = _CONTROL.sub(lambda match: quote(match[0]), text)
+    text = CONTROL.sub(lambda match: quote(match[0]), text)
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # surrogates that do not encode a byte

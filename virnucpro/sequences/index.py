@@ -1,6 +1,5 @@
 """SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.console import CONTROL
 from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import input_digests, write_index
 from virnucpro.sequences.columns import (
@@ -28,7 +28,6 @@ from virnucpro.sequences.windows import IntArray
 
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _NAMES_AT_ONCE = 1 << 14
 
 
@@ -133,7 +132,7 @@ class SequenceIndex:
         spans = zip(first[distinct].tolist(), first[distinct + 1].tolist(), strict=True)
         names = [self._names.read(low, high).decode() for low, high in spans]
         if not "".join(names).isprintable():  # much faster than the regular expression
-            names = [_CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
+            names = [CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
         return [names[number] for number in which.tolist()]
 
     def count_encoded_names(self) -> int:
@@ -144,7 +143,7 @@ class SequenceIndex:
             text = self._names.read(int(bounds[0]), int(bounds[-1]))
             if not text.decode().isprintable():
                 names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
-                count += sum(_CONTROL.search(name) is not None for name in names)
+                count += sum(CONTROL.search(name) is not None for name in names)
         return count
 
     def window_names(self, windows: IntArray) -> list[str]:

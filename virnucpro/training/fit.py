@@ -19,7 +19,7 @@ from virnucpro.training.cross_validation import (
 from virnucpro.training.draw import Drawn
 from virnucpro.training.network import Examples, Recipe, train
 from virnucpro.training.platt import realised_fdr
-from virnucpro.training.weights import draw_weights, equal_weights, share_above
+from virnucpro.training.weights import auroc, draw_weights, equal_weights, share_above
 from virnucpro.training.windows_file import TrainingWindows
 
 __all__ = ["Fitted", "fit_head"]
@@ -164,7 +164,7 @@ def _metrics(
         probabilities = one.probabilities(logits[bases])
         found[str(bases)] = {
             "pieces": len(groups),
-            "auroc": round(_auroc(logits[bases], viral, equal_weights(groups)), 4),
+            "auroc": round(auroc(logits[bases], viral, equal_weights(groups)), 4),
             "calibration_error": round(one.error, 4),
             "realised_fdr": {
                 str(prevalence): _fdr(one, viral, equal_weights(groups), prevalence)
@@ -180,14 +180,3 @@ def _fdr(
 ) -> dict[str, float] | None:
     found = realised_fdr(one.held_out, viral, weights, nominal=_NOMINAL, prevalence=prevalence)
     return None if found is None else {"fdr": round(found[0], 3), "recall": round(found[1], 3)}
-
-
-def _auroc(
-    scores: NDArray[np.float64], viral: NDArray[np.bool_], weights: NDArray[np.float64]
-) -> float:
-    """Return the weighted probability that a viral piece scores higher than another piece."""
-    _, place = np.unique(scores, return_inverse=True)
-    others = np.bincount(place, weights * ~viral)
-    virus = np.bincount(place, weights * viral)
-    below = np.cumsum(others) - others / 2
-    return float((virus * below).sum() / (virus.sum() * others.sum()))

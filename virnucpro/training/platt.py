@@ -43,15 +43,14 @@ class LengthClass:
     ----------
     bases
         Length of the pieces for the fit.
-    min_windows, max_windows
-        Number of scored windows; None for no limit.
+    min_windows
+        Minimum number of scored windows.
     min_bases
         Minimum length in bases of the record.
     """
 
     bases: int
     min_windows: int
-    max_windows: int | None
     min_bases: int
 
     @property
@@ -69,14 +68,14 @@ class LengthClass:
 
 
 LENGTH_CLASSES = (
-    LengthClass(200, 1, 1, 0),
-    LengthClass(300, 1, 1, 250),
-    LengthClass(500, 1, 1, 400),
-    LengthClass(1250, 2, 3, 0),
-    LengthClass(3000, 4, 8, 0),
-    LengthClass(5000, 9, 15, 0),
-    LengthClass(10_000, 16, 40, 0),
-    LengthClass(30_000, 41, None, 0),
+    LengthClass(200, 1, 0),
+    LengthClass(300, 1, 250),
+    LengthClass(500, 1, 400),
+    LengthClass(1250, 2, 0),
+    LengthClass(3000, 4, 0),
+    LengthClass(5000, 9, 0),
+    LengthClass(10_000, 16, 0),
+    LengthClass(30_000, 41, 0),
 )
 """The last matching class is valid for a record."""
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from virnucpro.training.groups import Group
 
-__all__ = ["draw_weights", "equal_weights", "share_above"]
+__all__ = ["auroc", "draw_weights", "equal_weights", "share_above"]
 
 FloatArray = NDArray[np.float64]
 
@@ -85,3 +85,14 @@ def share_above(
         }
         for preset, threshold in thresholds.items()
     }
+
+
+def auroc(
+    scores: NDArray[np.float64], viral: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> float:
+    """Return the weighted probability that a viral piece scores higher than another piece."""
+    _, place = np.unique(scores, return_inverse=True)
+    others = np.bincount(place, weights * ~viral)
+    virus = np.bincount(place, weights * viral)
+    below = np.cumsum(others) - others / 2
+    return float((virus * below).sum() / (virus.sum() * others.sum()))
