@@ -1,7 +1,9 @@
 """Paths and names of all files in a run folder. No other module defines such names."""
 
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from virnucpro.durable import finished_name, temporary_beside
@@ -9,8 +11,11 @@ from virnucpro.errors import RunError
 
 __all__ = ["RunDirectory"]
 
-_LOGS = ("rank-????.log", "rank-????.jsonl", "coordinator.*")
+_LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
+_SHARD = re.compile(r"rank-\d{4,}")
+_PART = re.compile(r"\d{4,}\.[0-9a-f]{8}")
+_ROUND = re.compile(r"(\d{4,})\.json")
 
 
 class RunDirectory:
@@ -32,6 +37,12 @@ class RunDirectory:
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         missing.tsv, quarantine.tsv     absent if empty
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
+
+    A run that several machines compute has in addition::
+
+        rounds/0001.json                units to compute, divided into strides
+        parts/0007.1c9e03ab/            attempt of task 7: a run folder that shares the index
+        claims/0001/0003/000123.0       link to the worker that computes unit 123 of stride 3
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,6 +53,9 @@ class RunDirectory:
         self.launches = root / "launches"
         self.shards = root / "shards"
         self.logs = root / "logs"
+        self.rounds = root / "rounds"
+        self.parts = root / "parts"
+        self.claims = root / "claims"
         self.run_json = root / "run.json"
         self.status_json = root / "status.json"
         self.budgets = root / "budgets.json"
@@ -86,17 +100,44 @@ class RunDirectory:
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Return unit and path of each segment file in all shards, sorted by unit, then path."""
-        matches = (
-            (_SEGMENT.fullmatch(path.name), path) for path in self.shards.glob("rank-*/unit-*.h5")
-        )
-        return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
+        """Return unit and path of each segment file, sorted by unit, then path.
+
+        These are the segments in all shards of the run and of its parts.
+        """
+        runs = (self, *map(self.part, self.part_names()))
+        return sorted(found for run in runs for found in run.own_segments())
+
+    def own_segments(self) -> Iterator[tuple[int, Path]]:
+        """Yield unit and path of each segment file in the shards of this folder, without parts."""
+        for shard in _names(self.shards, _SHARD):
+            with os.scandir(self.shards / shard) as entries:
+                for entry in entries:
+                    match = _SEGMENT.fullmatch(entry.name)
+                    if match and entry.is_file():
+                        yield int(match[1]), self.shards / shard / entry.name
 
     def copies(self, unit: int) -> list[Path]:
-        """Return the sorted paths of all segments of `unit`, at most one segment per shard."""
-        shards = sorted(self.shards.glob("rank-*"))
-        paths = (shard / self.segment(0, unit).name for shard in shards)
+        """Return the sorted paths of all segments of `unit` in the shards of this folder."""
+        name = self.segment(0, unit).name
+        paths = (self.shards / shard / name for shard in _names(self.shards, _SHARD))
         return [path for path in paths if path.is_file()]
+
+    def part(self, name: str) -> "RunDirectory":
+        """Return the run folder of a part, such as ``parts/0007.1c9e03ab``."""
+        return RunDirectory(self.parts / name)
+
+    def part_names(self) -> list[str]:
+        """Return the sorted names of all parts; empty if one machine computes the run."""
+        return _names(self.parts, _PART)
+
+    def round(self, number: int) -> Path:
+        """Return the path of the file of round `number`, counted from 1."""
+        return self.rounds / f"{number:04d}.json"
+
+    def round_numbers(self) -> list[int]:
+        """Return the sorted numbers of all rounds."""
+        matches = (_ROUND.fullmatch(name) for name in _names(self.rounds, _ROUND))
+        return sorted(int(match[1]) for match in matches if match)
 
     def entries(self) -> list[str]:
         """Return the names in the run folder, except the lock, `index.next` and temporary files."""
@@ -116,7 +157,8 @@ class RunDirectory:
         The file may be missing. Symbolic links to folders are followed.
         """
         place = path.parent.resolve() / path.name
-        folders = (self.index, self.next_index, self.launches, self.shards, self.logs)
+        shared = (self.rounds, self.parts, self.claims)
+        folders = (self.index, self.next_index, self.launches, self.shards, self.logs, *shared)
         return place in {self.root.resolve() / own.name for own in (*self._files, self.lock)} or (
             any(place.is_relative_to(folder.resolve()) for folder in folders)
         )
@@ -148,10 +190,15 @@ class RunDirectory:
         for folder, pattern in (
             (self.launches, "????.json"),
             *((self.logs, pattern) for pattern in _LOGS),
-            *((shard, "unit-*.h5") for shard in self.shards.glob("rank-????")),
+            *((self.shards / shard, "unit-*.h5") for shard in _names(self.shards, _SHARD)),
             (self.shards, ""),
+            (self.rounds, "*.json"),
         ):
             _remove_members(folder, pattern)
+        for part in self.part_names():
+            shutil.rmtree(self.parts / part)
+        _remove_members(self.parts, "")
+        shutil.rmtree(self.claims, ignore_errors=True)
         if self.index.exists() or self.index.is_symlink():
             self.index.rename(temporary_beside(self.index))
         self.remove_unfinished()
@@ -165,6 +212,14 @@ class RunDirectory:
         for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
             if finished_name(path):
                 _remove(path)
+
+
+def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    """Return the sorted names in `folder` that match `pattern`; empty if there is no folder."""
+    try:
+        return sorted(name for name in os.listdir(folder) if pattern.fullmatch(name))  # noqa: PTH208 - names only
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _remove(path: Path) -> None:

@@ -22,6 +22,10 @@ _COMMANDS: Final = {
     "embed": "compute one embedding per sequence",
     "launch": "process many files, with one run folder per file",
     "frames": "write windows and stop-free reading frames as FASTA",
+    "plan": "prepare a run that several machines compute",
+    "work": "compute a part of a planned run on this machine",
+    "merge": "write the tables of a run that several machines compute",
+    "rescue": "begin a round for the missing units of such a run",
     "status": "print the progress of a run or launch",
     "verify": "check all files of a run for damage",
     "rescore": "call the sequences of a run by another rule, without computing scores again",
@@ -60,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # raises here if results cannot be printed
             return code
     except StopRequested as stop:
-        return 128 + stop.signum
+        return stop.exit_code
     except UsageError as error:
         _complain(error)
         return ExitCode.USAGE

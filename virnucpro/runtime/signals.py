@@ -25,6 +25,9 @@ ECHO_S = 0.3
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a program."""
 
+_WARNING = signal.SIGUSR1
+"""Signal of schedulers before a time limit, if the user asked for it; it stops the program too."""
+
 
 class StopRequested(BaseException):
     """Exception after a stop signal. A BaseException: ``except Exception`` does not catch it."""
@@ -32,6 +35,11 @@ class StopRequested(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the program: 128 + signal; for SIGUSR1 the code of SIGTERM."""
+        return 128 + (signal.SIGTERM if self.signum == _WARNING else self.signum)
 
 
 class _Request:
@@ -54,7 +62,7 @@ class _Request:
             self.signum, self.at = signum, now
             raise StopRequested(signum)
         elif signum != self.signum or now - self.at > ECHO_S:
-            os._exit(128 + signum)
+            os._exit(StopRequested(signum).exit_code)
 
 
 def _in_import(frame: FrameType | None) -> bool:
@@ -70,7 +78,7 @@ _requests: list[_Request] = []
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise StopRequested in the main thread at the first SIGINT, SIGTERM or SIGHUP.
+    """Raise StopRequested in the main thread at the first SIGINT, SIGTERM, SIGHUP or SIGUSR1.
 
     A second signal ends the process immediately, and the workers end with it. A signal during an
     import also ends the process, since imports may suppress exceptions. A repetition of
@@ -86,7 +94,7 @@ def stop_on_signals() -> Iterator[None]:
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.
-    wanted = [one for one in STOPPING if signal.getsignal(one) != signal.SIG_IGN]
+    wanted = [one for one in (*STOPPING, _WARNING) if signal.getsignal(one) != signal.SIG_IGN]
     before = {one: signal.signal(one, request.receive) for one in wanted}
     _requests.append(request)
     try:

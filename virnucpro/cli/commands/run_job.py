@@ -8,13 +8,21 @@ from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
 from virnucpro.pipeline.execution import Execution
+from virnucpro.runtime.watchdog import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from virnucpro.pipeline.jobs.job import Job
 
-__all__ = ["add_execution_options", "add_run_options", "execution_of", "run_job"]
+__all__ = [
+    "add_execution_options",
+    "add_failure_options",
+    "add_run_options",
+    "deadlines_of",
+    "execution_of",
+    "run_job",
+]
 
 _SLOW = "a worker that exceeds this limit is killed and restarted"
 _TIMEOUTS = {
@@ -46,6 +54,13 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     text = "delete the run in DIR and start a new one"
     existing.add_argument("--force", action="store_true", help=text)
     options.add_quiet(parser)
+    group = add_failure_options(parser)
+    text = "do not reassign a failed worker's remaining work; compute it later with --resume"
+    group.add_argument("--no-redeal", dest="redeal", action="store_false", help=text)
+
+
+def add_failure_options(parser: argparse.ArgumentParser) -> argparse._ActionsContainer:
+    """Add the options of event logs, time limits and restarts; return the group of failures."""
     text = "format of the event logs: DIR/logs/*.log (text) or *.jsonl (json); default: %(default)s"
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help=text)
     group = options.add_failures(parser, "failed workers", _TIMEOUTS)
@@ -56,8 +71,13 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum restarts without progress per worker; default: %(default)s",
     )
-    text = "do not reassign a failed worker's remaining work; compute it later with --resume"
-    group.add_argument("--no-redeal", dest="redeal", action="store_false", help=text)
+    return group
+
+
+def deadlines_of(arguments: argparse.Namespace) -> Deadlines:
+    """Return the time limits that the options of `add_failure_options` describe."""
+    given = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
+    return replace(options.DEFAULTS.deadlines, **given)
 
 
 def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
@@ -74,7 +94,6 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]") -> int:
 
 def execution_of(arguments: argparse.Namespace) -> Execution:
     """Return the execution that the options of `add_execution_options` describe."""
-    deadlines = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
     return Execution(
         outdir=arguments.outdir,
         devices=arguments.devices,
@@ -83,6 +102,6 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         force=arguments.force,
         restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
         redeal=arguments.redeal,
-        deadlines=replace(options.DEFAULTS.deadlines, **deadlines),
+        deadlines=deadlines_of(arguments),
         log_format=arguments.log_format,
     )

@@ -6,6 +6,7 @@ of tokens in a batch.
 
 import json
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -145,8 +146,15 @@ class CoordinatorLog:
         )
 
 
-def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
+def write_status(
+    run: RunDirectory, statuses: Mapping[int, WorkerStatus], beat: int = 0, *, running: bool
+) -> None:
     """Write status.json atomically: the status of each rank, and whether ranks are `running`.
+
+    Parameters
+    ----------
+    beat
+        Number of this version of the file in the launch.
 
     Raises
     ------
@@ -155,6 +163,8 @@ def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, run
     """
     content = {
         "running": running,
+        "beat": beat,
+        "host": socket.gethostname(),
         "pid": os.getpid(),
         "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
     }

@@ -80,7 +80,11 @@ class Session:
 
 @contextmanager
 def open_session(
-    job: Job, execution: Execution, reporter: Reporter, kind: Kind = "cpu"
+    job: Job,
+    execution: Execution,
+    reporter: Reporter,
+    kind: Kind = "cpu",
+    workers: int | None = None,
 ) -> Iterator[Session]:
     """Create or resume a run and yield its session; hold the run's lock until the block ends.
 
@@ -88,6 +92,8 @@ def open_session(
     ----------
     kind
         Kind of devices; it determines the unit size of a new run. A resumed run keeps its units.
+    workers
+        Number of workers for which a new run is planned; None if one machine computes the run.
 
     Raises
     ------
@@ -114,7 +120,7 @@ def open_session(
             if run.run_json.exists() and not execution.force:
                 yield _resume(run, job, execution, reporter)
             else:
-                yield _create(run, job, reporter, kind)
+                yield _create(run, job, reporter, kind, workers)
         finally:
             # This process must still hold the lock: otherwise another process may use the folder.
             if made and run.root.exists() and not run.run_json.exists():
@@ -181,7 +187,9 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         )
 
 
-def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Session:
+def _create(
+    run: RunDirectory, job: Job, reporter: Reporter, kind: Kind, workers: int | None
+) -> Session:
     """Create a run and return its session; an old run in the folder is removed.
 
     The old run is removed after all new input has been read. If the process is killed, the folder
@@ -204,7 +212,7 @@ def _create(run: RunDirectory, job: Job, reporter: Reporter, kind: Kind) -> Sess
             "items": index.n_items,
             "rows": index.n_rows,
         },
-        units=unit_caps(index.n_rows, kind),
+        units=unit_caps(index.n_rows, kind, workers),
         labels=job.labels,
         thresholds=job.thresholds,
         encoders=[
@@ -279,7 +287,11 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
     return Session(run, manifest, index, bounds)
 
 
-def unit_caps(n_rows: int, kind: Kind) -> Mapping[str, int]:
-    """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run."""
-    rows = max(_LEAST_ROWS, math.ceil(n_rows / _UNITS_WANTED))
+def unit_caps(n_rows: int, kind: Kind, workers: int | None = None) -> Mapping[str, int]:
+    """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
+
+    With `workers`, each of them gets about 32 units, of at least 256 rows.
+    """
+    wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
+    rows = max(least, math.ceil(n_rows / wanted))
     return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}

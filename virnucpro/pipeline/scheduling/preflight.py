@@ -30,6 +30,7 @@ __all__ = [
     "ranks_that_fit",
     "space_needed",
     "threads_of_rank",
+    "vector_bytes",
     "weight_bytes",
     "with_fallback",
     "with_precision",
@@ -212,8 +213,7 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         If the disk is too small. The run is unchanged and can be resumed.
     """
     rows = sum(int(coverage.bounds[unit + 1] - coverage.bounds[unit]) for unit in coverage.missing)
-    vector_bytes = sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
-    parts = space_needed(session.index, len(coverage.missing), rows, vector_bytes)
+    parts = space_needed(session.index, len(coverage.missing), rows, vector_bytes(job))
     needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
@@ -226,7 +226,12 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         )
 
 
-def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int) -> dict[str, int]:
+def vector_bytes(job: Job) -> int:
+    """Return the bytes of the stored vectors of all encoders for one row."""
+    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
+
+
+def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) -> dict[str, int]:
     """Return an upper estimate of the bytes that a run still writes, per kind of file.
 
     Parameters
@@ -236,13 +241,13 @@ def space_needed(index: SequenceIndex, units: int, rows: int, vector_bytes: int)
         after the new outputs are written.
     units, rows
         Number of units, and of rows, that have no segment.
-    vector_bytes
+    row_bytes
         Bytes of the stored vectors of all encoders for one row; 0 in a run without embeddings.
     """
     name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
     tables = index.n_records * (name + _RECORD_BYTES) + index.n_windows * (2 * name + _WINDOW_BYTES)
     return {
-        "segments": units * _SEGMENT_BYTES + rows * (vector_bytes + _ROW_BYTES),
-        "embeddings.h5": round(items * (vector_bytes + name + _ITEM_BYTES)) if vector_bytes else 0,
+        "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),
+        "embeddings.h5": round(items * (row_bytes + name + _ITEM_BYTES)) if row_bytes else 0,
         "tables": round(tables + items * (name + _ITEM_BYTES)),
     }

@@ -175,8 +175,8 @@ class RankScheduler:
         The processes of the launch, not yet started.
     task
         Parameters that are the same for all ranks.
-    plan
-        Numbers of the units to compute.
+    shares
+        First units of each rank.
     open_units
         Finder of the units that are not committed yet.
 
@@ -192,7 +192,7 @@ class RankScheduler:
         self,
         ranks: "GPUProcessCoordinator | InProcessRank",
         task: RankTask,
-        plan: Sequence[int],
+        shares: Mapping[int, Share],
         open_units: OpenUnits,
         execution: Execution,
         log: CoordinatorLog,
@@ -202,8 +202,7 @@ class RankScheduler:
         self._open = open_units
         self._execution = execution
         self._log = log
-        assigned = assign_in_turn(plan, range(ranks.world_size))
-        self._shares = {rank: Share(units) for rank, units in assigned.items()}
+        self._shares = dict(shares)
         self._handled: set[tuple[int, int]] = set()
         self._pool: list[int] = []
         self._failed: set[int] = set()
@@ -282,8 +281,8 @@ class RankScheduler:
             self._log.rank_failed(
                 status, f"failed permanently; {len(left):,} of its units are left"
             )
-        elif left:
-            self._shares[rank] = Share(share.units, share.rows_before, after)
+        elif left or share.of_round is not None:  # it may have taken units of other strides
+            self._shares[rank] = replace(share, findings=after)
             self._log.rank_failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
             self._start(rank, delay)
         else:

@@ -2,26 +2,30 @@
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from itertools import accumulate
 
 from virnucpro.encoders.device import device_name
+from virnucpro.pipeline.parts.claims import Claims, claim_copies, claim_units
 from virnucpro.pipeline.run.coordinator_files import step_log
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens, prefetch_one
 from virnucpro.pipeline.worker.poison_isolation import UnitSpan, suspicion_of
 from virnucpro.pipeline.worker.rank_encoder import Models
 from virnucpro.pipeline.worker.rank_main import RankChannel, RankTask, Share, UnitProgress
 from virnucpro.pipeline.worker.row_embedder import RowEmbedder
+from virnucpro.runtime.signals import call_on_stop
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
 from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 __all__ = ["RankLoop"]
+
+_LOOK_S = 0.5
+"""Maximum seconds between a stop signal and its effect while a rank waits."""
 
 
 class RankLoop:
@@ -60,12 +64,13 @@ class RankLoop:
         )
         index = SequenceIndex.open(task.run.index)
         self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
-        # Units in which a rank has died come last.
-        self._units = sorted(share.units, key=lambda unit: bool(share.findings.of_task(unit)))
-        sizes = [len(self._rows(unit)) for unit in self._units]
-        *before, self._total = accumulate(sizes, initial=share.rows_before)
-        self._rows_before = dict(zip(self._units, before, strict=True))
-        results.progress(share.rows_before, self._total)
+        self._units = _order(share)
+        self._done = share.rows_before
+        self._total = self._done + sum(len(self._rows(unit)) for unit in share.units)
+        results.progress(self._done, self._total)
+        self._taken: set[int] = set()
+        self._stopping = False
+        self._computed, self._began = 0, started
         self._device = device_name(task.torch_device)
         self._learnt = dict(task.learnt.get(self._device, {}))
         self._embedder = RowEmbedder(task, index, self._learnt, models)
@@ -82,21 +87,21 @@ class RankLoop:
             are kept.
         """
         self._try_first()
-        computed = 0
+        self._began = time.perf_counter()
         with (
             SegmentWriter(ShardWriter(self._task.run, self._rank)) as writer,
             closing(self._prefetched()) as units,
         ):
             for unit, prefetched in units:
                 self._compute(unit, prefetched, writer)
-                computed += 1
-        self._results.progress(self._total, self._total)
+                self._computed += 1
+        self._results.progress(self._done, self._done)
         filling = self._embedder.filling
         self._results.put(
             {
                 "rank": self._rank,
-                "units": computed,
-                "rows": self._total - self._share.rows_before,
+                "units": self._computed,
+                "rows": self._done - self._share.rows_before,
                 "seconds": self._seconds | self._embedder.seconds,
                 "again": dict(self._embedder.again),
                 "filling": asdict(filling),
@@ -104,9 +109,9 @@ class RankLoop:
         )
         self._log.write(
             "finished",
-            f"rank {self._rank}: {computed:,} units computed in {filling.batches:,} batches with "
-            f"{filling.tokens:,} tokens in total, {filling.unused:.1%} of the token budgets unused",
-            units=computed,
+            f"rank {self._rank}: {self._computed:,} units computed in {filling.batches:,} batches "
+            f"with {filling.tokens:,} tokens, {filling.unused:.1%} of the token budgets unused",
+            units=self._computed,
             batches=filling.batches,
             tokens=filling.tokens,
             unused=round(filling.unused, 4),
@@ -119,38 +124,70 @@ class RankLoop:
         batch.
         """
         for span, _ in self._share.findings.trials:
-            if span.task in self._share.units:
-                watch = self._watch(self._units[0])
+            if span.task in self._units:
+                watch = UnitProgress(self._results, self._done, self._total)
                 suspicion = suspicion_of(self._share.findings, span.task)
                 self._embedder.try_alone(UnitSpan(*span), self._rows(span.task), watch, suspicion)
 
     def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Yield the number and the tokens of each assigned unit without a valid segment.
+        """Yield the number and the tokens of each unit to compute.
 
         The tokens are the future result of `RowEmbedder.tokenise`, prefetched in another thread. If
         a rank of this launch has died at a known row before this attempt, the tokens are None for
         all units: the caller must then tokenise the rows itself, without a second thread.
         """
-        task = self._task
-        open_units = (
-            unit
-            for unit in self._units
-            if valid_segment(task.run, unit, self._bounds, task.fingerprint) is None
-        )
+        share = self._share.of_round
+        claims = share and Claims(share)
+        if share:
+            call_on_stop(self._stop_soon)
+        units = claim_units(share, claims, self._units) if share and claims else self._units
         if self._share.findings:
-            yield from ((unit, None) for unit in open_units)
+            yield from ((unit, None) for unit in self._without_segment(units))
         else:
             yield from prefetch_one(
-                open_units, lambda unit: self._embedder.tokenise(unit, self._rows(unit))
+                self._without_segment(units),
+                lambda unit: self._embedder.tokenise(unit, self._rows(unit)),
             )
+        if share and claims:
+            # No prefetching: it would wait for the next copy before it yields this one.
+            copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
+            yield from ((unit, None) for unit in self._without_segment(copies))
+
+    def _without_segment(self, units: Iterable[int]) -> Iterator[int]:
+        """Yield the units that have no valid segment in the shards of this folder."""
+        task = self._task
+        for unit in units:
+            if self._stopping:
+                return
+            self._taken.add(unit)
+            if valid_segment(task.run, unit, self._bounds, task.fingerprint) is None:
+                yield unit
+            else:
+                self._done += len(self._rows(unit))
+
+    def _unit_seconds(self) -> float:
+        """Return the mean seconds per unit since this process began its first unit."""
+        return (time.perf_counter() - self._began) / max(1, self._computed)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the claims of other workers; the supervisor must not take this for a hang."""
+        self._results.progress(self._done, max(self._done, self._total))
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+
+    def _stop_soon(self) -> None:
+        """End after the current unit: the supervisor kills the process if this takes too long."""
+        self._stopping = True
 
     def _compute(
         self, unit: int, prefetched: Future[list[UnitTokens]] | None, writer: SegmentWriter
     ) -> None:
         rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
+        watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
         again = self._embedder.again.copy()
         try:
-            segment = self._embedder.embed(unit, rows, self._watch(unit), suspicion, prefetched)
+            segment = self._embedder.embed(unit, rows, watch, suspicion, prefetched)
         except MemoryError:
             self._send_learnt()  # the restarted rank needs the longest length that fitted
             raise
@@ -158,8 +195,9 @@ class RankLoop:
             text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
             facts = {"unit": unit, "rows": count, "precision": precision}
             self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
+        self._done += len(rows)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
-        self._results.progress(self._rows_before[unit] + len(rows), self._total)
+        self._results.progress(self._done, max(self._done, self._total))
         line = f"rank {self._rank}: unit {unit}"
         writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
         self._send_learnt()
@@ -172,5 +210,16 @@ class RankLoop:
     def _rows(self, unit: int) -> range:
         return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))
 
-    def _watch(self, unit: int) -> UnitProgress:
-        return UnitProgress(self._results, self._rows_before[unit], self._total)
+
+def _order(share: Share) -> list[int]:
+    """Return the units of a rank in the order of computation; units in which it died come last.
+
+    A unit of another stride in which the rank died is included.
+    """
+    found = share.findings
+    if share.of_round is None:
+        units: Sequence[int] = share.units
+    else:
+        spans = (*found.seen, *found.suspects, *(span for span, _ in found.isolated))
+        units = list(dict.fromkeys((*share.units, *(span.task for span in spans))))
+    return sorted(units, key=lambda unit: bool(found.of_task(unit)))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.pipeline.jobs.job import Classifier, EmbeddingsDtype
+from virnucpro.pipeline.parts.claims import RoundShare
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
@@ -80,11 +81,15 @@ class Share:
         starts from this number.
     findings
         Rows at which ranks died in this launch.
+    of_round
+        Round that the rank computes together with ranks of other machines; None if one machine
+        computes the run.
     """
 
     units: tuple[int, ...]
     rows_before: int = 0
     findings: Findings = field(default_factory=Findings)
+    of_round: RoundShare | None = None
 
 
 class RankChannel(Protocol):

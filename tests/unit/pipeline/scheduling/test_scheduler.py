@@ -9,7 +9,7 @@ import pytest
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budgets
-from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
+from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler, assign_in_turn
 from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.policy import Findings, RestartPolicy, TaskSpan
@@ -78,7 +78,9 @@ def scheduler_of(tmp_path):
         run = RunDirectory(tmp_path)
         execution = Execution(Path(), restarts=RestartPolicy(max_restarts=restarts), **options)
         log = CoordinatorLog(run, SilentReporter(), "text")
-        return RankScheduler(ranks, task, range(6), OpenUnits(run, []), execution, log)
+        assigned = assign_in_turn(range(6), range(ranks.world_size))
+        shares = {rank: Share(units) for rank, units in assigned.items()}
+        return RankScheduler(ranks, task, shares, OpenUnits(run, []), execution, log)
 
     return make
 

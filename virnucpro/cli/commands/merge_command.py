@@ -1,0 +1,53 @@
+"""Write the tables of a run that several machines compute.
+
+Works at any time: the tables of an incomplete run are partial, and missing.tsv lists the sequences
+without a result. Exit code 0: every sequence has a result; 2: partial.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from virnucpro.cli import options
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.progress import open_reporter
+from virnucpro.console import say
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.cluster.merge import Merged
+
+__all__ = ["add_options"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command ``merge``."""
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    text = "if units are missing and no task works, begin a round for them, as virnucpro rescue"
+    parser.add_argument("--then-rescue", action="store_true", help=text)
+    options.add_quiet(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.cluster.merge import merge
+
+    folder = arguments.folder
+    partial = f"To compute these: virnucpro rescue {folder}, then virnucpro work or submit."
+    stopped = "All segments are kept. Rerun the command."
+    quiet = arguments.quiet
+    with open_reporter(quiet=quiet, if_stopped=stopped, if_partial=partial) as reporter:
+        merged = merge(folder, reporter, then_rescue=arguments.then_rescue)
+        reporter.finish(merged.outcome)
+    if not quiet:
+        for line in _lines(merged):
+            say(line)
+    return ExitCode.OK if merged.outcome.complete else ExitCode.PARTIAL
+
+
+def _lines(merged: "Merged") -> Iterator[str]:
+    yield f"units: {merged.units - merged.missing:,} of {merged.units:,} valid"
+    if merged.duplicates:
+        yield f"{merged.duplicates:,} segments are copies of units that two workers computed"
+    if merged.next_round is not None:
+        yield f"round {merged.next_round.number} begun for {len(merged.next_round.units):,} units"

@@ -1,0 +1,38 @@
+"""Begin a round for the units that are missing in a run of several machines.
+
+Then start virnucpro work RUN or virnucpro submit RUN again. Tasks of the earlier round may still
+work: a unit that is computed twice does no harm.
+"""
+
+import argparse
+from pathlib import Path
+
+from virnucpro.cli import options
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.progress import open_reporter
+
+__all__ = ["add_options"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command ``rescue``."""
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
+    text = "planned number of workers of the round; default: that of the last round"
+    parser.add_argument("--ranks", type=options.positive, metavar="N", help=text)
+    text = "bundle or encoder of the run; default: that of the last round"
+    parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    options.add_quiet(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.cluster.merge import rescue
+
+    folder = arguments.folder
+    with open_reporter(quiet=arguments.quiet) as reporter:
+        begun = rescue(folder, reporter, workers=arguments.ranks, model=arguments.bundle)
+    if begun is None:
+        print(f"{folder}: no unit is missing. Write the tables with virnucpro merge {folder}")
+    else:
+        print(f"{folder}: round {begun.number} begun for {len(begun.units):,} units")
+    return ExitCode.OK

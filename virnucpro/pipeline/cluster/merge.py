@@ -1,0 +1,115 @@
+"""Write the tables of a run from the segments of all its parts, and begin further rounds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.parts.heartbeats import part_states
+from virnucpro.pipeline.parts.rounds import Round, read_latest_round, write_round
+from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
+from virnucpro.pipeline.run.session import Session, reopen_session
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.coverage import Coverage
+
+__all__ = ["Merged", "merge", "rescue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Result of a merge.
+
+    Attributes
+    ----------
+    outcome
+        Counts of the results.
+    units, missing
+        Number of all units, and of units without a valid segment.
+    duplicates
+        Number of segments of units that another segment of the run has too.
+    working
+        Number of parts that were working when the merge began.
+    next_round
+        Round that was begun for the missing units; None if none was begun.
+    """
+
+    outcome: Outcome
+    units: int
+    missing: int
+    duplicates: int
+    working: int
+    next_round: Round | None = None
+
+
+def merge(root: Path, reporter: Reporter, *, then_rescue: bool = False) -> Merged:
+    """Write the tables of a run from its valid segments; this process alone updates run.json.
+
+    While parts work, the tables are partial: they show the segments at the start of the merge.
+
+    Parameters
+    ----------
+    then_rescue
+        Whether to begin a round for the missing units, unless parts still work.
+
+    Raises
+    ------
+    NotARunError, IndexFormatError, RunLockedError
+        As `virnucpro.pipeline.run.session.reopen_session`.
+    OSError
+        If an output cannot be written; earlier outputs are unchanged.
+    """
+    run = RunDirectory(root)
+    with reopen_session(run) as session:
+        working = sum(part.state == "working" for part in part_states(run))
+        if working:
+            reporter.warn(f"{working} tasks still work: the tables may be partial")
+        coverage = survey_segments(session, reporter)
+        outcome = write_outputs(session, reporter, coverage)
+        begun = None
+        if then_rescue and coverage.missing and not working:
+            begun = _next_round(session, coverage)
+        rejected = len(coverage.rejected)
+        return Merged(
+            outcome,
+            units=len(session.bounds) - 1,
+            missing=len(coverage.missing),
+            duplicates=len(run.segments()) - rejected - len(coverage.done),
+            working=working,
+            next_round=begun,
+        )
+
+
+def rescue(
+    root: Path, reporter: Reporter, *, workers: int | None = None, model: str | None = None
+) -> Round | None:
+    """Begin a round for the units without a valid segment; return None if there is none.
+
+    Parameters
+    ----------
+    workers
+        Number of strides; None for that of the last round.
+    model
+        Bundle or encoder; None for that of the last round, or of the run.
+
+    Raises
+    ------
+    NotARunError, IndexFormatError, RunLockedError, RunExistsError
+        If the folder is not a run or is damaged, or another process works on it.
+    """
+    with reopen_session(RunDirectory(root)) as session:
+        coverage = survey_segments(session, reporter)
+        return _next_round(session, coverage, workers, model) if coverage.missing else None
+
+
+_WORKERS = 16
+
+
+def _next_round(
+    session: Session, coverage: Coverage, workers: int | None = None, model: str | None = None
+) -> Round:
+    last = read_latest_round(session.run) if session.run.round_numbers() else None
+    return write_round(
+        session.run,
+        coverage.missing,
+        workers or (last.strides if last else _WORKERS),
+        model or (last.model if last else session.manifest.parameters["bundle"]),
+    )

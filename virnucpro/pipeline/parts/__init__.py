@@ -1,0 +1,1 @@
+"""Rounds, parts and claims: the files by which several machines share one run."""

@@ -1,0 +1,134 @@
+"""Rounds: lists of units to compute, divided into strides. Each round is one file, written once.
+
+A round has a fixed number of strides. Task k of n tasks owns consecutive strides, and its workers
+own every stride of them in turn. So any number of tasks and workers can compute a round.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from virnucpro.durable import sync_folder
+from virnucpro.errors import RunError, RunExistsError
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.partition import deal
+from virnucpro.sequences.spec import json_digest
+
+__all__ = ["Round", "own_strides", "read_latest_round", "write_round"]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Units that the tasks of one round compute.
+
+    Attributes
+    ----------
+    number
+        Number of the round, from 1.
+    units
+        Ascending numbers of the units that were missing when the round began.
+    strides
+        Number of strides; stride s has the units ``units[s::strides]``.
+    model
+        Bundle or encoder as the user named it; a path is absolute.
+    """
+
+    number: int
+    units: tuple[int, ...]
+    strides: int
+    model: str
+
+    def stride(self, number: int) -> Sequence[int]:
+        """Return the units of a stride, in the order of computation."""
+        return deal(self.units, number, self.strides)
+
+
+def own_strides(strides: int, task: int, tasks: int, rank: int, ranks: int) -> range:
+    """Return the strides of one worker of one task.
+
+    Parameters
+    ----------
+    strides
+        Number of strides of the round.
+    task, tasks
+        Number of the task, from 0, and number of all tasks.
+    rank, ranks
+        Number of the worker within the task, from 0, and number of the task's workers.
+    """
+    first, end = task * strides // tasks, (task + 1) * strides // tasks
+    return range(first + rank, end, ranks)
+
+
+def write_round(run: RunDirectory, units: Sequence[int], strides: int, model: str) -> Round:
+    """Write the next round; no process ever changes its file.
+
+    Raises
+    ------
+    RunExistsError
+        If another process writes the same round at this moment.
+    OSError
+        If the file cannot be written.
+    """
+    number = 1 + max(run.round_numbers(), default=0)
+    new = Round(number, tuple(units), strides, model)
+    content = {
+        "number": number,
+        "strides": strides,
+        "model": model,
+        "units": _spans(new.units),
+    }
+    text = json.dumps({**content, "sha256": json_digest(content)}).encode() + b"\n"
+    run.rounds.mkdir(exist_ok=True)
+    path = run.round(number)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        raise RunExistsError(
+            f"{path} was just written by another process. Rerun the command if units are missing."
+        ) from None
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync_folder(run.rounds)
+    return new
+
+
+def read_latest_round(run: RunDirectory) -> Round:
+    """Return the latest round whose file is complete.
+
+    Raises
+    ------
+    RunError
+        If the run has no round: one machine computes it.
+    """
+    for number in reversed(run.round_numbers()):
+        content = _content(run.round(number).read_bytes())
+        if content is not None and content["number"] == number:
+            units = (unit for first, end in content["units"] for unit in range(first, end))
+            return Round(number, tuple(units), content["strides"], content["model"])
+    raise RunError(
+        f"{run.root}: the run has no round of units for several machines. Begin one with virnucpro "
+        f"rescue {run.root}, or compute the run on this machine with --resume."
+    )
+
+
+def _content(text: bytes) -> Mapping[str, Any] | None:
+    """Return the content of a round file; None while it is incomplete, or if it is damaged."""
+    try:
+        content: dict[str, Any] = json.loads(text)
+        return content if content.pop("sha256") == json_digest(content) else None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None
+
+
+def _spans(units: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first unit and the end of each run of consecutive numbers in `units`."""
+    if not units:
+        return []
+    cuts = [i for i, (one, other) in enumerate(pairwise(units), 1) if other != one + 1]
+    bounds = [0, *cuts, len(units)]
+    return [(units[a], units[b - 1] + 1) for a, b in pairwise(bounds)]
