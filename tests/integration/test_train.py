@@ -17,6 +17,7 @@ from virnucpro.cli.main import main
 from virnucpro.folder_lock import folder_lock
 
 N_GROUPS = 6
+SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
 
 
@@ -100,6 +101,70 @@ def test_an_equal_sequence_on_both_sides_is_refused(labels, tmp_path, capsys):
     assert not (tmp_path / "toy").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "cut", "reason"),
+    [
+        ("viral-3", slice(1_000, 3_000), "part (100%) in viral-3"),
+        ("non-viral-3", slice(1_000, 3_000), "part (100%) in non-viral-3 with the other label"),
+    ],
+)
+def test_a_part_of_another_group_is_refused_or_accepted(
+    name, cut, reason, labels, tmp_path, capsys
+):
+    bases = labels.with_name(f"{name}.fa").read_text().splitlines()[1][cut]
+    labels.with_name("part.fa").write_text(f">part\n{bases}\n")
+    table = labels.with_name("part.tsv")
+    table.write_text(labels.read_text() + "part.fa\tviral\tpart\ttrain\n")
+    assert main(command(table, tmp_path / "toy")) == 1
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "toy").exists()
+
+
+def test_a_training_sequence_inside_a_longer_held_out_one_is_refused(labels, tmp_path, capsys):
+    inner = labels.with_name("viral-2.fa").read_text().splitlines()[1]
+    labels.with_name("longer.fa").write_text(f">longer\n{genome(30_000, 0.4, 7)}{inner}\n")
+    table = changed(labels, "longer.tsv", ("held-viral.fa", "longer.fa"))
+    assert main(command(table, tmp_path / "toy")) == 1
+    assert "viral-2 (100%) in longer" in capsys.readouterr().err
+
+
+def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, monkeypatch, capsys):
+    table = changed(labels, "leak-2.tsv", ("held-viral.fa", "viral-copy.fa"))
+    labels.with_name("viral-copy.fa").write_text(labels.with_name("viral-3.fa").read_text())
+    monkeypatch.setattr("virnucpro.pipeline.training.train.draw_training_windows", refuse)
+    with pytest.raises(KeyError):
+        main([one for one in command(table, tmp_path / "toy", "--allow-similar") if one != "-q"])
+    assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
+
+
+def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypatch, capsys):
+    folder = labels.parent
+    sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
+    joined = tmp_path / "hosts.fa"
+    joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
+    words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
+    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
+    with pytest.raises(KeyError):
+        main([*map(str, words), "--devices", "cpu:1"])
+    assert "each record is a group of its own" in capsys.readouterr().err
+    genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
+    assert [one[:3] for one in genomes[-2:]] == [
+        [f"non-viral-{number}", "hosts", f"hosts/non-viral-{number}"] for number in (4, 5)
+    ]
+    assert genomes[0][:3] == ["viral-0", "virus", "viral-0/viral-0"]
+    few = [*map(str, words[:4]), "--non-viral", str(joined), "-o", str(tmp_path / "few")]
+    assert main([*few, "-q"]) == 1
+    assert "2 groups of viral sequences" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--labels", "x", "--viral", "x"), ("--viral", "x", "--split", "y")]
+)
+def test_labels_are_given_in_one_way(options, tmp_path, capsys):
+    assert main(["train", "-o", str(tmp_path / "toy"), *options]) == 64
+    assert "--labels" in capsys.readouterr().err
+
+
 def test_other_settings_are_refused(trained, labels, capsys):
     before = json.loads((trained / "train.json").read_bytes())
     assert main(command(labels, trained)) == 1
@@ -167,7 +232,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.pipeline.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"

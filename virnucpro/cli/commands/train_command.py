@@ -6,34 +6,29 @@ DIR/bundle, or install it with virnucpro bundle pack and unpack.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
 non-viral), group (related sequences have one group, such as a virus family) and optionally split,
-kingdom, class and record. No group may be on both sides of the split.
+kingdom, class and record. No group may be on both sides of the split. Without a table, give FASTA
+files with --viral and --non-viral. Sequences of different groups that are nearly equal are refused.
 """
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
-from virnucpro.errors import InputError
+from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.execution import Execution
+
+if TYPE_CHECKING:
+    from virnucpro.evaluation.labels import Source
 
 __all__ = ["add_options"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``train``."""
-    text = "table of labelled FASTA files"
-    parser.add_argument("--labels", type=Path, required=True, metavar="TSV", help=text)
-    text = "value of the column split whose rows are the training set; default: train"
-    parser.add_argument("--split", default="train", metavar="NAME", help=text)
-    text = (
-        "value of the column split whose sequences must not be similar to the training set; "
-        "default: valid, if there is such a row"
-    )
-    parser.add_argument("--held-out", metavar="NAME", help=text)
-    text = "BED file of regions to leave out, such as prophages; default: none"
-    parser.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    _add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
     parser.add_argument(
         "-e",
@@ -61,6 +56,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("labelled sequences")
+    text = "table of labelled FASTA files"
+    group.add_argument("--labels", type=Path, metavar="TSV", help=text)
+    text = "value of the column split whose rows are the training set; default: train"
+    group.add_argument("--split", metavar="NAME", help=text)
+    text = (
+        "value of the column split whose sequences must not be similar to the training set; "
+        "default: valid, if there is such a row"
+    )
+    group.add_argument("--held-out", metavar="NAME", help=text)
+    text = "FASTA files of viral sequences, instead of --labels; each record is a group"
+    group.add_argument("--viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
+    text = "FASTA files of non-viral sequences; each file is a kingdom, each record a group"
+    group.add_argument(
+        "--non-viral", "--others", type=Path, nargs="+", default=(), metavar="FASTA", help=text
+    )
+    text = "BED file of regions to leave out, such as prophages; default: none"
+    group.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    text = (
+        "accept nearly equal sequences of different groups, or on both sides of the split, with a "
+        "warning; default: refuse them"
+    )
+    group.add_argument("--allow-similar", action="store_true", help=text)
+
+
 def read_notes(path: Path | None) -> str:
     """Return the text of the notes; "" without a file.
 
@@ -78,15 +99,13 @@ def read_notes(path: Path | None) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.evaluation.labels import read_labels, splits_in
+    sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
     from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.train import Training, train_bundle
+    from virnucpro.pipeline.training.train import Training, train_bundle
 
-    splits = splits_in(arguments.labels)
-    held_out = arguments.held_out or ("valid" if "valid" in splits else None)
     training = Training(
-        sources=read_labels(arguments.labels, arguments.split if splits else None),
-        held_out=read_labels(arguments.labels, held_out) if held_out else (),
+        sources=sources,
+        held_out=held_out,
         excluded=read_regions(arguments.exclude) if arguments.exclude else {},
         encoder=arguments.encoder,
         name=arguments.name or arguments.outdir.absolute().name,
@@ -94,6 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
         description=arguments.description,
         seed=arguments.seed,
         notes=read_notes(arguments.notes),
+        allow_similar=arguments.allow_similar,
     )
     execution = Execution(
         outdir=arguments.outdir,
@@ -103,6 +123,33 @@ def _run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
     )
     with open_reporter(quiet=arguments.quiet) as reporter:
+        if not arguments.labels:
+            reporter.warn(
+                "each record is a group of its own: if records are related, such as contigs of one "
+                "genome, the figures of the cross-validation are too good; use --labels instead"
+            )
         bundle = train_bundle(training, execution, reporter)
     print(bundle)
     return ExitCode.OK
+
+
+def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]]":
+    """Return the labelled sequences of the training set, and the held-out ones."""
+    from virnucpro.evaluation.labels import fasta_sources, read_labels, splits_in
+
+    files = bool(arguments.viral or arguments.non_viral)
+    if files == (arguments.labels is not None):
+        raise UsageError("give either --labels TSV, or both --viral FASTA and --non-viral FASTA")
+    if files and (arguments.split or arguments.held_out):
+        raise UsageError(
+            "--split and --held-out select rows of --labels; remove them, or give --labels"
+        )
+    if files:
+        return fasta_sources(arguments.viral, arguments.non_viral), []
+    splits = splits_in(arguments.labels)
+    chosen = arguments.split or "train"
+    held_out = arguments.held_out or ("valid" if "valid" in splits else None)
+    return (
+        read_labels(arguments.labels, chosen if splits else None),
+        read_labels(arguments.labels, held_out) if held_out else [],
+    )

@@ -17,7 +17,7 @@ from virnucpro import __version__
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
 from virnucpro.durable import write_file
-from virnucpro.errors import InputError, RunExistsError, UsageError, WorkerError
+from virnucpro.errors import RunExistsError, UsageError, WorkerError
 from virnucpro.evaluation.fragments import Excluded
 from virnucpro.evaluation.labels import Source
 from virnucpro.folder_lock import folder_lock
@@ -25,17 +25,20 @@ from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.embed_job import NamedEncoder, embed_job, find_encoder
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.predict import predict
-from virnucpro.sequences.records import read_records
+from virnucpro.pipeline.training.genomes import (
+    read_genomes,
+    refuse_leaks,
+    require_disjoint,
+    require_usable,
+)
 from virnucpro.training.card import write_card
 from virnucpro.training.fit import Fitted, fit_head
 from virnucpro.training.groups import VIRUS, Genome, assign_folds, by_group
-from virnucpro.training.leaks import find_leaks
 from virnucpro.training.windows_file import draw_training_windows
 
-__all__ = ["Training", "genome_of", "train_bundle"]
+__all__ = ["Training", "train_bundle"]
 
 _FOLDS = 5
-_SHOWN = 5
 _SETTINGS = "train.json"
 _WINDOWS = "windows.fa"
 _VECTORS = "vectors"
@@ -65,6 +68,8 @@ class Training:
         Seed of windows, folds and initial weights.
     notes
         Markdown text that is appended to the card.
+    allow_similar
+        Warn of nearly equal sequences of different groups, or on both sides, instead of refusing.
     """
 
     sources: Sequence[Source]
@@ -76,6 +81,7 @@ class Training:
     description: str
     seed: int
     notes: str = ""
+    allow_similar: bool = False
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
@@ -89,8 +95,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     UsageError
         If the encoder is not a nucleotide encoder of a bundle.
     InputError
-        If an input cannot be read, a held-out sequence is similar to a training sequence, or there
-        are too few groups.
+        If an input cannot be read, there are too few groups, or sequences of different groups or
+        sides of the split are similar.
     RunExistsError
         If the folder exists without `resume` or `force`, or was made with other settings.
     WorkerError
@@ -102,12 +108,12 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
             f"{training.encoder}: cannot be trained on windows. Give a nucleotide encoder of a "
             "bundle, such as mini/nucleotide."
         )
-    genomes = [genome_of(source, training.excluded) for source in training.sources]
-    _require_groups(genomes)
-    _require_classes(genomes)
-    _require_disjoint(training)
-    reporter.stage("comparing both sides of the split")
-    _refuse_leaks(training, genomes)
+    genomes = read_genomes(training.sources, training.excluded)
+    require_usable(genomes, _FOLDS)
+    require_disjoint(training.sources, training.held_out)
+    reporter.stage("comparing groups and both sides of the split")
+    held_out = read_genomes(training.held_out, training.excluded)
+    refuse_leaks(genomes, held_out, reporter.warn if training.allow_similar else None)
     folder = execution.outdir
     settings = _settings(training, encoder, genomes)
     _refuse_foreign(folder)
@@ -122,82 +128,6 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         folds = assign_folds(genomes, _FOLDS, training.seed)
         fitted = fit_head(windows, features, folds, training.seed, reporter.stage, reporter.warn)
         return _write_bundle(folder, training, encoder, genomes, folds, fitted)
-
-
-def genome_of(source: Source, excluded: Excluded) -> Genome:
-    """Read the labelled sequences of a source, without excluded regions.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or has no labelled sequence.
-    """
-    if not source.viral and source.kingdom == VIRUS:
-        raise InputError(
-            f"{source.where}: the kingdom {VIRUS!r} is for viral sequences, but this label is "
-            "non-viral. Correct the label or the kingdom."
-        )
-    kingdom = VIRUS if source.viral else source.kingdom
-    pieces: list[bytes] = []
-    for record in read_records(str(source.path)):
-        if source.record in (None, record.name):
-            pieces += _without(record.sequence, excluded.get(record.name, ()))
-    if not pieces:
-        raise InputError(f"{source.where}: {source.path} has no labelled sequence")
-    name = source.path.name.partition(".")[0] if source.record is None else source.record
-    group = source.group or name
-    return Genome(name, kingdom, group, source.source_class or kingdom, tuple(pieces))
-
-
-def _without(sequence: bytes, regions: Sequence[tuple[int, int]]) -> list[bytes]:
-    starts = [0, *(end for _, end in sorted(regions))]
-    ends = [*(start for start, _ in sorted(regions)), len(sequence)]
-    pieces = (sequence[a:b] for a, b in zip(starts, ends, strict=True))
-    return [piece for piece in pieces if piece]
-
-
-def _require_groups(genomes: Sequence[Genome]) -> None:
-    for viral in (True, False):
-        groups = {one.group for one in genomes if one.viral == viral}
-        if len(groups) < _FOLDS:
-            raise InputError(
-                f"the training set has {len(groups)} groups of {'viral' if viral else 'non-viral'} "
-                f"sequences; the cross-validation needs at least {_FOLDS}. Label more groups."
-            )
-
-
-def _require_classes(genomes: Sequence[Genome]) -> None:
-    """Raise InputError if a class has viral and non-viral genomes."""
-    sides = [{one.source for one in genomes if one.viral == side} for side in (False, True)]
-    if both := sorted(sides[0] & sides[1]):
-        raise InputError(
-            f"the class {both[0]!r} has viral and non-viral sequences. Give each class one label."
-        )
-
-
-def _require_disjoint(training: Training) -> None:
-    """Raise InputError if a group is on both sides of the split."""
-    known = {one.group for one in training.sources}
-    both = sorted({one.group for one in training.held_out if one.group and one.group in known})
-    if both:
-        shown = ", ".join(both[:_SHOWN])
-        raise InputError(
-            f"{len(both)} groups are on both sides of the split: {shown}. Put all sequences of a "
-            "group into one split."
-        )
-
-
-def _refuse_leaks(training: Training, genomes: Sequence[Genome]) -> None:
-    held_out = (genome_of(source, training.excluded) for source in training.held_out)
-    ours = ((one.name, sequence) for one in genomes for sequence in one.sequences)
-    theirs = ((one.name, sequence) for one in held_out for sequence in one.sequences)
-    leaks = list(find_leaks(ours, theirs)) if training.held_out else []
-    if leaks:
-        shown = ", ".join(f"{leak.name} ({leak.share:.0%})" for leak in leaks[:_SHOWN])
-        raise InputError(
-            f"{len(leaks)} held-out sequences are equal or nearly equal to training sequences "
-            f"(share of shared 21-mers): {shown}. Put equal sequences into one group and one split."
-        )
 
 
 def _settings(
