@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.folder_lock import folder_lock
 
@@ -183,9 +183,71 @@ def test_too_few_groups_are_refused(labels, tmp_path, capsys):
     assert "4 groups of viral sequences" in capsys.readouterr().err
 
 
-def test_another_view_than_nucleotides_is_refused(labels, tmp_path, capsys):
-    assert main(command(labels, tmp_path / "toy", "-e", "mini-deep/protein")) == 64
-    assert "nucleotide encoder" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("-e", "mini-deep/protein", "--items", "window"), "cannot read whole windows"),
+        (("-e", "mini-deep/protein", "--items", "open_frames"), "Use the items longest_stretch"),
+        (("-e", "mini/nucleotide,mini-deep/nucleotide"), "at most one nucleotide encoder"),
+        (("-e", "mini/protein"), "has no encoder 'protein'"),
+    ],
+)
+def test_encoders_that_do_not_fit_are_refused(options, reason, labels, tmp_path, capsys):
+    assert main(command(labels, tmp_path / "toy", *options)) == 64
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "toy").exists()
+
+
+def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables):
+    folder = tmp_path / "deep"
+    encoders = ("-e", "mini-deep/nucleotide", "-e", "mini-deep/protein")
+    rows = [line.split("\t") for line in labels.read_text().splitlines()]
+    # three classes: two of viruses, one of hosts
+    classes = [
+        "class",
+        *("host" if one[1] != "viral" else f"virus{one[2][-1] > '2'}" for one in rows[1:]),
+    ]
+    table = labels.with_name("classes.tsv")
+    lines = ["\t".join([*row, name]) for row, name in zip(rows, classes, strict=True)]
+    table.write_text("\n".join(lines) + "\n")
+    assert main(command(table, folder, *encoders)) == 0
+    bundle = open_bundle(str(folder / "bundle"))
+    assert (bundle.items, bundle.classes) == (
+        "longest_stretch",
+        ("host", "virusFalse", "virusTrue"),
+    )
+    assert [one.view for one in bundle.encoders] == ["nucleotide", "protein"]
+    assert bundle.metrics["cross_validation"]["500"]["auroc"] > 0.9
+    stops = labels.with_name("stops.fa")
+    stops.write_text(">stops\n" + "TAGATAACTGATTAGCTAATCAGTTATCTA" * 30 + "\n")
+    inputs = [labels.parent / f"held-{label}.fa" for label in SIDES]
+    words = ["predict", *inputs, stops, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
+    assert main([*map(str, words), "--devices", "cpu:2"]) == 0
+    viral, other, last = tables(tmp_path / "run" / "predictions.tsv")
+    assert float(viral["probability"]) > 0.7
+    assert float(other["probability"]) < 0.3
+    assert (last["status"], last["evidence"]) == ("scored", "composition")
+    assert other["likely_source"] == "host"
+    assert last["likely_source"] == "NA"  # the fallback has other classes
+    windows = tables(tmp_path / "run" / "windows.tsv")
+    assert {row["n_items"] for row in windows} == {"1"}
+    assert {row["status"] for row in windows} == {"scored"}
+
+
+def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(find_bundle("mini"), own)
+    folder = tmp_path / "toy"
+    assert main(command(labels, folder, "-e", f"{own}/nucleotide")) == 0
+    first = min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns
+    manifest = json.loads((own / "bundle.json").read_text())
+    manifest["thresholds"] = {"viral": 0.7, "non_viral": 0.2}
+    (own / "bundle.json").write_text(json.dumps(manifest))
+    assert open_bundle(str(own)).fingerprint != open_bundle("mini").fingerprint
+    assert main(command(labels, folder, "-e", f"{own}/nucleotide", "--resume")) == 0
+    assert min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns == first
+    head = (folder / "bundle" / "head.safetensors").read_bytes()
+    assert head == (trained / "bundle" / "head.safetensors").read_bytes()
 
 
 def changed(labels, name, *pairs):

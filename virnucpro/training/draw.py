@@ -6,6 +6,7 @@ their records. So a transcriptome of a thousand records counts as one genome.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,14 @@ class Drawn:
     def viral(self) -> NDArray[np.bool_]:
         """(n,) bool."""
         return np.array([kingdom == "virus" for kingdom, _ in self.groups])
+
+    def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
+        """Return the pieces for which `chosen`, ``(n,)``, is True."""
+        return Drawn(
+            list(compress(self.bases, chosen)),
+            list(compress(self.groups, chosen)),
+            list(compress(self.sources, chosen)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

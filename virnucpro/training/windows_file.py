@@ -1,16 +1,18 @@
 """The FASTA file with all windows that a training needs, and their order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.durable import write_file
+from virnucpro.errors import InputError
 from virnucpro.training.cross_validation import Pieces
 from virnucpro.training.draw import WINDOW, Drawn, draw_crops, draw_pieces, tile_pieces
-from virnucpro.training.groups import Genome, Group
+from virnucpro.training.groups import VIRUS, Genome, Group
 from virnucpro.training.platt import LENGTH_CLASSES
 
 __all__ = ["TrainingWindows", "draw_training_windows"]
@@ -29,6 +31,13 @@ class _Tiled:
     groups: list[Group]
     windows: list[bytes]
     first: NDArray[np.int64]
+
+    def select(self, chosen: NDArray[np.bool_]) -> "_Tiled":
+        """Return the pieces that have a chosen window, with their chosen windows."""
+        counts = np.add.reduceat(chosen, self.first[:-1], dtype=np.int64)
+        groups = list(compress(self.groups, counts))
+        first = np.concatenate(([0], np.cumsum(counts[counts > 0])))
+        return _Tiled(groups, list(compress(self.windows, chosen)), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,30 @@ class TrainingWindows:
             start, end = end, end + len(one.windows)
             pieces[length] = Pieces(one.groups, features[start:end], one.first)
         return crops, pieces
+
+    def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
+        """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
+
+        Pieces without a chosen window are left out, and so are lengths without pieces of a class.
+
+        Raises
+        ------
+        InputError
+            If no window for training of a class, or no piece, is chosen.
+        """
+        end = len(self.crops.bases)
+        crops, tiled = self.crops.select(chosen[:end]), {}
+        for length, one in self.tiled.items():
+            start, end = end, end + len(one.windows)
+            kept = one.select(chosen[start:end])
+            if len({kingdom == VIRUS for kingdom, _ in kept.groups}) == 2:
+                tiled[length] = kept
+        if len(set(crops.viral.tolist())) < 2 or not tiled:
+            raise InputError(
+                "no window of a class has an item, such as a stop-free stretch of 30 codons. Give "
+                "longer sequences or --lengths, or whole windows as --items."
+            )
+        return replace(self, crops=crops, tiled=tiled)
 
     def _all(self) -> Sequence[bytes]:
         return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]

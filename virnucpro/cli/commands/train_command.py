@@ -1,8 +1,8 @@
 """Train a classifier on labelled sequences.
 
-Draw windows from the labelled genomes, encode them with an encoder of a bundle, and train a
-classifier with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle
-DIR/bundle, or install it with virnucpro bundle pack and unpack.
+Draw windows from the labelled genomes, encode them with encoders of bundles, and train a classifier
+with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle DIR/bundle, or
+install it with virnucpro bundle pack and unpack.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
 non-viral), group (related sequences have one group, such as a virus family) and optionally split,
@@ -30,13 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``train``."""
     _add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
-    parser.add_argument(
-        "-e",
-        "--encoder",
-        default="mini/nucleotide",
-        metavar="NAME",
-        help="nucleotide encoder of a bundle, as BUNDLE/VIEW; default: %(default)s",
-    )
+    _add_model(parser)
     text = "name of the new bundle; default: the name of DIR"
     parser.add_argument("--name", help=text)
     parser.add_argument("--description", default="trained by virnucpro train", help="one line")
@@ -82,6 +76,26 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--allow-similar", action="store_true", help=text)
 
 
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    text = (
+        "encoder of a bundle, as BUNDLE/VIEW; repeat the option, or separate names by commas, for "
+        "one nucleotide and one protein encoder; default: mini/nucleotide"
+    )
+    group.add_argument("-e", "--encoder", type=_names, action="extend", metavar="NAME", help=text)
+    text = (
+        "what the encoders read: window (whole windows, nucleotide encoders only) or "
+        "longest_stretch (the longest stop-free stretch of a window); default: window, with a "
+        "protein encoder longest_stretch"
+    )
+    choices = ("window", "longest_stretch", "open_frames")
+    group.add_argument("--items", choices=choices, metavar="KIND", help=text)
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
 def read_notes(path: Path | None) -> str:
     """Return the text of the notes; "" without a file.
 
@@ -101,18 +115,20 @@ def read_notes(path: Path | None) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
     from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.training.train import Training, train_bundle
+    from virnucpro.pipeline.training.request import Training
+    from virnucpro.pipeline.training.train import train_bundle
 
     training = Training(
         sources=sources,
         held_out=held_out,
         excluded=read_regions(arguments.exclude) if arguments.exclude else {},
-        encoder=arguments.encoder,
+        encoders=arguments.encoder or ["mini/nucleotide"],
         name=arguments.name or arguments.outdir.absolute().name,
         version=arguments.bundle_version,
         description=arguments.description,
         seed=arguments.seed,
         notes=read_notes(arguments.notes),
+        items=arguments.items,
         allow_similar=arguments.allow_similar,
     )
     execution = Execution(
