@@ -234,6 +234,34 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     assert {row["status"] for row in windows} == {"scored"}
 
 
+def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
+    folder = tmp_path / "short"
+    assert main(command(labels, folder, "--window", "250", "--lengths", "120,250")) == 0
+    bundle = open_bundle(str(folder / "bundle"))
+    assert bundle.window == 250
+    assert list(bundle.metrics["cross_validation"]) == ["100", "150", "250", "625", "1500", "2500"]
+    assert bundle.provenance["recipe"]["lengths"] == "120, 250"
+    crops = [line for line in (folder / "windows.fa").read_text().splitlines() if line[0] != ">"]
+    assert {120, 250} <= set(map(len, crops))
+    held_out = labels.parent / "held-viral.fa"
+    words = ["predict", held_out, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
+    assert main(list(map(str, words))) == 0
+    assert len(tables(tmp_path / "run" / "windows.tsv")) == 12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--lengths", "300,150"), ("--lengths", "20-100"), ("--lengths", "1-2-3"), ("--window", "50")],
+)
+def test_wrong_lengths_are_refused(options, labels, tmp_path, capsys):
+    try:
+        code = main(command(labels, tmp_path / "toy", *options))
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 64
+    assert "bases" in capsys.readouterr().err
+
+
 def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(find_bundle("mini"), own)

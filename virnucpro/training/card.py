@@ -17,6 +17,7 @@ def write_card(path: Path, manifest: Manifest, notes: str = "") -> None:
     kingdoms = sorted({kingdom for one in figures.values() for kingdom in one["called_viral"]})
     provenance: Mapping[str, Any] = manifest.provenance
     presets: Mapping[str, Any] = (manifest.calibration or {})["presets"]  # type: ignore[assignment]
+    size = f"{manifest.window} bases"
     lines = [
         f"# {manifest.name}",
         "",
@@ -25,7 +26,7 @@ def write_card(path: Path, manifest: Manifest, notes: str = "") -> None:
         "## Accuracy on groups that were left out",
         "",
         "Five-fold cross-validation by group (virus family or genus of the host). Virus groups",
-        "count equally, and so do the kingdoms of others. Pieces of more than 500 bases are scored",
+        f"count equally, and so do the kingdoms of others. Pieces of more than {size} are scored",
         "by the mean logit of their windows. The last columns are shares of pieces called viral at",
         f"the default preset (probability {presets['default']['viral']:.2f}).",
         "",

@@ -11,19 +11,28 @@ from numpy.typing import NDArray
 from virnucpro.durable import write_file
 from virnucpro.errors import InputError
 from virnucpro.training.cross_validation import Pieces
-from virnucpro.training.draw import WINDOW, Drawn, draw_crops, draw_pieces, tile_pieces
+from virnucpro.training.draw import (
+    CROPS,
+    WINDOW,
+    Crops,
+    Drawn,
+    draw_crops,
+    draw_pieces,
+    tile_pieces,
+)
 from virnucpro.training.groups import VIRUS, Genome, Group
-from virnucpro.training.platt import LENGTH_CLASSES
+from virnucpro.training.platt import LengthClass, length_classes
 
 __all__ = ["TrainingWindows", "draw_training_windows"]
 
-_SHORT, _LONG = 1_250, 10_000
+_SHORT, _LONG = 2.5, 20
+"""Limits of the numbers below, in windows."""
 _PIECES = (30, 400)
-"""Pieces of up to 1,250 bases for the cross-validation: per virus group, per kingdom of others."""
+"""Short pieces for the cross-validation: per virus group, per kingdom of others."""
 _RECORDS = (20, 200)
-"""The same for pieces of up to 10,000 bases."""
+"""The same for longer pieces."""
 _LONG_RECORDS = (12, 120)
-"""The same for pieces of more than 10,000 bases."""
+"""The same for the longest pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +59,13 @@ class TrainingWindows:
         The training windows.
     tiled
         Groups, windows and bounds of the pieces, by length in bases.
+    classes
+        Classes of records that can have a calibration; they have the lengths of the pieces.
     """
 
     crops: Drawn
     tiled: Mapping[int, _Tiled]
+    classes: tuple[LengthClass, ...]
 
     def write(self, path: Path) -> None:
         """Write all windows as FASTA, atomically, in the order that `split` expects."""
@@ -98,18 +110,30 @@ class TrainingWindows:
         return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]
 
 
-def draw_training_windows(genomes: Sequence[Genome], seed: int) -> TrainingWindows:
-    """Draw the windows; the result depends on the genomes, their order and the seed alone."""
+def draw_training_windows(
+    genomes: Sequence[Genome], seed: int, crops: Crops = CROPS, window: int = WINDOW
+) -> TrainingWindows:
+    """Draw the windows; the result depends on the arguments and the order of genomes alone.
+
+    Parameters
+    ----------
+    crops
+        Lengths of the windows for training.
+    window
+        Length of a window of longer pieces.
+    """
     tiled = {}
-    for length in (one.bases for one in LENGTH_CLASSES):
-        numbers = _PIECES if length <= _SHORT else _RECORDS if length <= _LONG else _LONG_RECORDS
+    classes = length_classes(window)
+    for length in (one.bases for one in classes):
+        short, long = length <= _SHORT * window, length <= _LONG * window
+        numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
         drawn = draw_pieces(genomes, length, *numbers, seed)
         if len(set(drawn.viral.tolist())) < 2:
             continue
-        if length <= WINDOW:
+        if length <= window:
             first = np.arange(len(drawn.bases) + 1)
             tiled[length] = _Tiled(drawn.groups, drawn.bases, first)
         else:
-            tiles = tile_pieces(drawn.bases)
+            tiles = tile_pieces(drawn.bases, window)
             tiled[length] = _Tiled(drawn.groups, tiles.windows, tiles.first)
-    return TrainingWindows(draw_crops(genomes, seed), tiled)
+    return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options"]
 
+_LEAST, _MOST = 60, 10_000
+"""Allowed lengths of training windows in bases."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``train``."""
@@ -90,6 +93,31 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     choices = ("window", "longest_stretch", "open_frames")
     group.add_argument("--items", choices=choices, metavar="KIND", help=text)
+    text = (
+        "lengths in bases of the training windows: shortest and longest as 150-1000, or a list as "
+        "150,300; default: 150-1000"
+    )
+    group.add_argument("--lengths", type=_lengths, metavar="BASES", help=text)
+    text = "length in bases of the bundle's windows; default: that of the first encoder's bundle"
+    group.add_argument("--window", type=options.positive, metavar="BASES", help=text)
+
+
+def _lengths(text: str) -> tuple[tuple[int, ...], bool]:
+    """Return lengths, and whether lengths between them are meant."""
+    between = "-" in text
+    words = [word.strip() for word in text.split("-" if between else ",")]
+    numbers = [int(word) for word in words if word.isascii() and word.isdigit()]
+    valid = len(numbers) == len(words) == (2 if between else len(words))
+    if (
+        not valid
+        or not all(_LEAST <= one <= _MOST for one in numbers)
+        or numbers != sorted(numbers)
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are not lengths: give the shortest and the longest as 150-1000, or an "
+            f"ascending list as 150,300, of {_LEAST} to {_MOST:,} bases"
+        )
+    return tuple(numbers), between
 
 
 def _names(text: str) -> list[str]:
@@ -117,6 +145,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.evaluation.regions import read_regions
     from virnucpro.pipeline.training.request import Training
     from virnucpro.pipeline.training.train import train_bundle
+    from virnucpro.training.draw import CROPS, Crops
 
     training = Training(
         sources=sources,
@@ -129,6 +158,8 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         notes=read_notes(arguments.notes),
         items=arguments.items,
+        window=arguments.window,
+        crops=Crops(*arguments.lengths) if arguments.lengths else CROPS,
         allow_similar=arguments.allow_similar,
     )
     execution = Execution(

@@ -14,6 +14,8 @@ __all__ = ["Model", "choose_model"]
 
 _MOST_BASES: Final = 1 << 30
 """A window of this length contains every record that is drawn for a training."""
+_WINDOWS: Final = range(100, 10_001)
+"""Allowed windows; shorter records have no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
     ------
     UsageError
         If there is no such encoder, two have the same view or name, one is not in a bundle, or the
-        encoders cannot read the items.
+        encoders cannot read the items. If the window is too short or too long.
     BundleError
         If a bundle is damaged.
     """
@@ -90,4 +92,10 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
         raise UsageError(f"{protein}: cannot read whole windows. Use the items longest_stretch.")
     first = encoders[0].bundle
     assert first is not None
-    return Model(encoders, items, first.window if window is None else window, first.genetic_code)
+    window = first.window if window is None else window
+    if window not in _WINDOWS:
+        raise UsageError(
+            f"a window of {window:,} bases cannot be trained: give {_WINDOWS[0]} to "
+            f"{_WINDOWS[-1]:,} bases"
+        )
+    return Model(encoders, items, window, first.genetic_code)

@@ -14,6 +14,7 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.pipeline.training.model import Model
 from virnucpro.pipeline.training.request import Training
 from virnucpro.training.card import write_card
+from virnucpro.training.draw import CROPS, Crops
 from virnucpro.training.fit import Fitted
 from virnucpro.training.groups import VIRUS, Genome, by_group
 
@@ -39,7 +40,7 @@ def write_bundle(
     provenance = {
         "command": "virnucpro train",
         "seed": training.seed,
-        "recipe": fitted.recipe,
+        "recipe": {**fitted.recipe, **_lengths(training.crops)},
         "counts": _counts(genomes),
         "versions": {**fitted.versions, "virnucpro": __version__},
     }
@@ -82,6 +83,12 @@ def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[st
         for one in genomes
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lengths(crops: Crops) -> dict[str, str]:
+    if crops == CROPS:
+        return {}
+    return {"lengths": ("-" if crops.between else ", ").join(map(str, crops.lengths))}
 
 
 def _counts(genomes: Sequence[Genome]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from virnucpro.evaluation.fragments import Excluded
 from virnucpro.evaluation.labels import Source
+from virnucpro.training.draw import CROPS, Crops
 
 __all__ = ["Training"]
 
@@ -23,6 +24,8 @@ class Training:
         Regions of records that are left out.
     encoders, items, window
         As for `virnucpro.pipeline.training.model.choose_model`.
+    crops
+        Lengths of the windows for training.
     name, version, description
         Name, version and description of the new bundle.
     seed
@@ -44,4 +47,5 @@ class Training:
     notes: str = ""
     items: str | None = None
     window: int | None = None
+    crops: Crops = CROPS
     allow_similar: bool = False

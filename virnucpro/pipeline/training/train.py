@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
-        windows = draw_training_windows(genomes, training.seed)
+        windows = draw_training_windows(genomes, training.seed, training.crops, model.window)
         windows.write(folder / _WINDOWS)
         features, has_item = _features(folder, model, execution, reporter)
         windows = windows.select(has_item)
@@ -94,6 +94,7 @@ def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> di
         "items": model.items,
         "window": model.window,
         "genetic_code": model.genetic_code,
+        "crops": asdict(training.crops),
         "name": training.name,
         "version": training.version,
         "description": training.description,
