@@ -108,9 +108,7 @@ def test_an_equal_sequence_on_both_sides_is_refused(labels, tmp_path, capsys):
         ("non-viral-3", slice(1_000, 3_000), "part (100%) in non-viral-3 with the other label"),
     ],
 )
-def test_a_part_of_another_group_is_refused_or_accepted(
-    name, cut, reason, labels, tmp_path, capsys
-):
+def test_a_part_of_another_group_is_refused(name, cut, reason, labels, tmp_path, capsys):
     bases = labels.with_name(f"{name}.fa").read_text().splitlines()[1][cut]
     labels.with_name("part.fa").write_text(f">part\n{bases}\n")
     table = labels.with_name("part.tsv")
