@@ -216,6 +216,7 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     )
     assert [one.view for one in bundle.encoders] == ["nucleotide", "protein"]
     assert bundle.metrics["cross_validation"]["500"]["auroc"] > 0.9
+    assert main(["verify", str(folder / "vectors")]) == 0
     stops = labels.with_name("stops.fa")
     stops.write_text(">stops\n" + "TAGATAACTGATTAGCTAATCAGTTATCTA" * 30 + "\n")
     inputs = [labels.parent / f"held-{label}.fa" for label in SIDES]
