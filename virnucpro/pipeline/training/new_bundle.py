@@ -38,7 +38,7 @@ def write_bundle(
     (folder / _HEAD).write_bytes(save(dict(fitted.tensors)))
     _write_training_set(folder / _TRAINING_SET, genomes, folds)
     provenance = {
-        "command": "virnucpro train" + " --allow-similar" * training.allow_similar,
+        "command": "virnucpro train",
         "seed": training.seed,
         "recipe": {**fitted.recipe, **_lengths(training.crops)},
         "counts": _counts(genomes),
