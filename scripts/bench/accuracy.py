@@ -29,7 +29,7 @@ from virnucpro.classify.quality import is_complex
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.evaluation.labels import Source, read_labels
 from virnucpro.evaluation.regions import read_regions
-from virnucpro.pipeline.train import genome_of
+from virnucpro.pipeline.training.genomes import read_genomes
 from virnucpro.training.draw import WINDOW, draw_crops, draw_pieces, tile_pieces
 from virnucpro.training.groups import Genome, Group
 from virnucpro.training.weights import auroc, equal_weights
@@ -92,7 +92,7 @@ class Scorer:
 
 def _genomes(sources: Sequence[Source], exclude: Path | None) -> list[Genome]:
     excluded = read_regions(exclude) if exclude else {}
-    return [genome_of(one, excluded) for one in sources]
+    return read_genomes(sources, excluded)
 
 
 def _baseline(options: argparse.Namespace) -> tuple[list[bytes], NDArray[np.bool_]]:

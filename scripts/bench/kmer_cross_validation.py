@@ -21,10 +21,10 @@ import torch
 from kmers import all_frequencies
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from virnucpro.pipeline.train import genome_of
 
 from virnucpro.evaluation.labels import read_labels
 from virnucpro.evaluation.regions import read_regions
-from virnucpro.pipeline.train import genome_of
 from virnucpro.training.groups import VIRUS, Group
 from virnucpro.training.weights import auroc, draw_weights, equal_weights, resampled_weights
 from virnucpro.training.windows_file import TrainingWindows, draw_training_windows

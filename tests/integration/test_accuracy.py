@@ -12,7 +12,7 @@ from virnucpro.classify.head import load_head
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.evaluation.labels import read_labels
 from virnucpro.evaluation.regions import read_regions
-from virnucpro.pipeline.train import genome_of
+from virnucpro.pipeline.training.genomes import read_genomes
 from virnucpro.training.draw import draw_pieces
 from virnucpro.training.weights import equal_weights
 
@@ -29,7 +29,7 @@ def genomes(shared, tmp_path_factory):
     script.write_labels(folder / "labels.tsv", [shared / "genomes"])
     script.write_regions(folder / "exclude.bed", [shared / "genomes"])
     excluded = read_regions(folder / "exclude.bed")
-    return [genome_of(one, excluded) for one in read_labels(folder / "labels.tsv", "valid")]
+    return read_genomes(read_labels(folder / "labels.tsv", "valid"), excluded)
 
 
 @pytest.mark.parametrize(("length", "least"), [(300, 0.80), (500, 0.84)])

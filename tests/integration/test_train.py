@@ -12,11 +12,12 @@ import time
 import numpy as np
 import pytest
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.folder_lock import folder_lock
 
 N_GROUPS = 6
+SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
 
 
@@ -100,6 +101,68 @@ def test_an_equal_sequence_on_both_sides_is_refused(labels, tmp_path, capsys):
     assert not (tmp_path / "toy").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "cut", "reason"),
+    [
+        ("viral-3", slice(1_000, 3_000), "part (100%) in viral-3"),
+        ("non-viral-3", slice(1_000, 3_000), "part (100%) in non-viral-3 with the other label"),
+    ],
+)
+def test_a_part_of_another_group_is_refused(name, cut, reason, labels, tmp_path, capsys):
+    bases = labels.with_name(f"{name}.fa").read_text().splitlines()[1][cut]
+    labels.with_name("part.fa").write_text(f">part\n{bases}\n")
+    table = labels.with_name("part.tsv")
+    table.write_text(labels.read_text() + "part.fa\tviral\tpart\ttrain\n")
+    assert main(command(table, tmp_path / "toy")) == 1
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "toy").exists()
+
+
+def test_a_training_sequence_inside_a_longer_held_out_one_is_refused(labels, tmp_path, capsys):
+    inner = labels.with_name("viral-2.fa").read_text().splitlines()[1]
+    labels.with_name("longer.fa").write_text(f">longer\n{genome(30_000, 0.4, 7)}{inner}\n")
+    table = changed(labels, "longer.tsv", ("held-viral.fa", "longer.fa"))
+    assert main(command(table, tmp_path / "toy")) == 1
+    assert "viral-2 (100%) in longer" in capsys.readouterr().err
+
+
+def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, monkeypatch, capsys):
+    table = changed(labels, "leak-2.tsv", ("held-viral.fa", "viral-copy.fa"))
+    labels.with_name("viral-copy.fa").write_text(labels.with_name("viral-3.fa").read_text())
+    monkeypatch.setattr("virnucpro.pipeline.training.train.draw_training_windows", refuse)
+    with pytest.raises(KeyError):
+        main([one for one in command(table, tmp_path / "toy", "--allow-similar") if one != "-q"])
+    assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
+
+
+def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypatch, capsys):
+    folder = labels.parent
+    sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
+    joined = tmp_path / "hosts.fa"
+    joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
+    words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
+    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
+    with pytest.raises(KeyError):
+        main([*map(str, words), "--devices", "cpu:1"])
+    assert "each record is a group of its own" in capsys.readouterr().err
+    genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
+    assert [one[:3] for one in genomes[-2:]] == [
+        [f"non-viral-{number}", "hosts", f"hosts/non-viral-{number}"] for number in (4, 5)
+    ]
+    assert genomes[0][:3] == ["viral-0", "virus", "viral-0/viral-0"]
+    few = [*map(str, words[:4]), "--non-viral", str(joined), "-o", str(tmp_path / "few")]
+    assert main([*few, "-q"]) == 1
+    assert "2 groups of viral sequences" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--labels", "x", "--viral", "x"), ("--viral", "x", "--split", "y")]
+)
+def test_labels_are_given_in_one_way(options, tmp_path, capsys):
+    assert main(["train", "-o", str(tmp_path / "toy"), *options]) == 64
+    assert "--labels" in capsys.readouterr().err
+
+
 def test_other_settings_are_refused(trained, labels, capsys):
     before = json.loads((trained / "train.json").read_bytes())
     assert main(command(labels, trained)) == 1
@@ -118,9 +181,100 @@ def test_too_few_groups_are_refused(labels, tmp_path, capsys):
     assert "4 groups of viral sequences" in capsys.readouterr().err
 
 
-def test_another_view_than_nucleotides_is_refused(labels, tmp_path, capsys):
-    assert main(command(labels, tmp_path / "toy", "-e", "mini-deep/protein")) == 64
-    assert "nucleotide encoder" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("-e", "mini-deep/protein", "--items", "window"), "cannot read whole windows"),
+        (("-e", "mini-deep/protein", "--items", "open_frames"), "Use the items longest_stretch"),
+        (("-e", "mini/nucleotide,mini-deep/nucleotide"), "at most one nucleotide encoder"),
+        (("-e", "mini/protein"), "has no encoder 'protein'"),
+    ],
+)
+def test_encoders_that_do_not_fit_are_refused(options, reason, labels, tmp_path, capsys):
+    assert main(command(labels, tmp_path / "toy", *options)) == 64
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "toy").exists()
+
+
+def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables):
+    folder = tmp_path / "deep"
+    encoders = ("-e", "mini-deep/nucleotide", "-e", "mini-deep/protein")
+    rows = [line.split("\t") for line in labels.read_text().splitlines()]
+    # three classes: two of viruses, one of hosts
+    classes = [
+        "class",
+        *("host" if one[1] != "viral" else f"virus{one[2][-1] > '2'}" for one in rows[1:]),
+    ]
+    table = labels.with_name("classes.tsv")
+    lines = ["\t".join([*row, name]) for row, name in zip(rows, classes, strict=True)]
+    table.write_text("\n".join(lines) + "\n")
+    assert main(command(table, folder, *encoders)) == 0
+    bundle = open_bundle(str(folder / "bundle"))
+    assert (bundle.items, bundle.classes) == (
+        "longest_stretch",
+        ("host", "virusFalse", "virusTrue"),
+    )
+    assert [one.view for one in bundle.encoders] == ["nucleotide", "protein"]
+    assert bundle.metrics["cross_validation"]["500"]["auroc"] > 0.9
+    assert main(["verify", str(folder / "vectors")]) == 0
+    stops = labels.with_name("stops.fa")
+    stops.write_text(">stops\n" + "TAGATAACTGATTAGCTAATCAGTTATCTA" * 30 + "\n")
+    inputs = [labels.parent / f"held-{label}.fa" for label in SIDES]
+    words = ["predict", *inputs, stops, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
+    assert main([*map(str, words), "--devices", "cpu:2"]) == 0
+    viral, other, last = tables(tmp_path / "run" / "predictions.tsv")
+    assert float(viral["probability"]) > 0.7
+    assert float(other["probability"]) < 0.3
+    assert (last["status"], last["evidence"]) == ("scored", "composition")
+    assert other["likely_source"] == "host"
+    assert last["likely_source"] == "NA"  # the fallback has other classes
+    windows = tables(tmp_path / "run" / "windows.tsv")
+    assert {row["n_items"] for row in windows} == {"1"}
+    assert {row["status"] for row in windows} == {"scored"}
+
+
+def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
+    folder = tmp_path / "short"
+    assert main(command(labels, folder, "--window", "250", "--lengths", "120,250")) == 0
+    bundle = open_bundle(str(folder / "bundle"))
+    assert bundle.window == 250
+    assert list(bundle.metrics["cross_validation"]) == ["100", "150", "250", "625", "1500", "2500"]
+    assert bundle.provenance["recipe"]["lengths"] == "120, 250"
+    crops = [line for line in (folder / "windows.fa").read_text().splitlines() if line[0] != ">"]
+    assert {120, 250} <= set(map(len, crops))
+    held_out = labels.parent / "held-viral.fa"
+    words = ["predict", held_out, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
+    assert main(list(map(str, words))) == 0
+    assert len(tables(tmp_path / "run" / "windows.tsv")) == 12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--lengths", "300,150"), ("--lengths", "20-100"), ("--lengths", "1-2-3"), ("--window", "50")],
+)
+def test_wrong_lengths_are_refused(options, labels, tmp_path, capsys):
+    try:
+        code = main(command(labels, tmp_path / "toy", *options))
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 64
+    assert "bases" in capsys.readouterr().err
+
+
+def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(find_bundle("mini"), own)
+    folder = tmp_path / "toy"
+    assert main(command(labels, folder, "-e", f"{own}/nucleotide")) == 0
+    first = min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns
+    manifest = json.loads((own / "bundle.json").read_text())
+    manifest["thresholds"] = {"viral": 0.7, "non_viral": 0.2}
+    (own / "bundle.json").write_text(json.dumps(manifest))
+    assert open_bundle(str(own)).fingerprint != open_bundle("mini").fingerprint
+    assert main(command(labels, folder, "-e", f"{own}/nucleotide", "--resume")) == 0
+    assert min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns == first
+    head = (folder / "bundle" / "head.safetensors").read_bytes()
+    assert head == (trained / "bundle" / "head.safetensors").read_bytes()
 
 
 def changed(labels, name, *pairs):
@@ -167,7 +321,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.pipeline.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"

@@ -255,6 +255,7 @@ def _classification(bundle: Bundle) -> list[str]:
     viral, non_viral = (bundle.thresholds[name] for name in ("viral", "non_viral"))
     lines = [
         f"window {bundle.window} bases, tiling {bundle.tiling}, genetic code {bundle.genetic_code}",
+        f"items {bundle.items}",
     ]
     if bundle.calibration is None:
         return [*lines, f"viral from a score of {viral:.3f}, non-viral below {non_viral:.3f}"]

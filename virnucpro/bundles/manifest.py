@@ -12,6 +12,7 @@ from virnucpro.bundles.permissions import DENIED, advice_on_reading
 from virnucpro.classify.calibration import read_calibration
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.sequences.spec import KIND_OF_ITEMS
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, is_window
 
@@ -21,7 +22,7 @@ MANIFEST: Final = "bundle.json"
 _SCHEMA_VERSION: Final = 1
 
 _VIEWS: Final = ("nucleotide", "protein")
-_ITEMS: Final = ("open_frames", "window")
+_ITEMS: Final = tuple(KIND_OF_ITEMS)
 
 T = TypeVar("T")
 
@@ -56,7 +57,8 @@ class Manifest:
     labels
         Names of the head's two outputs.
     items
-        What an item is: ``open_frames`` (every stop-free frame of a window, the published rule) or
+        What an item is: ``open_frames`` (every stop-free frame of a window, the published rule),
+        ``longest_stretch`` (the longest stop-free stretch of at least 30 codons of a window) or
         ``window`` (the bases of a whole window). bundle.json may omit ``open_frames``.
     calibration
         Calibration of the records' logits, see `virnucpro.classify.calibration`; None if the bundle

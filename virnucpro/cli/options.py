@@ -137,14 +137,14 @@ def add_bundle(parser: _Group) -> None:
 
 
 def add_fallback(parser: _Group) -> None:
-    """Add the option that turns off the scores of windows without an open frame."""
+    """Add the option that turns off the scores of windows without an item."""
     parser.add_argument(
         "--no-fallback",
         dest="fallback",
         action="store_const",
         const=False,
-        help="leave windows without an open frame without a score; default: score them by their "
-        "composition (bundles of open frames only)",
+        help="leave windows without an item without a score; default: score them by their "
+        "composition (bundles of open frames or stretches)",
     )
 
 

@@ -28,7 +28,7 @@ from virnucpro.pipeline.scheduling.preflight import (
 )
 from virnucpro.pipeline.scheduling.runner import run_job
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 from virnucpro.sequences.windows import Tiling
 
 __all__ = ["FALLBACK", "predict", "predict_job"]
@@ -64,8 +64,8 @@ def predict_job(
         Precision of the encoders. `predict` replaces ``auto`` by a precision that suits device and
         model; a resumed run keeps its precision.
     fallback
-        Whether the embedded bundle `FALLBACK` scores the windows without an open frame, if the
-        bundle scores open frames only. A resumed run keeps its choice.
+        Whether the embedded bundle `FALLBACK` scores the windows without an open frame or long
+        stretch, if the bundle scores only these. A resumed run keeps its choice.
     calls
         Rule of the calls; None for the default rule, or for the rule of the resumed run.
 
@@ -85,13 +85,13 @@ def predict_job(
         )
     if calls is not None:
         require_applicable(calls, calibrated=opened.calibration is not None)
-    windows = opened.items == "window"
-    second = None if windows or not fallback else _classifier(open_bundle(FALLBACK))
+    kind = KIND_OF_ITEMS[opened.items]
+    second = None if kind == "windows" or not fallback else _classifier(open_bundle(FALLBACK))
     return Job(
         command="predict",
         inputs=inputs_of(inputs),
         index=IndexSpec(
-            kind="windows" if windows else "frames",
+            kind=kind,
             alphabet=Alphabet.NUCLEOTIDE,
             window=opened.window if window is None else window,
             tiling=opened.tiling if tiling is None else tiling,

@@ -156,6 +156,8 @@ class _StreamedColumns:
             "window_ends": items.windows.ends,
             "item_frame": items.frame,
             "item_length": items.length,
+            "item_start": items.start,
+            "item_span": items.span,
             "item_digest": items.digests,
         }
         for name, values in counts.items():
@@ -179,12 +181,12 @@ def _write_rows(folder: Path) -> dict[str, ColumnFile]:
     item_row, first_item = distinct_rows(digests, column["item_length"])
     window = np.searchsorted(column["window_first_item"], first_item, side="right") - 1
     record = np.searchsorted(column["record_first_window"], window, side="right") - 1
-    starts = column["window_starts"][window]
+    starts = column["window_starts"][window] + column["item_start"][first_item]
     rows = {
         "item_row": item_row,
         "row_lengths": column["item_length"][first_item],
         "row_first_base": column["record_first_base"][record] + starts,
-        "row_span": column["window_ends"][window] - starts,
+        "row_span": column["item_span"][first_item],
         "row_frame": column["item_frame"][first_item],
     }
     return {name: write_column(folder, name, values) for name, values in rows.items()}

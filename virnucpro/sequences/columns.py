@@ -68,13 +68,15 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 ``name_first`` and ``x_first_y`` contain bounds: owner ``i`` has the members ``[i]:[i + 1]``, so
 there is one entry more than there are owners. ``bases`` contains the letters of all records,
 ``names`` all names in UTF-8. A row is located by the first item with the same content:
-``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases``,
-``row_frame`` is its frame.
+``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases`` (of a
+stretch: of its codons, with the offset of its frame), ``row_frame`` is its frame.
 """
 
 TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
     "item_digest": np.dtype("<u8"),
     "item_length": np.dtype("<i4"),
+    "item_start": np.dtype("<i4"),
+    "item_span": np.dtype("<i4"),
 }
 """Temporary columns, from which the builder derives the rows; a digest is two 64-bit numbers."""
 

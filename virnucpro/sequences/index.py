@@ -185,8 +185,8 @@ class SequenceIndex:
             ``(n,)`` integers: rows, in any order.
         view
             ``nucleotide``: bases on the strand of the frame, three per residue, plus the next base
-            if it is in the window. ``protein``: residues of the frame. An index of whole
-            sequences has only the view of its alphabet.
+            if it is in the window; of a stretch, its own bases. ``protein``: residues of the frame
+            or stretch. An index of whole sequences has only the view of its alphabet.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class SequenceIndex:
             When the index does not have this view.
         """
         kind = self.spec.alphabet.name.lower()
-        if self.spec.kind != "frames" and view != kind:
+        if self.spec.kind in {"windows", "whole"} and view != kind:
             raise UsageError(
                 f"an index of whole {kind} sequences has no {view} view: choose an encoder for "
                 f"{kind} sequences"
@@ -223,7 +223,7 @@ class SequenceIndex:
                 column.release()
 
     def is_window(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Return, for each row, whether it is a whole window (not an open frame)."""
+        """Return, for each row, whether it is a whole window (not a frame or stretch)."""
         whole: npt.NDArray[np.bool_] = self._values["row_frame"][rows] == WINDOW_ITEM
         return whole
 

@@ -1,4 +1,4 @@
-"""Divide records into windows, and windows into items: open frames, whole windows or sequences."""
+"""Divide records into windows, and these into items: frames, stretches, windows or sequences."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
+from virnucpro.sequences.stretches import Stretches, longest_stretches
 from virnucpro.sequences.translation import (
     FRAMES,
     GeneticCode,
@@ -64,7 +65,11 @@ class Items:
     frame
         ``(n_items,)`` uint8: frame of each item, 0 to 5, or `WINDOW_ITEM`; 0 for a whole sequence.
     length
-        ``(n_items,)`` int32: residues of the frame, or letters of the window or whole sequence.
+        ``(n_items,)`` int32: residues of the frame or stretch, or letters of the window or whole
+        sequence.
+    start, span
+        ``(n_items,)`` int32: bases from the start of the window to the part that the frame divides
+        into codons, and length of this part; ``0`` and the window's length, except for stretches.
     digests
         Digests of the items, `DIGEST_BYTES` each; items with equal content have equal digests.
     """
@@ -74,6 +79,8 @@ class Items:
     per_window: IntArray
     frame: npt.NDArray[np.uint8]
     length: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int32]
+    span: npt.NDArray[np.int32]
     digests: bytes
 
 
@@ -97,8 +104,9 @@ def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
     text = b"".join(sequences)
     if spec.kind == "windows":
         return _window_items(text, lengths, windows)
-    frames = _frame_items(text, lengths, windows, genetic_code(spec.genetic_code))
-    return _with_fallback(text, lengths, frames) if spec.fallback else frames
+    divide = _stretch_items if spec.kind == "stretches" else _frame_items
+    items = divide(text, lengths, windows, genetic_code(spec.genetic_code))
+    return _with_fallback(text, lengths, items) if spec.fallback else items
 
 
 def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
@@ -112,6 +120,8 @@ def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
         per_window=np.ones(n_items, np.int64),
         frame=np.zeros(n_items, np.uint8),
         length=ends.astype(np.int32),
+        start=np.zeros(n_items, np.int32),
+        span=ends.astype(np.int32),
         digests=b"".join(_digest(sequence) for sequence in sequences if sequence),
     )
 
@@ -135,7 +145,40 @@ def _frame_items(text: bytes, lengths: IntArray, windows: Windows, code: Genetic
         per_window=per_window,
         frame=_joined([frames.frame for frames in found], np.uint8),
         length=_joined([frames.residues for frames in found], np.int32),
+        start=np.zeros(int(per_window.sum()), np.int32),
+        span=np.repeat(ends - starts, per_window).astype(np.int32),
         digests=b"".join(digests),
+    )
+
+
+def _stretch_items(text: bytes, lengths: IntArray, windows: Windows, code: GeneticCode) -> Items:
+    starts, ends = _in_text(windows, lengths)
+    found: list[Stretches] = []
+    origins: list[IntArray] = []
+    for block in _blocks(starts):
+        low, high = int(starts[block.start]), int(ends[block.stop - 1])
+        stretches = longest_stretches(text[low:high], starts[block] - low, ends[block] - low, code)
+        found.append(stretches)
+        origins.append(stretches.start + low)
+    with_item = [np.bincount(one.window, minlength=len(one.translatable)) for one in found]
+    per_window = _joined(with_item, np.int64)
+    translatable = _joined([one.translatable for one in found], np.bool_)
+    frame = _joined([one.frame for one in found], np.uint8)
+    codons = _joined([one.codons for one in found], np.int32)
+    first = _joined(origins, np.int64)
+    offset, forward = frame.astype(np.int64) % 3, frame < 3
+    spans = zip(first.tolist(), (first + 3 * codons).tolist(), forward.tolist(), strict=True)
+    bases = (text[a:b] if ahead else reverse_complement(text[a:b]) for a, b, ahead in spans)
+    # The part of a frame starts with the offset of its frame, on the strand of the frame.
+    return Items(
+        windows=windows,
+        status=_status(lengths, windows.first, translatable, per_window),
+        per_window=per_window,
+        frame=frame,
+        length=codons,
+        start=(first - starts[per_window > 0] - np.where(forward, offset, 0)).astype(np.int32),
+        span=(3 * codons + offset).astype(np.int32),
+        digests=b"".join(map(_digest, bases)),
     )
 
 
@@ -154,12 +197,14 @@ def _window_items(text: bytes, lengths: IntArray, windows: Windows) -> Items:
         per_window=per_window,
         frame=np.full(int(per_window.sum()), WINDOW_ITEM, np.uint8),
         length=(ends - starts)[chosen].astype(np.int32),
+        start=np.zeros(int(per_window.sum()), np.int32),
+        span=(ends - starts)[chosen].astype(np.int32),
         digests=b"".join(_window_digests(text, starts[chosen], ends[chosen])),
     )
 
 
 def _with_fallback(text: bytes, lengths: IntArray, items: Items) -> Items:
-    """Add each scorable window without an open frame as an item; return all items."""
+    """Add each scorable window without an item as an item; return all items."""
     starts, ends = _in_text(items.windows, lengths)
     added = np.flatnonzero((items.per_window == 0) & _scorable(text, starts, ends))
     owners = np.repeat(np.arange(len(items.per_window)), items.per_window)
@@ -175,6 +220,8 @@ def _with_fallback(text: bytes, lengths: IntArray, items: Items) -> Items:
         per_window=per_window,
         frame=np.insert(items.frame, position, WINDOW_ITEM),
         length=np.insert(items.length, position, (ends - starts)[added]),
+        start=np.insert(items.start, position, 0),
+        span=np.insert(items.span, position, (ends - starts)[added]),
         digests=np.insert(digests, position, np.frombuffer(new, digests.dtype)).tobytes(),
     )
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from virnucpro.errors import UsageError
 from virnucpro.sequences.records import Alphabet
@@ -13,10 +13,12 @@ from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling, is_window
 
 __all__ = [
+    "KIND_OF_ITEMS",
     "SCHEMA_VERSION",
     "ContentDigest",
     "IndexSpec",
     "InputFile",
+    "Kind",
     "RecordStatus",
     "fingerprint",
     "json_digest",
@@ -24,6 +26,15 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Version of the index files; it changes with their layout or meaning."""
+
+Kind = Literal["frames", "stretches", "windows", "whole"]
+
+KIND_OF_ITEMS: Final[dict[str, Kind]] = {
+    "open_frames": "frames",
+    "longest_stretch": "stretches",
+    "window": "windows",
+}
+"""`IndexSpec.kind` for each kind of items of a bundle."""
 
 
 class RecordStatus(IntEnum):
@@ -35,7 +46,7 @@ class RecordStatus(IntEnum):
     AMBIGUOUS_BASES = 2
     """No codon of the record consists of A, C, G and T only."""
     NO_OPEN_FRAME = 3
-    """Every frame of every window has a stop codon."""
+    """Every frame of every window has a stop codon, or no window has a long stop-free stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +57,18 @@ class IndexSpec:
     ----------
     kind
         ``frames``: nucleotides are divided into windows; every open (stop-free) frame is an item.
+        ``stretches``: nucleotides are divided into windows; each window's longest stop-free stretch
+        of at least 30 codons in six frames is an item, see `virnucpro.sequences.stretches`.
         ``windows``: nucleotides are divided into windows; every window is an item as a whole, if
         it has at least 60 bases of which at least 90 % are A, C, G or T.
         ``whole``: every record that is not empty is one item.
     alphabet
         Allowed letters.
     window, tiling, genetic_code
-        Only for ``frames`` and ``windows``; see `virnucpro.sequences.windows` and `genetic_code`.
-
+        Not for ``whole``; see `virnucpro.sequences.windows` and `genetic_code`.
     fallback
-        Only for ``frames``: a window without an open frame is an item as in ``windows``.
+        Only for ``frames`` and ``stretches``: a window without such an item is an item as in
+        ``windows``.
 
     Raises
     ------
@@ -63,7 +76,7 @@ class IndexSpec:
         When window, tiling or genetic code is invalid.
     """
 
-    kind: Literal["frames", "windows", "whole"]
+    kind: Kind
     alphabet: Alphabet
     window: int | None = None
     tiling: Tiling | None = None

@@ -31,10 +31,15 @@ __all__ = [
     "CODON_LETTERS",
     "FRAMES",
     "GENETIC_CODES",
+    "STOP",
+    "STOP_REVERSED",
+    "UNKNOWN",
     "GeneticCode",
     "OpenFrames",
+    "codon_classes",
     "genetic_code",
     "open_frames",
+    "over_runs",
     "peptide",
     "residues_by_codon",
     "reverse_complement",
@@ -105,7 +110,8 @@ _LETTERS = bytes(
 )
 _N_CODONS = 64
 
-_STOP, _STOP_REVERSED, _UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
+STOP, STOP_REVERSED, UNKNOWN = np.uint8(1), np.uint8(2), np.uint8(4)
+"""Flags of a codon: a stop, a stop on the other strand, not only A, C, G, T."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +194,18 @@ def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: Genetic
         The genetic code.
     """
     n_windows = len(starts)
-    classes = _codon_classes(sequence, code)
+    classes = codon_classes(sequence, code)
     flags = np.zeros((n_windows, 3), dtype=np.uint8)
     known = np.zeros((n_windows, 3), dtype=np.int32)
     for remainder in range(3):
         low, high = (starts - remainder + 2) // 3, (ends - remainder) // 3
         run = np.ascontiguousarray(classes[remainder::3])
-        flags[:, remainder] = _over_runs(np.bitwise_or, run, low, high)
+        flags[:, remainder] = over_runs(np.bitwise_or, run, low, high)
         known[:, remainder] = np.maximum(high - low, 0)
-        unsure = np.flatnonzero(flags[:, remainder] & _UNKNOWN)
+        unsure = np.flatnonzero(flags[:, remainder] & UNKNOWN)
         if unsure.size:
-            sure = (run < _UNKNOWN).astype(np.int32)
-            known[unsure, remainder] = _over_runs(np.add, sure, low[unsure], high[unsure])
+            sure = (run < UNKNOWN).astype(np.int32)
+            known[unsure, remainder] = over_runs(np.add, sure, low[unsure], high[unsure])
     return _pick_open(starts, ends, flags, known)
 
 
@@ -210,7 +216,7 @@ def _pick_open(
     remainder = np.concatenate(
         ((starts[:, None] + offsets) % 3, (ends[:, None] - offsets) % 3), axis=1
     )
-    stop = np.repeat(np.array([_STOP, _STOP_REVERSED]), 3)
+    stop = np.repeat(np.array([STOP, STOP_REVERSED]), 3)
     residues = np.take_along_axis(known, remainder, axis=1)
     stopped = np.take_along_axis(flags, remainder, axis=1) & stop
     is_open = (stopped == 0) & (residues > 0)
@@ -219,7 +225,7 @@ def _pick_open(
     return OpenFrames(window, frame.astype(np.uint8), residues[is_open], translatable)
 
 
-def _over_runs(
+def over_runs(
     reduce: np.ufunc, values: npt.NDArray[np.generic], low: IntArray, high: IntArray
 ) -> npt.NDArray[np.generic]:
     """Return `reduce` over ``values[low[i]:high[i]]`` for each ``i``; 0 for an empty range."""
@@ -233,7 +239,8 @@ def _over_runs(
     return reduced
 
 
-def _codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
+def codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
+    """Return flags of the codon at each position: `STOP`, `STOP_REVERSED`, `UNKNOWN`."""
     letters = np.frombuffer(sequence.translate(_LETTERS), dtype=np.uint8)
     codons = _codons(letters[:-2], letters[1:-1], letters[2:])
     return np.frombuffer(codons.tobytes().translate(_classes(code)), dtype=np.uint8)
@@ -257,6 +264,6 @@ def _classes(code: GeneticCode) -> bytes:
         # Entries 0 to 3 are T, C, A, G: the complement of x is x ^ 2.
         first, second, third = codon >> 4, codon >> 2 & 3, codon & 3
         reverse = (third ^ 2) << 4 | (second ^ 2) << 2 | first ^ 2
-        stop = _STOP if code[codon] == ord("*") else 0
-        known.append(stop | (_STOP_REVERSED if code[reverse] == ord("*") else 0))
-    return bytes(known) + bytes([_UNKNOWN]) * (256 - _N_CODONS)
+        stop = STOP if code[codon] == ord("*") else 0
+        known.append(stop | (STOP_REVERSED if code[reverse] == ord("*") else 0))
+    return bytes(known) + bytes([UNKNOWN]) * (256 - _N_CODONS)

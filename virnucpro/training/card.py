@@ -19,6 +19,7 @@ def write_card(path: Path, manifest: Manifest, notes: str = "") -> None:
     provenance: Mapping[str, Any] = manifest.provenance
     presets: Mapping[str, Any] = (manifest.calibration or {})["presets"]  # type: ignore[assignment]
     counts = provenance["counts"]
+    size = f"{manifest.window} bases"
     lines = [
         f"# {manifest.name}",
         "",
@@ -27,7 +28,7 @@ def write_card(path: Path, manifest: Manifest, notes: str = "") -> None:
         "## Accuracy on groups that were left out",
         "",
         "Five-fold cross-validation by group (virus family or genus of the host). Virus groups",
-        "count equally, and so do the kingdoms of others. Pieces of more than 500 bases are scored",
+        f"count equally, and so do the kingdoms of others. Pieces of more than {size} are scored",
         "by the mean logit of their windows. Pieces of low complexity are left out: they are not",
         "called. In parentheses: 95 % intervals by bootstrap over groups.",
         "",

@@ -11,7 +11,7 @@ from virnucpro.classify.call_options import PresetName
 from virnucpro.errors import InputError
 from virnucpro.training.groups import VIRUS, Group
 from virnucpro.training.network import Ensemble, Examples, Recipe, train
-from virnucpro.training.platt import LENGTH_CLASSES, LengthClass, fit, held_out, posterior
+from virnucpro.training.platt import LengthClass, fit, held_out, posterior
 from virnucpro.training.weights import equal_weights, share_above
 
 __all__ = ["Calibrated", "Pieces", "calibrate", "choose_presets", "cross_validate"]
@@ -123,9 +123,10 @@ def cross_validate(
 def calibrate(
     logits: Mapping[int, FloatArray],
     pieces: Mapping[int, Pieces],
+    classes: Sequence[LengthClass],
     warn: Callable[[str], object],
 ) -> list[Calibrated]:
-    """Fit a calibration for each length class of which there are pieces.
+    """Fit a calibration for each of the length classes of which there are pieces.
 
     A class whose pieces are not separated has none; `warn` is called with a text.
 
@@ -135,7 +136,7 @@ def calibrate(
         If no class has a calibration.
     """
     found = []
-    for one in LENGTH_CLASSES:
+    for one in classes:
         if one.bases not in pieces:
             continue
         groups, viral = pieces[one.bases].groups, pieces[one.bases].viral

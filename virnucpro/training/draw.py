@@ -6,6 +6,7 @@ their records. So a transcriptome of a thousand records counts as one genome.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,19 @@ from numpy.typing import NDArray
 from virnucpro.sequences.windows import tile
 from virnucpro.training.groups import Genome, Group, by_group
 
-__all__ = ["WINDOW", "Drawn", "Tiles", "draw_crops", "draw_pieces", "tile_pieces"]
+__all__ = [
+    "CROPS",
+    "WINDOW",
+    "Crops",
+    "Drawn",
+    "Tiles",
+    "draw_crops",
+    "draw_pieces",
+    "tile_pieces",
+]
 
 WINDOW = 500
-"""Bases of the windows of a record."""
-
-_CROPS = (150, 1000)
-"""Shortest and longest crop for training; lengths are log-uniform."""
+"""Default length in bases of the windows of a record."""
 
 _CROPS_A_GROUP = (60, 2500)
 _CROPS_A_ROOT_BASE = 1.1
@@ -35,6 +42,32 @@ _MOST_UNKNOWN = 0.1
 _ATTEMPTS = 20
 
 _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Lengths of the windows for training.
+
+    Attributes
+    ----------
+    lengths
+        Lengths in bases, ascending; each is drawn equally often.
+    between
+        True: `lengths` are the shortest and the longest, and lengths between are log-uniform.
+    """
+
+    lengths: tuple[int, ...]
+    between: bool = False
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Return a random length."""
+        if self.between:
+            return int(np.exp(rng.uniform(*np.log(self.lengths))))
+        return self.lengths[int(rng.integers(len(self.lengths)))]
+
+
+CROPS = Crops((150, 1000), between=True)
+"""Default lengths of the windows for training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +93,14 @@ class Drawn:
         """(n,) bool."""
         return np.array([kingdom == "virus" for kingdom, _ in self.groups])
 
+    def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
+        """Return the pieces for which `chosen`, ``(n,)``, is True."""
+        return Drawn(
+            list(compress(self.bases, chosen)),
+            list(compress(self.groups, chosen)),
+            list(compress(self.sources, chosen)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
@@ -69,20 +110,19 @@ class Tiles:
     first: NDArray[np.int64]
 
 
-def draw_crops(genomes: Sequence[Genome], seed: int) -> Drawn:
+def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Drawn:
     """Draw windows for training, a third of them with errors of sequencing.
 
     The number of a group's windows is proportional to the root of its bases, within limits.
     """
     rng = np.random.default_rng([seed, 1])
-    low, high = np.log(_CROPS)
     drawn = Drawn([], [], [])
     for members in by_group(genomes).values():
         bases = sum(min(sum(map(len, one.sequences)), _MOST_BASES) for one in members)
         count = int(np.clip(_CROPS_A_ROOT_BASE * bases**0.5, *_CROPS_A_GROUP))
-        source = _Source(members, _CROPS[0])
+        source = _Source(members, crops.lengths[0])
         for _ in range(count):
-            length = int(np.exp(rng.uniform(low, high)))
+            length = crops.draw(rng)
             source.draw(length, rng, drawn, errors=rng.random() < _WITH_ERRORS)
     return drawn
 
@@ -103,12 +143,12 @@ def draw_pieces(
     return drawn
 
 
-def tile_pieces(pieces: Sequence[bytes]) -> Tiles:
+def tile_pieces(pieces: Sequence[bytes], window: int = WINDOW) -> Tiles:
     """Divide records into windows by the `even` tiling."""
     windows: list[bytes] = []
     first = [0]
     for piece in pieces:
-        starts, ends = tile(len(piece), WINDOW, "even")
+        starts, ends = tile(len(piece), window, "even")
         windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         first.append(len(windows))
     return Tiles(windows, np.array(first))

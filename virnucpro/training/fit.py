@@ -87,7 +87,7 @@ def fit_head(
     crop_features, pieces = windows.split(features)
     names, examples = _examples(windows.crops, crop_features)
     logits = cross_validate(examples, windows.crops.groups, pieces, folds, recipe, seed, report)
-    calibrated = calibrate(logits, pieces, warn)
+    calibrated = calibrate(logits, pieces, windows.classes, warn)
     presets = choose_presets(calibrated, logits, pieces, warn)
     report("training on all groups")
     ensemble = train(examples, recipe, seed)

@@ -31,6 +31,8 @@ class Genome:
         Class of the genome's windows.
     sequences
         Upper-case bases.
+    records
+        Name of the record of each sequence.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Genome:
     group: str
     source: str
     sequences: tuple[bytes, ...]
+    records: tuple[str, ...]
 
     @property
     def viral(self) -> bool:

@@ -1,12 +1,12 @@
-"""Find sequences that are equal or nearly equal on both sides of a split.
+"""Find sequences of different groups, or sides of a split, that are equal or nearly equal.
 
 A sketch of a sequence contains the hashes of a fixed fraction of its k-mers (FracMinHash; Irber et
 al. 2022, "Lightweight compositional analysis of metagenomes with FracMinHash"). The share of a
-record's sketch that occurs on the other side estimates its containment. At 21-mers, a containment
+record's sketch that occurs in other parts estimates its containment. At 21-mers, a containment
 of 0.5 is an identity of about 97 %.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,9 +35,10 @@ _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A record that is contained in the other side of the split; `share` of its sketch is."""
+    """A record of which `share` is contained in other parts, most of it in the record `other`."""
 
     name: str
+    other: str
     share: float
 
 
@@ -74,29 +75,73 @@ def _hashes(bases: bytes) -> HashArray:
     return chosen
 
 
-def find_leaks(
-    one: Iterable[tuple[str, bytes]], other: Iterable[tuple[str, bytes]]
-) -> Iterator[Leak]:
-    """Yield each record of `other` that is equal or nearly equal to a part of `one`.
+def find_leaks(records: Iterable[tuple[str, str, bytes]]) -> Iterator[Leak]:
+    """Yield each record that is equal or nearly equal to a part of records of another part.
+
+    A record is found if it is contained in a longer one of another part, so a pair is found from
+    the shorter record, whatever its part.
 
     Parameters
     ----------
-    one, other
-        Name and upper-case sequence of each record on the two sides of the split. `one` is read
-        first; its sketches need 8 bytes per 25 bases.
+    records
+        Name, part and upper-case sequence of each record. Parts must not share sequences: the
+        groups of a cross-validation, or the sides of a split. Sketches need about 20 bytes per 25
+        bases.
     """
+    names: list[str] = []
+    parts: list[str] = []
     sketches: list[HashArray] = []
-    exact: set[bytes] = set()
-    for _, sequence in one:
+    exact: dict[bytes, int] = {}
+    equal: dict[int, int] = {}
+    for number, (name, part, sequence) in enumerate(records):
+        names.append(name)
+        parts.append(part)
         sketches.append(sketch(sequence))
-        exact.add(_either_strand(sequence))
-    known = np.unique(np.concatenate([np.empty(0, np.uint64), *sketches]))
-    for name, sequence in other:
-        own = sketch(sequence)
-        if _either_strand(sequence) in exact:
-            yield Leak(name, 1.0)
-        elif len(own) >= _LEAST_HASHES:
-            places = np.minimum(np.searchsorted(known, own), len(known) - 1)
-            share = float((known[places] == own).mean()) if len(known) else 0.0
-            if share >= _CONTAINED:
-                yield Leak(name, share)
+        first = exact.setdefault(_either_strand(sequence), number)
+        if parts[first] != part:
+            equal[number] = first
+    known = _Hashes(sketches, parts)
+    for number in np.union1d(known.suspects(), list(equal)).astype(np.int64).tolist():
+        if number in equal:
+            yield Leak(names[number], names[equal[number]], 1.0)
+        else:
+            share = float(known.shares[number])
+            yield Leak(names[number], names[known.partner(number)], share)
+
+
+class _Hashes:
+    """The hashes of all sketches, with their owners."""
+
+    def __init__(self, sketches: Sequence[HashArray], parts: Sequence[str]) -> None:
+        self._sketches = sketches
+        _, self._parts = np.unique(parts, return_inverse=True)
+        self._sizes = np.array([len(one) for one in sketches], np.int64)
+        values = np.concatenate([np.empty(0, np.uint64), *sketches])
+        order = np.argsort(values, kind="stable")
+        self._values = values[order]
+        self._owners = np.repeat(np.arange(len(sketches), dtype=np.int32), self._sizes)[order]
+        self.shares = self._foreign() / np.maximum(self._sizes, 1)
+
+    def _foreign(self) -> NDArray[np.int64]:
+        """Return for each record how many of its hashes occur in another part."""
+        if not len(self._values):
+            return np.zeros(len(self._sizes), np.int64)
+        first = np.flatnonzero(np.diff(self._values, prepend=~self._values[0]))
+        part = self._parts[self._owners]
+        low, high = np.minimum.reduceat(part, first), np.maximum.reduceat(part, first)
+        foreign = np.repeat(low != high, np.diff(first, append=len(self._values)))
+        return np.bincount(self._owners[foreign], minlength=len(self._sizes))
+
+    def suspects(self) -> NDArray[np.int64]:
+        """Return the records of which a large share occurs in other parts."""
+        return np.flatnonzero((self.shares >= _CONTAINED) & (self._sizes >= _LEAST_HASHES))
+
+    def partner(self, record: int) -> int:
+        """Return the record of another part that shares most hashes with `record`."""
+        own = self._sketches[record]
+        low = np.searchsorted(self._values, own)
+        high = np.searchsorted(self._values, own, side="right")
+        spans = zip(low.tolist(), high.tolist(), strict=True)
+        owners = np.concatenate([self._owners[a:b] for a, b in spans])
+        others = owners[self._parts[owners] != self._parts[record]]
+        return int(np.bincount(others).argmax())

@@ -24,6 +24,7 @@ __all__ = [
     "expected_error",
     "fit",
     "held_out",
+    "length_classes",
     "posterior",
     "realised_fdr",
 ]
@@ -85,7 +86,19 @@ LENGTH_CLASSES = (
     LengthClass(10_000, 16, 0),
     LengthClass(30_000, 41, 0),
 )
-"""The last matching class is valid for a record."""
+"""Classes for windows of 500 bases; the last matching class is valid for a record."""
+
+_WINDOW = 500
+
+
+def length_classes(window: int) -> tuple[LengthClass, ...]:
+    """Return the classes for windows of this length: `LENGTH_CLASSES` in proportion."""
+    return tuple(
+        LengthClass(
+            one.bases * window // _WINDOW, one.min_windows, one.min_bases * window // _WINDOW
+        )
+        for one in LENGTH_CLASSES
+    )
 
 
 def fit(

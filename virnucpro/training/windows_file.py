@@ -1,7 +1,8 @@
 """The FASTA file with all windows that a training needs, and their order."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +10,30 @@ from numpy.typing import NDArray
 
 from virnucpro.classify.quality import is_complex
 from virnucpro.durable import write_file
+from virnucpro.errors import InputError
 from virnucpro.training.cross_validation import Pieces
-from virnucpro.training.draw import WINDOW, Drawn, draw_crops, draw_pieces, tile_pieces
-from virnucpro.training.groups import Genome, Group
-from virnucpro.training.platt import LENGTH_CLASSES
+from virnucpro.training.draw import (
+    CROPS,
+    WINDOW,
+    Crops,
+    Drawn,
+    draw_crops,
+    draw_pieces,
+    tile_pieces,
+)
+from virnucpro.training.groups import VIRUS, Genome, Group
+from virnucpro.training.platt import LengthClass, length_classes
 
 __all__ = ["TrainingWindows", "draw_training_windows"]
 
-_SHORT, _LONG = 1_250, 10_000
+_SHORT, _LONG = 2.5, 20
+"""Limits of the numbers below, in windows."""
 _PIECES = (30, 400)
-"""Pieces of up to 1,250 bases for the cross-validation: per virus group, per kingdom of others."""
+"""Short pieces for the cross-validation: per virus group, per kingdom of others."""
 _RECORDS = (20, 200)
-"""The same for pieces of up to 10,000 bases."""
+"""The same for longer pieces."""
 _LONG_RECORDS = (12, 120)
-"""The same for pieces of more than 10,000 bases."""
+"""The same for the longest pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,13 @@ class _Tiled:
     groups: list[Group]
     windows: list[bytes]
     first: NDArray[np.int64]
+
+    def select(self, chosen: NDArray[np.bool_]) -> "_Tiled":
+        """Return the pieces that have a chosen window, with their chosen windows."""
+        counts = np.add.reduceat(chosen, self.first[:-1], dtype=np.int64)
+        groups = list(compress(self.groups, counts))
+        first = np.concatenate(([0], np.cumsum(counts[counts > 0])))
+        return _Tiled(groups, list(compress(self.windows, chosen)), first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +60,13 @@ class TrainingWindows:
         The training windows.
     tiled
         Groups, windows and bounds of the pieces, by length in bases.
+    classes
+        Classes of records that can have a calibration; they have the lengths of the pieces.
     """
 
     crops: Drawn
     tiled: Mapping[int, _Tiled]
+    classes: tuple[LengthClass, ...]
 
     def write(self, path: Path) -> None:
         """Write all windows as FASTA, atomically, in the order that `split` expects."""
@@ -62,25 +83,61 @@ class TrainingWindows:
             pieces[length] = Pieces(one.groups, features[start:end], one.first)
         return crops, pieces
 
+    def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
+        """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
+
+        Pieces without a chosen window are left out, and so are lengths without pieces of a class.
+
+        Raises
+        ------
+        InputError
+            If no window for training of a class, or no piece, is chosen.
+        """
+        end = len(self.crops.bases)
+        crops, tiled = self.crops.select(chosen[:end]), {}
+        for length, one in self.tiled.items():
+            start, end = end, end + len(one.windows)
+            kept = one.select(chosen[start:end])
+            if len({kingdom == VIRUS for kingdom, _ in kept.groups}) == 2:
+                tiled[length] = kept
+        if len(set(crops.viral.tolist())) < 2 or not tiled:
+            raise InputError(
+                "no window of a class has an item, such as a stop-free stretch of 30 codons. Give "
+                "longer sequences or --lengths, or whole windows as --items."
+            )
+        return replace(self, crops=crops, tiled=tiled)
+
     def _all(self) -> Sequence[bytes]:
         return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]
 
 
-def draw_training_windows(genomes: Sequence[Genome], seed: int) -> TrainingWindows:
-    """Draw the windows; the result depends on the genomes, their order and the seed alone."""
+def draw_training_windows(
+    genomes: Sequence[Genome], seed: int, crops: Crops = CROPS, window: int = WINDOW
+) -> TrainingWindows:
+    """Draw the windows; the result depends on the arguments and the order of genomes alone.
+
+    Parameters
+    ----------
+    crops
+        Lengths of the windows for training.
+    window
+        Length of a window of longer pieces.
+    """
     tiled = {}
-    for length in (one.bases for one in LENGTH_CLASSES):
-        numbers = _PIECES if length <= _SHORT else _RECORDS if length <= _LONG else _LONG_RECORDS
+    classes = length_classes(window)
+    for length in (one.bases for one in classes):
+        short, long = length <= _SHORT * window, length <= _LONG * window
+        numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
         drawn = _callable(draw_pieces(genomes, length, *numbers, seed))
         if len(set(drawn.viral.tolist())) < 2:
             continue
-        if length <= WINDOW:
+        if length <= window:
             first = np.arange(len(drawn.bases) + 1)
             tiled[length] = _Tiled(drawn.groups, drawn.bases, first)
         else:
-            tiles = tile_pieces(drawn.bases)
+            tiles = tile_pieces(drawn.bases, window)
             tiled[length] = _Tiled(drawn.groups, tiles.windows, tiles.first)
-    return TrainingWindows(draw_crops(genomes, seed), tiled)
+    return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)
 
 
 def _callable(drawn: Drawn) -> Drawn:

@@ -202,7 +202,10 @@ CALIBRATION = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(items="genes"), "unknown items 'genes'; known are open_frames, window"),
+        (
+            lambda m: m.update(items="genes"),
+            "unknown items 'genes'; known are open_frames, longest_stretch, window",
+        ),
         (lambda m: m.update(items=5), "field 'items' of type str"),
         (lambda m: m.update(items="window"), "protein encoder, which cannot read whole windows"),
         (lambda m: m.update(calibration=[1]), "field 'calibration' of type dict"),

@@ -3,6 +3,7 @@ import pytest
 
 from virnucpro.training.cross_validation import Pieces, calibrate
 from virnucpro.training.figures import accuracy_figures
+from virnucpro.training.platt import LENGTH_CLASSES
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,9 @@ def figures():
         10_000: np.where(viral, 3.0, -3.0) + dice.normal(0, 1, len(groups)),
     }
     both = dict.fromkeys(logits, pieces)
-    found = accuracy_figures(calibrate(logits, both, pytest.fail), logits, both, 0.5, 1)
+    found = accuracy_figures(
+        calibrate(logits, both, LENGTH_CLASSES, pytest.fail), logits, both, 0.5, 1
+    )
     return found["cross_validation"]
 
 

@@ -39,20 +39,43 @@ GENOME = random_sequence(30_000)
     ],
 )
 def test_leaks_are_found(other, leaks):
-    found = list(find_leaks([("x", GENOME)], [("y", other)]))
-    assert [leak.name for leak in found] == (["y"] if leaks else [])
+    for records in (("x", "1", GENOME), ("y", "2", other)), (("y", "2", other), ("x", "1", GENOME)):
+        pairs = {(leak.name, leak.other) for leak in find_leaks(records)}
+        assert (("y", "x") in pairs) == leaks
+        assert pairs <= {("y", "x"), ("x", "y")}
+        assert list(find_leaks([(name, "1", bases) for name, _, bases in records])) == []
 
 
 def test_short_records_are_compared_exactly():
     short = random_sequence(60)
     for other in (short, reverse_complement(short)):
-        assert [leak.name for leak in find_leaks([("x", short)], [("y", other)])] == ["y"]
-    assert list(find_leaks([("x", short)], [("y", short[:-1] + b"N")])) == []
+        (leak,) = find_leaks([("x", "1", short), ("y", "2", other)])
+        assert (leak.name, leak.other, leak.share) == ("y", "x", 1.0)
+    assert list(find_leaks([("x", "1", short), ("y", "2", short[:-1] + b"N")])) == []
 
 
 def test_nothing_leaks_between_empty_sides():
-    assert list(find_leaks([], [("y", GENOME)])) == []
-    assert list(find_leaks([("x", GENOME)], [])) == []
+    assert list(find_leaks([])) == []
+    assert list(find_leaks([("y", "2", GENOME), ("x", "1", b"")])) == []
+
+
+def test_the_partner_is_the_record_of_another_part_that_shares_most():
+    records = [
+        ("same group", "1", GENOME),
+        ("little", "2", GENOME[:4_000] + random_sequence(9_000, seed=4)),
+        ("most", "3", random_sequence(9_000, seed=5) + reverse_complement(GENOME[3_000:])),
+        ("part", "1", GENOME[2_000:9_000]),
+    ]
+    found = {leak.name: leak for leak in find_leaks(records)}
+    assert found["part"].other == found["same group"].other == "most"
+    assert found["part"].share == 1.0  # also the part that is in "little"
+    assert "little" not in found
+
+
+def test_a_record_covered_by_pieces_of_several_others_is_found():
+    pieces = [(f"piece {at}", "1", GENOME[at : at + 4_500]) for at in range(0, 24_000, 6_000)]
+    leaks = list(find_leaks([*pieces, ("long", "2", GENOME[:24_000])]))
+    assert {leak.name for leak in leaks} == {"long", *(name for name, _, _ in pieces)}
 
 
 def test_a_sketch_holds_one_of_25_kmers_and_is_equal_for_both_strands():

@@ -1,47 +1,39 @@
 """Train a classifier on labelled sequences.
 
-Draw windows from the labelled genomes, encode them with an encoder of a bundle, and train a
-classifier with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle
-DIR/bundle, or install it with virnucpro bundle pack and unpack.
+Draw windows from the labelled genomes, encode them with encoders of bundles, and train a classifier
+with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle DIR/bundle, or
+install it with virnucpro bundle pack and unpack.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
 non-viral), group (related sequences have one group, such as a virus family) and optionally split,
-kingdom, class and record. No group may be on both sides of the split.
+kingdom, class and record. No group may be on both sides of the split. Without a table, give FASTA
+files with --viral and --non-viral. Sequences of different groups that are nearly equal are refused.
 """
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
-from virnucpro.errors import InputError
+from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.execution import Execution
 
+if TYPE_CHECKING:
+    from virnucpro.evaluation.labels import Source
+
 __all__ = ["add_options"]
+
+_LEAST, _MOST = 60, 10_000
+"""Allowed lengths of training windows in bases."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``train``."""
-    text = "table of labelled FASTA files"
-    parser.add_argument("--labels", type=Path, required=True, metavar="TSV", help=text)
-    text = "value of the column split whose rows are the training set; default: train"
-    parser.add_argument("--split", default="train", metavar="NAME", help=text)
-    text = (
-        "value of the column split whose sequences must not be similar to the training set; "
-        "default: valid, if there is such a row"
-    )
-    parser.add_argument("--held-out", metavar="NAME", help=text)
-    text = "BED file of regions to leave out, such as prophages; default: none"
-    parser.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    _add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
-    parser.add_argument(
-        "-e",
-        "--encoder",
-        default="mini/nucleotide",
-        metavar="NAME",
-        help="nucleotide encoder of a bundle, as BUNDLE/VIEW; default: %(default)s",
-    )
+    _add_model(parser)
     text = "name of the new bundle; default: the name of DIR"
     parser.add_argument("--name", help=text)
     parser.add_argument("--description", default="trained by virnucpro train", help="one line")
@@ -61,6 +53,77 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("labelled sequences")
+    text = "table of labelled FASTA files"
+    group.add_argument("--labels", type=Path, metavar="TSV", help=text)
+    text = "value of the column split whose rows are the training set; default: train"
+    group.add_argument("--split", metavar="NAME", help=text)
+    text = (
+        "value of the column split whose sequences must not be similar to the training set; "
+        "default: valid, if there is such a row"
+    )
+    group.add_argument("--held-out", metavar="NAME", help=text)
+    text = "FASTA files of viral sequences, instead of --labels; each record is a group"
+    group.add_argument("--viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
+    text = "FASTA files of non-viral sequences; each file is a kingdom, each record a group"
+    group.add_argument(
+        "--non-viral", "--others", type=Path, nargs="+", default=(), metavar="FASTA", help=text
+    )
+    text = "BED file of regions to leave out, such as prophages; default: none"
+    group.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    text = (
+        "accept nearly equal sequences of different groups, or on both sides of the split, with a "
+        "warning; default: refuse them"
+    )
+    group.add_argument("--allow-similar", action="store_true", help=text)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    text = (
+        "encoder of a bundle, as BUNDLE/VIEW; repeat the option, or separate names by commas, for "
+        "one nucleotide and one protein encoder; default: mini/nucleotide"
+    )
+    group.add_argument("-e", "--encoder", type=_names, action="extend", metavar="NAME", help=text)
+    text = (
+        "what the encoders read: window (whole windows, nucleotide encoders only) or "
+        "longest_stretch (the longest stop-free stretch of a window); default: window, with a "
+        "protein encoder longest_stretch"
+    )
+    choices = ("window", "longest_stretch", "open_frames")
+    group.add_argument("--items", choices=choices, metavar="KIND", help=text)
+    text = (
+        "lengths in bases of the training windows: shortest and longest as 150-1000, or a list as "
+        "150,300; default: 150-1000"
+    )
+    group.add_argument("--lengths", type=_lengths, metavar="BASES", help=text)
+    text = "length in bases of the bundle's windows; default: that of the first encoder's bundle"
+    group.add_argument("--window", type=options.positive, metavar="BASES", help=text)
+
+
+def _lengths(text: str) -> tuple[tuple[int, ...], bool]:
+    """Return lengths, and whether lengths between them are meant."""
+    between = "-" in text
+    words = [word.strip() for word in text.split("-" if between else ",")]
+    numbers = [int(word) for word in words if word.isascii() and word.isdigit()]
+    valid = len(numbers) == len(words) == (2 if between else len(words))
+    if (
+        not valid
+        or not all(_LEAST <= one <= _MOST for one in numbers)
+        or numbers != sorted(numbers)
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are not lengths: give the shortest and the longest as 150-1000, or an "
+            f"ascending list as 150,300, of {_LEAST} to {_MOST:,} bases"
+        )
+    return tuple(numbers), between
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
 def read_notes(path: Path | None) -> str:
     """Return the text of the notes; "" without a file.
 
@@ -78,22 +141,26 @@ def read_notes(path: Path | None) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.evaluation.labels import read_labels, splits_in
+    sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
     from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.train import Training, train_bundle
+    from virnucpro.pipeline.training.request import Training
+    from virnucpro.pipeline.training.train import train_bundle
+    from virnucpro.training.draw import CROPS, Crops
 
-    splits = splits_in(arguments.labels)
-    held_out = arguments.held_out or ("valid" if "valid" in splits else None)
     training = Training(
-        sources=read_labels(arguments.labels, arguments.split if splits else None),
-        held_out=read_labels(arguments.labels, held_out) if held_out else (),
+        sources=sources,
+        held_out=held_out,
         excluded=read_regions(arguments.exclude) if arguments.exclude else {},
-        encoder=arguments.encoder,
+        encoders=arguments.encoder or ["mini/nucleotide"],
         name=arguments.name or arguments.outdir.absolute().name,
         version=arguments.bundle_version,
         description=arguments.description,
         seed=arguments.seed,
         notes=read_notes(arguments.notes),
+        items=arguments.items,
+        window=arguments.window,
+        crops=Crops(*arguments.lengths) if arguments.lengths else CROPS,
+        allow_similar=arguments.allow_similar,
     )
     execution = Execution(
         outdir=arguments.outdir,
@@ -103,6 +170,33 @@ def _run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
     )
     with open_reporter(quiet=arguments.quiet) as reporter:
+        if not arguments.labels:
+            reporter.warn(
+                "each record is a group of its own: if records are related, such as contigs of one "
+                "genome, the figures of the cross-validation are too good; use --labels instead"
+            )
         bundle = train_bundle(training, execution, reporter)
     print(bundle)
     return ExitCode.OK
+
+
+def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]]":
+    """Return the labelled sequences of the training set, and the held-out ones."""
+    from virnucpro.evaluation.labels import fasta_sources, read_labels, splits_in
+
+    files = bool(arguments.viral or arguments.non_viral)
+    if files == (arguments.labels is not None):
+        raise UsageError("give either --labels TSV, or both --viral FASTA and --non-viral FASTA")
+    if files and (arguments.split or arguments.held_out):
+        raise UsageError(
+            "--split and --held-out select rows of --labels; remove them, or give --labels"
+        )
+    if files:
+        return fasta_sources(arguments.viral, arguments.non_viral), []
+    splits = splits_in(arguments.labels)
+    chosen = arguments.split or "train"
+    held_out = arguments.held_out or ("valid" if "valid" in splits else None)
+    return (
+        read_labels(arguments.labels, chosen if splits else None),
+        read_labels(arguments.labels, held_out) if held_out else [],
+    )

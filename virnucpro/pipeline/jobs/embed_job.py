@@ -1,13 +1,14 @@
-"""Create the job of ``virnucpro embed``; the encoder is in a bundle or a weight file."""
+"""Create jobs that compute vectors only; their encoders are in bundles or weight files."""
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.bundles.bundle import Bundle, bundle_names, open_bundle
+from virnucpro.bundles.bundle import Bundle, bundle_names, encoder_contents, open_bundle
 from virnucpro.bundles.convert import convert_isolated
-from virnucpro.bundles.manifest import MANIFEST
+from virnucpro.bundles.manifest import MANIFEST, read_manifest
 from virnucpro.bundles.published import require_published
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import open_spec
@@ -15,9 +16,9 @@ from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
 from virnucpro.runtime.isolation import run_isolated
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.spec import IndexSpec, json_digest
 
-__all__ = ["NamedEncoder", "embed_job", "find_encoder"]
+__all__ = ["NamedEncoder", "embed_job", "find_encoder", "vectors_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,13 @@ class NamedEncoder:
     bundle: Bundle | None
 
     def fingerprint(self) -> str:
-        """Return the content hash of the encoder's bundle or, without a bundle, of its files."""
+        """Return a hash of what the vectors depend on: the encoder's settings and files.
+
+        Other parts of its bundle, such as the classifier, have no effect.
+        """
         if self.bundle is not None:
-            return self.bundle.fingerprint
+            contents = encoder_contents(read_manifest(self.bundle.path))
+            return json_digest(contents[self.bundle.encoders.index(self.spec)])
         digest = hashlib.sha256()
         for role in sorted(self.spec.files):
             with self.spec.file(role).open("rb") as stream:
@@ -131,14 +136,37 @@ def embed_job(
     if embeddings not in ("fp16", "fp32"):
         raise UsageError(f"unknown precision of embeddings {embeddings!r}: give fp16 or fp32")
     found = find_encoder(encoder)
+    whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
+    return vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
+
+
+def vectors_job(
+    inputs: Inputs,
+    encoders: Sequence[NamedEncoder],
+    index: IndexSpec,
+    *,
+    precision: PrecisionChoice = "fp32",
+    embeddings: EmbeddingsDtype = "fp32",
+) -> Job:
+    """Return the job that computes the vectors of items by one or several encoders.
+
+    Parameters
+    ----------
+    encoders
+        In the order in which their vectors are joined.
+    index
+        Rules that divide the inputs into items with the views of the encoders.
+    """
+    fingerprints = [one.fingerprint() for one in encoders]
+    verified = [set(one.bundle.verified_precisions) if one.bundle else set() for one in encoders]
     return Job(
         command="embed",
         inputs=inputs_of(inputs),
-        index=IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()]),
-        encoders=(found.spec,),
-        model_name=found.name,
-        model=found.fingerprint(),
+        index=index,
+        encoders=tuple(one.spec for one in encoders),
+        model_name=", ".join(one.name for one in encoders),
+        model=fingerprints[0] if len(encoders) == 1 else json_digest({"encoders": fingerprints}),
         precision=precision,
         embeddings=embeddings,
-        verified_precisions=found.bundle.verified_precisions if found.bundle else (),
+        verified_precisions=tuple(sorted(set.intersection(*verified))),
     )

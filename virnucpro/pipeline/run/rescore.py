@@ -138,7 +138,7 @@ def _scored_by(
     for first, end, found in parts:
         scores[first:end] = found
     fallback = session.index.is_window(np.arange(session.index.n_rows))
-    if session.index.spec.kind == "frames" and fallback.any():
+    if session.index.spec.fallback and fallback.any():
         scores[fallback, :2] = coverage.scores[fallback, :2]
     manifest = replace(
         session.manifest,

@@ -33,7 +33,7 @@ from virnucpro.pipeline.validation.compute import choose_compute
 from virnucpro.pipeline.validation.synthetic import synthetic_items
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 
 __all__ = ["Parity", "measure_parity"]
 
@@ -131,7 +131,7 @@ def measure_parity(
         model, encoders, head = opened.name, opened.encoders, opened.head
         verified = opened.verified_precisions
         index_spec = IndexSpec(
-            kind="windows" if opened.items == "window" else "frames",
+            kind=KIND_OF_ITEMS[opened.items],
             alphabet=Alphabet.NUCLEOTIDE,
             window=opened.window,
             tiling=opened.tiling,

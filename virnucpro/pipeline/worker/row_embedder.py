@@ -282,9 +282,8 @@ class RowEmbedder:
                 joined = torch.cat([part[fallback] for part in vectors[n_main:]], 1)
                 found = self._scores(self._models.fallback_head, joined)
                 assert found is not None
-                scores[fallback] = 0
-                width = min(scores.shape[1], found.shape[1])
-                scores[fallback, :width] = found[:, :width]
+                scores[fallback] = 0  # also the classes, which the fallback does not have
+                scores[fallback, :2] = found[:, :2]
         names = [encoder.name for encoder in self._encoders]
         parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
         return RowNumbers(parts, stored, scores)

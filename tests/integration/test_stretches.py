@@ -1,0 +1,78 @@
+"""Bundles whose items are the longest stretches of windows: predict, ranks, resume."""
+
+import json
+import shutil
+
+import pytest
+
+from virnucpro.bundles.bundle import embedded_names, find_bundle, open_bundle
+from virnucpro.cli.main import main
+from virnucpro.sequences.index import SequenceIndex
+
+EXACT = {"seq_name", "window", "status", "evidence", "best_frame", "n_items", "start", "end"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """The encoders and head of mini-deep with longest stretches as items."""
+    folder = tmp_path_factory.mktemp("bundles") / "stretches"
+    shutil.copytree(find_bundle("mini-deep"), folder)
+    manifest = json.loads((folder / "bundle.json").read_text())
+    manifest |= {"name": "stretches", "items": "longest_stretch"}
+    (folder / "bundle.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(bundle, small_fasta, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stretches") / "run"
+    assert main(command(bundle, small_fasta, folder, "cpu:1")) == 0
+    return folder
+
+
+def command(bundle, fasta, folder, devices, *options):
+    words = ["predict", fasta, "-o", folder, "-b", bundle, "--devices", devices, "-q", *options]
+    return list(map(str, words))
+
+
+def test_the_bundle_has_its_own_identity(bundle):
+    assert open_bundle(str(bundle)).fingerprint != open_bundle("mini-deep").fingerprint
+    assert "mini-deep" in embedded_names()
+
+
+def test_each_window_is_answered_by_its_stretch_or_the_fallback(run, tables):
+    index = SequenceIndex.open(run / "index")
+    assert (index.spec.kind, index.spec.fallback) == ("stretches", True)
+    rows = tables(run / "windows.tsv")
+    assert {row["n_items"] for row in rows if row["status"] == "scored"} == {"1"}
+    for row in rows:
+        if row["seq_name"].startswith(("open", "repeat")) and int(row["end"]) >= 90:
+            assert (row["status"], row["evidence"]) == ("scored", "frames")
+    stops = [row for row in rows if row["seq_name"] == "stops"]
+    assert {(row["status"], row["evidence"]) for row in stops} == {("scored", "composition")}
+
+
+def test_ranks_and_lost_segments_change_nothing(run, bundle, small_fasta, tmp_path, tables):
+    folder = tmp_path / "run"
+    assert main(command(bundle, small_fasta, folder, "cpu:2")) == 0
+    for path in sorted(folder.glob("shards/*/unit-*.h5"))[::2]:
+        path.unlink()
+    again = command(bundle, small_fasta, folder, "cpu:1", "--resume")
+    assert main(again) == 0
+    assert main(["verify", str(folder)]) == 0
+    for name in ("predictions.tsv", "windows.tsv"):
+        for one, expected in zip(tables(folder / name), tables(run / name), strict=True):
+            assert {key: one[key] for key in EXACT & one.keys()} == {
+                key: expected[key] for key in EXACT & expected.keys()
+            }
+            assert (one["score"] == "NA") == (expected["score"] == "NA")
+            if one["score"] != "NA":
+                assert float(one["score"]) == pytest.approx(float(expected["score"]), abs=2e-4)
+
+
+def test_without_a_fallback_the_record_says_why(bundle, small_fasta, tmp_path, tables):
+    folder = tmp_path / "run"
+    assert main(command(bundle, small_fasta, folder, "cpu:1", "--no-fallback")) == 0
+    by_name = {row["seq_name"]: row for row in tables(folder / "predictions.tsv")}
+    assert by_name["stops"]["status"] == "no_open_frame"
+    assert by_name["open_0"]["status"] == "scored"

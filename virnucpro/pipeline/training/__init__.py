@@ -1,0 +1,1 @@
+"""Training: from labelled sequences to a bundle."""
