@@ -131,7 +131,7 @@ def reporting(doubles, monkeypatch):
 
     def call(function, *, quiet=False):
         monkeypatch.setattr(
-            "virnucpro.cli.commands.run_job.open_reporter",
+            "virnucpro.cli.run_job.open_reporter",
             lambda **_: doubles.CallingReporter(function, quiet=quiet),
         )
 

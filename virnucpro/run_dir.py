@@ -9,9 +9,12 @@ from pathlib import Path
 from virnucpro.durable import finished_name, temporary_beside
 from virnucpro.errors import RunError
 
-__all__ = ["RunDirectory"]
+__all__ = ["EXTRACTS", "RunDirectory"]
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
+EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
+"""Calls whose sequences can be written as FASTA."""
+
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
 _PART = re.compile(r"\d{4,}\.[0-9a-f]{8}")
@@ -35,6 +38,7 @@ class RunDirectory:
         logs/*.jsonl                    the same event logs as JSON, with --log-format json
         budgets.json                    largest batch per device that fits in memory
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
+        viral.fasta, ambiguous.fasta ...  records by call, as chosen; .gz if compressed
         missing.tsv, quarantine.tsv     absent if empty
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
 
@@ -75,8 +79,13 @@ class RunDirectory:
             self.published_consensus,
             self.missing,
             self.quarantine,
+            *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
         self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
+
+    def extract(self, call: str, *, compressed: bool = False) -> Path:
+        """Return the path of the FASTA file of the records with a call, such as viral.fasta."""
+        return self.root / f"{call}.fasta{'.gz' * compressed}"
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""

@@ -15,7 +15,7 @@ from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
-__all__ = ["main"]
+__all__ = ["full_parser", "main"]
 
 _COMMANDS: Final = {
     "predict": "identify viral sequences",
@@ -35,6 +35,8 @@ _COMMANDS: Final = {
     "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
     "parity": "compare results of a device and precision with those of the CPU at fp32",
     "bench": "measure the throughput of an encoder on this machine",
+    "cite": "print the publications to cite",
+    "completion": "print a completion script for a shell",
 }
 """Help of each command. Its module ``commands.NAME_command`` adds the description and options."""
 
@@ -146,6 +148,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
             command.description = module.__doc__
             module.add_options(command)
     return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line with the options of all commands."""
+    return _parser(list(_COMMANDS))
 
 
 def _complain(

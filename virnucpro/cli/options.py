@@ -8,6 +8,7 @@ from typing import Any, Final
 from virnucpro.classify.call_options import PRESETS, CallOptions
 from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
+from virnucpro.report.extract_options import ExtractOptions
 
 __all__ = [
     "DEFAULTS",
@@ -16,6 +17,7 @@ __all__ = [
     "add_device",
     "add_devices",
     "add_encoder",
+    "add_extracts",
     "add_failures",
     "add_fallback",
     "add_inputs",
@@ -171,6 +173,28 @@ def add_calls(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_extracts(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the FASTA files of called records."""
+    group = parser.add_argument_group("sequences")
+    text = (
+        "calls whose sequences are written, one file each, separated by commas: viral, ambiguous, "
+        "non-viral, not_scored; or none; default: viral (viral.fasta)"
+    )
+    group.add_argument("--extract", metavar="LIST", help=text)
+    text = "compress these files with gzip"
+    group.add_argument("--compress", action="store_true", default=None, help=text)
+
+
+def _extract_options(arguments: argparse.Namespace) -> ExtractOptions | None:
+    """Return the choice of sequences given on the command line; None if no option is given."""
+    given: dict[str, Any] = vars(arguments)
+    listed, compress = given.get("extract"), given.get("compress")
+    if listed is None and compress is None:
+        return None
+    calls = ("viral",) if listed is None else () if listed == "none" else tuple(listed.split(","))
+    return ExtractOptions(calls, bool(compress))
+
+
 def _share(text: str) -> float:
     try:
         number = float(text)
@@ -278,4 +302,6 @@ def job_options(arguments: argparse.Namespace) -> dict[str, Any]:
     chosen = {name: given[name] for name in _JOB_OPTIONS if given.get(name) is not None}
     if (calls := call_options(arguments)) is not None:
         chosen["calls"] = calls
+    if (extracts := _extract_options(arguments)) is not None:
+        chosen["extracts"] = extracts
     return chosen

@@ -27,6 +27,7 @@ from virnucpro.pipeline.scheduling.preflight import (
     with_precision,
 )
 from virnucpro.pipeline.scheduling.runner import run_job
+from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -48,6 +49,7 @@ def predict_job(
     embeddings: EmbeddingsDtype = "fp16",
     fallback: bool = True,
     calls: CallOptions | None = None,
+    extracts: ExtractOptions | None = None,
 ) -> Job:
     """Return the job of ``virnucpro predict``; the function `predict` computes it.
 
@@ -68,6 +70,8 @@ def predict_job(
         stretch, if the bundle scores only these. A resumed run keeps its choice.
     calls
         Rule of the calls; None for the default rule, or for the rule of the resumed run.
+    extracts
+        Which records are written as FASTA; None for viral.fasta, or as in the resumed run.
 
     Raises
     ------
@@ -108,6 +112,7 @@ def predict_job(
         calibration=opened.calibration,
         calls=calls,
         classes=opened.classes,
+        extracts=extracts,
         precision=precision,
         embeddings=embeddings,
         verified_precisions=opened.verified_precisions,

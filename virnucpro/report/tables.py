@@ -8,9 +8,10 @@ shortest decimal number that is read back as the same float32.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ import numpy.typing as npt
 from virnucpro.classify.call_options import PRESETS
 from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status, WindowCalls
 from virnucpro.classify.decision import Decision, Flag, Reason
-from virnucpro.report.tsv import NA, codes, decimals, integers, write_tsv
+from virnucpro.console import CONTROL
+from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.windows import IntArray
@@ -40,8 +42,8 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
-TABLE_VERSION: Final = 2
-"""Version of predictions.tsv and windows.tsv: version 2 added columns to version 1."""
+TABLE_VERSION: Final = 3
+"""Version of predictions.tsv and windows.tsv: versions 2 and 3 added last columns."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
 
@@ -76,7 +78,9 @@ def write_predictions(
     the calibration, `evidence` names the items that were scored, `reason` explains an ambiguous
     call, and `flags` lists properties that make a call less certain. `likely_source` is the most
     probable class of the classifier: `sources` has the position in `class_names` for each record,
-    -1 if it is unknown. A missing value is `NA`. Tables of version 1 end with `best_window`.
+    -1 if it is unknown. `file` and `record` are the input file and the number of the record in it,
+    from 1. A missing value is `NA`. Tables of version 1 end with `best_window`, those of version 2
+    with `likely_source`.
 
     Raises
     ------
@@ -111,7 +115,8 @@ def write_predictions(
             }
             if version > 1
             else {}
-        ),
+        )
+        | (_origin(index, lambda rows: rows) if version > 2 else {}),
     )
 
 
@@ -123,7 +128,7 @@ def write_windows(
     `window` is the window name as in the published tool, `start` and `end` are 1-based and
     inclusive. `n_items` and `n_scored` are numbers of items, `best_frame` is the frame with the
     highest virus score, W for a whole window. `evidence` is `frames` or `composition` (of a whole
-    window); tables of version 1 lack it.
+    window); tables of version 1 lack it. `file` and `record` are as in predictions.tsv.
 
     Raises
     ------
@@ -145,7 +150,8 @@ def write_windows(
             "status": codes(windows.status, STATUS_NAMES),
             "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
         }
-        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {}),
+        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {})
+        | (_origin(index, lambda rows: _records(index, rows)) if version > 2 else {}),
     )
 
 
@@ -230,8 +236,35 @@ def write_quarantine(path: Path, index: SequenceIndex, coverage: Coverage) -> No
 
 def _record_names(index: SequenceIndex, windows: IntArray) -> list[str]:
     """Return, for each window, the name of the record that contains this window."""
-    records = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return index.record_names(records)
+    return index.record_names(_records(index, windows))
+
+
+def _records(index: SequenceIndex, windows: IntArray) -> IntArray:
+    """Return, for each window, the number of the record that contains this window."""
+    return np.searchsorted(index.record_first_window, windows, side="right") - 1
+
+
+def _origin(index: SequenceIndex, records_of: Callable[[IntArray], IntArray]) -> dict[str, Cells]:
+    """Return the columns `file` and `record`; `records_of` returns the records of table rows.
+
+    A file is shown by its name, or by its path as given if two files have one name.
+    """
+    paths = [file.path for file in index.inputs]
+    names = [Path(path).name or path for path in paths]
+    shown = names if len({*names}) == len(names) else paths
+    cells = [CONTROL.sub(lambda match: quote(match[0]), text) for text in shown]
+    ends = np.cumsum([file.n_records for file in index.inputs], dtype=np.int64)
+    begins = ends - [file.n_records for file in index.inputs]
+
+    def files(rows: IntArray) -> IntArray:
+        return np.searchsorted(ends, records_of(rows), side="right")
+
+    return {
+        "file": lambda rows: [cells[number] for number in files(rows).tolist()],
+        "record": lambda rows: [
+            str(number) for number in (records_of(rows) - begins[files(rows)] + 1).tolist()
+        ],
+    }
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:

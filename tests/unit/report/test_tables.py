@@ -39,27 +39,35 @@ NO_SOURCE = np.full(len(RECORDS), -1)
 
 PREDICTIONS = """\
 seq_name	length	n_windows	n_scored	scored_fraction	score	call	status	best_window\
-	probability	fdr	tier	evidence	reason	flags	likely_source
+	probability	fdr	tier	evidence	reason	flags	likely_source	file	record
 viral	12	1	1	1.0000	0.5455	ambiguous	scored	1-12\
-	NA	NA	NA	frames	uncertain	NA	NA
-closed	24	1	0	0.0000	NA	not_scored	no_open_frame	NA	NA	NA	NA	NA	NA	NA	NA
-short	2	1	0	0.0000	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA	NA
-unknown	30	1	0	0.0000	NA	not_scored	ambiguous_bases	NA	NA	NA	NA	NA	NA	NA	NA
-viral	315	2	2	1.0000	0.1250	non-viral	scored	1-300	NA	NA	NA	frames	NA	NA	NA
-cut	24	1	0	0.0000	NA	not_scored	quarantined	NA	NA	NA	NA	NA	NA	NA	NA
-lost	18	1	0	0.0000	NA	not_scored	missing	NA	NA	NA	NA	NA	NA	NA	NA
-empty	0	0	0	NA	NA	not_scored	too_short	NA	NA	NA	NA	NA	NA	NA	NA
+	NA	NA	NA	frames	uncertain	NA	NA	records.fa	1
+closed	24	1	0	0.0000	NA	not_scored	no_open_frame	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	2
+short	2	1	0	0.0000	NA	not_scored	too_short	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	3
+unknown	30	1	0	0.0000	NA	not_scored	ambiguous_bases	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	4
+viral	315	2	2	1.0000	0.1250	non-viral	scored	1-300\
+	NA	NA	NA	frames	NA	NA	NA	records.fa	5
+cut	24	1	0	0.0000	NA	not_scored	quarantined	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	6
+lost	18	1	0	0.0000	NA	not_scored	missing	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	7
+empty	0	0	0	NA	NA	not_scored	too_short	NA\
+	NA	NA	NA	NA	NA	NA	NA	records.fa	8
 """
 WINDOWS = """\
-seq_name	window	start	end	n_items	n_scored	score	call	status	best_frame	evidence
-viral	viral_chunk_1	1	12	6	6	0.5455	viral	scored	F1	frames
-closed	closed_chunk_1	1	24	0	0	NA	not_scored	no_open_frame	NA	NA
-short	short_chunk_1	1	2	0	0	NA	not_scored	no_open_frame	NA	NA
-unknown	unknown_chunk_1	1	30	0	0	NA	not_scored	no_open_frame	NA	NA
-viral	viral_chunk_1	1	300	6	6	0.1250	non-viral	scored	F1	frames
-viral	viral_chunk_2	158	315	6	6	0.1250	non-viral	scored	F1	frames
-cut	cut_chunk_1	1	24	6	0	NA	not_scored	quarantined	NA	NA
-lost	lost_chunk_1	1	18	6	5	NA	not_scored	missing	NA	NA
+seq_name	window	start	end	n_items	n_scored	score	call	status\
+	best_frame	evidence	file	record
+viral	viral_chunk_1	1	12	6	6	0.5455	viral	scored	F1	frames	records.fa	1
+closed	closed_chunk_1	1	24	0	0	NA	not_scored	no_open_frame	NA	NA	records.fa	2
+short	short_chunk_1	1	2	0	0	NA	not_scored	no_open_frame	NA	NA	records.fa	3
+unknown	unknown_chunk_1	1	30	0	0	NA	not_scored	no_open_frame	NA	NA	records.fa	4
+viral	viral_chunk_1	1	300	6	6	0.1250	non-viral	scored	F1	frames	records.fa	5
+viral	viral_chunk_2	158	315	6	6	0.1250	non-viral	scored	F1	frames	records.fa	5
+cut	cut_chunk_1	1	24	6	0	NA	not_scored	quarantined	NA	NA	records.fa	6
+lost	lost_chunk_1	1	18	6	5	NA	not_scored	missing	NA	NA	records.fa	7
 """
 
 

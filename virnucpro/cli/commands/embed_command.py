@@ -7,7 +7,7 @@ in input order, DIR/sequences.tsv has one row per input sequence.
 import argparse
 
 from virnucpro.cli import options
-from virnucpro.cli.commands.run_job import add_run_options, run_job
+from virnucpro.cli.run_job import add_run_options, run_job
 
 __all__ = ["add_options"]
 

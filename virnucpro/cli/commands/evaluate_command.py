@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from virnucpro.cli import options
-from virnucpro.cli.commands.run_job import add_execution_options, execution_of
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.run_job import add_execution_options, execution_of
 from virnucpro.console import say
 from virnucpro.errors import UsageError
 

@@ -68,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_tiling(job)
     options.add_fallback(job)
     options.add_calls(parser)
+    options.add_extracts(parser)
     options.add_precision(job, embeddings=("fp16", "fp32", "none"))
     other = parser.add_argument_group("options of other workers")
     other.add_argument(

@@ -52,6 +52,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     options.add_tiling(parser)
     options.add_fallback(parser)
     options.add_calls(parser)
+    options.add_extracts(parser)
     options.add_precision(parser, embeddings=("fp16", "fp32", "none"))
 
 

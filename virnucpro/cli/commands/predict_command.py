@@ -7,7 +7,7 @@ codon. DIR/predictions.tsv has one row per input sequence.
 import argparse
 
 from virnucpro.cli import options
-from virnucpro.cli.commands.run_job import add_run_options, run_job
+from virnucpro.cli.run_job import add_run_options, run_job
 
 __all__ = ["add_options"]
 
@@ -19,6 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_tiling(parser)
     options.add_fallback(parser)
     options.add_calls(parser)
+    options.add_extracts(parser)
     options.add_precision(parser, embeddings=("fp16", "fp32", "none"))
     parser.set_defaults(run=_run)
 

@@ -1,6 +1,7 @@
 """Print the progress of a run, or of a launch of many files.
 
-Works during the run; changes no files.
+Works during the run; changes no files. Exit code 2: no process works on the run, and results are
+missing.
 """
 
 import argparse
@@ -32,4 +33,5 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         progress = read_progress(run)
     print(json.dumps(progress.as_dict(), indent=2) if arguments.json else progress.as_text())
-    return ExitCode.OK
+    incomplete = getattr(progress, "state", "") in {"incomplete", "computed"}
+    return ExitCode.PARTIAL if incomplete else ExitCode.OK

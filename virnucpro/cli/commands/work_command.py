@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from virnucpro.cli import options
-from virnucpro.cli.commands.run_job import add_failure_options, deadlines_of
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
+from virnucpro.cli.run_job import add_failure_options, deadlines_of
 from virnucpro.console import say
 from virnucpro.pipeline.execution import Execution
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 from virnucpro.classify.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.errors import UsageError
+from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.sequences.spec import IndexSpec
 
@@ -114,6 +115,9 @@ class Job:
     calls
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.
+    extracts
+        Which records are written as FASTA; None for the choice of the run that is resumed, or the
+        default.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -136,6 +140,7 @@ class Job:
     calibration: Mapping[str, object] | None = None
     calls: CallOptions | None = None
     classes: tuple[str, ...] = ()
+    extracts: ExtractOptions | None = None
     precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype = "fp16"
     verified_precisions: tuple[str, ...] = ()

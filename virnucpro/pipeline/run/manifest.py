@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls", "classes", "table_version"}
+_ADDED = {"calibration", "calls", "classes", "extracts", "table_version"}
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
 _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
@@ -75,6 +75,8 @@ class Manifest:
         Names of the classifier's classes; empty for a classifier of two classes.
     table_version
         Version of the tables; they are written again in the current version.
+    extracts
+        Fields of the `ExtractOptions`; empty for the default.
     """
 
     command: str
@@ -93,6 +95,7 @@ class Manifest:
     calls: Mapping[str, Any] = field(default_factory=dict)
     classes: Sequence[str] = ()
     table_version: int = 1
+    extracts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:

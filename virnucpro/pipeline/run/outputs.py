@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session
+from virnucpro.report.extract import write_extract
+from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.tables import (
     CALL_NAMES,
     STATUS_NAMES,
@@ -45,6 +48,9 @@ from virnucpro.sequences.windows import IntArray
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import OVERFLOW, RowState
+
+_FIRST_WITH_EXTRACTS: Final = 3
+"""Version of the tables from which on runs have FASTA files of called records."""
 
 __all__ = [
     "Outcome",
@@ -171,9 +177,26 @@ def write_tables(
         write_predictions(
             target.predictions, index, records, decision, sources, names, version=version
         )
+        _write_extracts(target, session, records, decision)
     else:
         write_sequences(target.sequences, index, records)
     return records, decision
+
+
+def _write_extracts(
+    target: RunDirectory, session: Session, records: RecordScores, decision: Decision
+) -> None:
+    """Write the chosen FASTA files, and delete those of an earlier choice."""
+    options = ExtractOptions(**session.manifest.extracts)
+    if session.manifest.table_version < _FIRST_WITH_EXTRACTS:
+        options = ExtractOptions(calls=())
+    for number, call in enumerate(CALL_NAMES):
+        for compressed in (False, True):
+            path = target.extract(call, compressed=compressed)
+            if call in options.calls and compressed == options.compress:
+                write_extract(path, session.index, decision.call == number, records.score)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def call_run(session: Session, coverage: Coverage) -> tuple[WindowCalls, RecordScores, Decision]:

@@ -230,6 +230,7 @@ def _create(
         classes=job.classes,
         table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
+        extracts={} if job.extracts is None else asdict(job.extracts),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
@@ -256,6 +257,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     session = _opened(run, manifest)
     if job.calls is not None:
         session.update(replace(session.manifest, calls=asdict(job.calls)))
+    if job.extracts is not None:
+        session.update(replace(session.manifest, extracts=asdict(job.extracts)))
     return session
 
 

@@ -1,0 +1,32 @@
+"""Print a completion script for a shell.
+
+bash: virnucpro completion bash > ~/.local/share/bash-completion/completions/virnucpro
+zsh: virnucpro completion zsh > a folder of $fpath, as _virnucpro
+"""
+
+import argparse
+
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.errors import UsageError
+
+__all__ = ["add_options"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command ``completion``."""
+    shells = ("bash", "zsh", "fish", "tcsh")
+    parser.add_argument("shell", choices=shells, help="shell of the script")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.cli.main import full_parser
+
+    try:
+        import shtab
+    except ImportError:
+        raise UsageError(
+            "completion needs the package shtab: pip install 'virnucpro[ui]'"
+        ) from None
+    print(shtab.complete(full_parser(), arguments.shell))
+    return ExitCode.OK
