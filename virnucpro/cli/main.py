@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "frames": "write windows and stop-free reading frames as FASTA",
     "plan": "prepare a run that several machines compute",
     "work": "compute a part of a planned run on this machine",
+    "submit": "start the tasks of a run on a cluster",
     "merge": "write the tables of a run that several machines compute",
     "rescue": "begin a round for the missing units of such a run",
     "status": "print the progress of a run or launch",
@@ -92,7 +93,12 @@ class _Parser(argparse.ArgumentParser):
         """Parse arguments; for an unknown argument, print this parser's usage and exit."""
         words = list(args or ())
         self._check_words(words)
+        behind: list[str] = []
+        if "--" in words and self.get_default("behind") is not None:
+            words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
         parsed, rest = super().parse_known_args(words, namespace)
+        if behind:
+            parsed.behind = behind  # for commands with words of another program behind --
         if rest:
             problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
             self.error(f"{problem} {' '.join(rest)}")
@@ -110,7 +116,7 @@ class _Parser(argparse.ArgumentParser):
         empty = names is None and "" in words
         for word in words[: words.index("--")] if "--" in words else words:
             option, equals, value = word.partition("=")
-            if option.startswith("--") and option not in known:
+            if option.startswith("--") and " " not in option and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
             empty = empty or (option.startswith("--") and equals == "=" and not value)
             if names is not None and not word.startswith("-"):
