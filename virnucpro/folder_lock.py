@@ -1,5 +1,6 @@
 """Lock that gives one process exclusive use of a folder."""
 
+import errno
 import fcntl
 import os
 import struct
@@ -7,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from virnucpro.errors import RunLockedError
+from virnucpro.errors import RunError, RunLockedError
 
 __all__ = ["folder_lock", "is_held"]
+
+_WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+"""Errors of file systems without locks, such as Lustre without the mount option flock."""
 
 _FLOCK = "hhqqi4x"
 """Format of the C struct ``flock`` on 64-bit Linux: type, whence, start, length, pid."""
@@ -33,6 +37,8 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     ------
     RunLockedError
         If another process holds the lock or is removing the folder; the function does not wait.
+    RunError
+        If the file system has no locks.
     OSError
         If the folder is not writable.
     """
@@ -44,6 +50,14 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
             holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
             raise RunLockedError(
                 f"{lock.parent}: another process (pid {holder}) uses this folder. {advice}"
+            ) from None
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            raise RunError(
+                f"{lock.parent}: its file system has no file locks ({error.strerror}), so two "
+                "processes could write here at once. If no other process uses this folder, add "
+                "--no-lock; else choose a folder on another file system."
             ) from None
         if os.fstat(handle).st_nlink == 0:  # another process removed the file between open and lock
             raise RunLockedError(
@@ -61,7 +75,10 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether a process holds the lock file `lock` now; the lock is not acquired."""
+    """Return whether a process holds the lock file `lock` now; the lock is not acquired.
+
+    The result is False on a file system without locks.
+    """
     try:
         # O_NONBLOCK: if the path is a named pipe, `open` would wait for a writer.
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -69,6 +86,10 @@ def is_held(lock: Path) -> bool:
         return False
     try:
         answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK))
+    except OSError as error:
+        if error.errno in _WITHOUT_LOCKS:
+            return False
+        raise
     finally:
         os.close(handle)
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)

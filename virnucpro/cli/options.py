@@ -20,6 +20,7 @@ __all__ = [
     "add_fallback",
     "add_inputs",
     "add_json",
+    "add_no_lock",
     "add_outdir",
     "add_precision",
     "add_quiet",
@@ -113,6 +114,15 @@ def add_threads(parser: _Group) -> None:
 def add_quiet(parser: _Group) -> None:
     """Add the option that turns off progress messages."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def add_no_lock(parser: _Group) -> None:
+    """Add the option that turns off the lock of the run folder."""
+    text = (
+        "do not lock the run folder, for file systems without locks; no other process may write "
+        "there meanwhile"
+    )
+    parser.add_argument("--no-lock", dest="lock", action="store_false", help=text)
 
 
 def add_json(parser: _Group) -> None:

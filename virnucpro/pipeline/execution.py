@@ -46,6 +46,8 @@ class Execution:
         is handled like a failed rank.
     log_format
         ``text`` for events in ``logs/*.log``, or ``json`` for events in ``logs/*.jsonl``.
+    lock
+        False: do not lock the run folder, for file systems without locks.
 
     Raises
     ------
@@ -62,6 +64,7 @@ class Execution:
     redeal: bool = True
     deadlines: Deadlines = _DEADLINES
     log_format: LogFormat = "text"
+    lock: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))

@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -38,10 +39,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return _aggregate_segments(arguments)
     if arguments.index is not None or len(arguments.paths) > 1:
         raise UsageError("give one run folder, or name the output of joined segments with -o FILE")
-    return _aggregate_run(arguments.paths[0], quiet=arguments.quiet)
+    return _aggregate_run(arguments.paths[0], quiet=arguments.quiet, lock=arguments.lock)
 
 
-def _aggregate_run(folder: Path, *, quiet: bool) -> int:
+def _aggregate_run(folder: Path, *, quiet: bool, lock: bool) -> int:
     from virnucpro.pipeline.run.outputs import write_outputs
     from virnucpro.pipeline.run.session import reopen_session
     from virnucpro.run_dir import RunDirectory
@@ -52,7 +53,7 @@ def _aggregate_run(folder: Path, *, quiet: bool) -> int:
             if_stopped="All segments are kept. Rerun the command.",
             if_partial="To compute these sequences, rerun the command of the run with --resume.",
         ) as reporter,
-        reopen_session(RunDirectory(folder)) as session,
+        reopen_session(RunDirectory(folder), lock=lock) as session,
     ):
         outcome = write_outputs(session, reporter)
         reporter.finish(outcome)

@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "if units are missing and no task works, begin a round for them, as virnucpro rescue"
     parser.add_argument("--then-rescue", action="store_true", help=text)
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -37,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
     stopped = "All segments are kept. Rerun the command."
     quiet = arguments.quiet
     with open_reporter(quiet=quiet, if_stopped=stopped, if_partial=partial) as reporter:
-        merged = merge(folder, reporter, then_rescue=arguments.then_rescue)
+        merged = merge(folder, reporter, then_rescue=arguments.then_rescue, lock=arguments.lock)
         reporter.finish(merged.outcome)
     if not quiet:
         for line in _lines(merged):

@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.add_argument("--force", action="store_true", help="delete the run in RUN")
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -61,7 +62,7 @@ def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter")
 
     kind: Kind = arguments.kind or ("cuda" if list_gpus() else "cpu")
     job, model = _job(arguments)
-    execution = Execution(outdir=outdir, force=arguments.force)
+    execution = Execution(outdir=outdir, force=arguments.force, lock=arguments.lock)
     return plan_run(job, execution, reporter, workers=arguments.ranks, kind=kind, model=model)
 
 

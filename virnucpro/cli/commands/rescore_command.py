@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
     options.add_calls(parser)
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -39,7 +40,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("give --bundle and -o together, or none of them")
     other = arguments.bundle and OtherClassifier(arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
-        changes, complete = rescore(RunDirectory(arguments.run_folder), calls, reporter, other)
+        run = RunDirectory(arguments.run_folder)
+        changes, complete = rescore(run, calls, reporter, other, lock=arguments.lock)
     lines = ["before\tnow\tsequences"]
     lines += [f"{before}\t{now}\t{number}" for (before, now), number in sorted(changes.items())]
     try:

@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "bundle or encoder of the run; default: that of the last round"
     parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -30,7 +31,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     folder = arguments.folder
     with open_reporter(quiet=arguments.quiet) as reporter:
-        begun = rescue(folder, reporter, workers=arguments.ranks, model=arguments.bundle)
+        begun = rescue(
+            folder, reporter, workers=arguments.ranks, model=arguments.bundle, lock=arguments.lock
+        )
     if begun is None:
         print(f"{folder}: no unit is missing. Write the tables with virnucpro merge {folder}")
     else:

@@ -54,6 +54,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     text = "delete the run in DIR and start a new one"
     existing.add_argument("--force", action="store_true", help=text)
     options.add_quiet(parser)
+    options.add_no_lock(parser)
     group = add_failure_options(parser)
     text = "do not reassign a failed worker's remaining work; compute it later with --resume"
     group.add_argument("--no-redeal", dest="redeal", action="store_false", help=text)
@@ -104,4 +105,5 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         redeal=arguments.redeal,
         deadlines=deadlines_of(arguments),
         log_format=arguments.log_format,
+        lock=arguments.lock,
     )

@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
     text = "delete damaged segments only; to recompute them, rerun the run's command with --resume"
     parser.add_argument("--repair", action="store_true", help=text)
+    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -29,8 +30,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.verify import repair_run, verify_run
     from virnucpro.run_dir import RunDirectory
 
-    check = repair_run if arguments.repair else verify_run
-    found = check(RunDirectory(arguments.folder))
+    run = RunDirectory(arguments.folder)
+    found = repair_run(run, lock=arguments.lock) if arguments.repair else verify_run(run)
     print(json.dumps(asdict(found), indent=2, default=str) if arguments.json else found.as_text())
     if found.problems:
         return ExitCode.FAILED

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.pipeline.jobs.job import Reporter
-from virnucpro.pipeline.parts.heartbeats import part_states
 from virnucpro.pipeline.parts.rounds import Round, read_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
+from virnucpro.pipeline.run.part_states import part_states
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import Coverage
@@ -40,7 +40,9 @@ class Merged:
     next_round: Round | None = None
 
 
-def merge(root: Path, reporter: Reporter, *, then_rescue: bool = False) -> Merged:
+def merge(
+    root: Path, reporter: Reporter, *, then_rescue: bool = False, lock: bool = True
+) -> Merged:
     """Write the tables of a run from its valid segments; this process alone updates run.json.
 
     While parts work, the tables are partial: they show the segments at the start of the merge.
@@ -49,6 +51,8 @@ def merge(root: Path, reporter: Reporter, *, then_rescue: bool = False) -> Merge
     ----------
     then_rescue
         Whether to begin a round for the missing units, unless parts still work.
+    lock
+        Whether to lock the run; False on a file system without locks.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def merge(root: Path, reporter: Reporter, *, then_rescue: bool = False) -> Merge
         If an output cannot be written; earlier outputs are unchanged.
     """
     run = RunDirectory(root)
-    with reopen_session(run) as session:
+    with reopen_session(run, lock=lock) as session:
         working = sum(part.state == "working" for part in part_states(run))
         if working:
             reporter.warn(f"{working} tasks still work: the tables may be partial")
@@ -79,7 +83,12 @@ def merge(root: Path, reporter: Reporter, *, then_rescue: bool = False) -> Merge
 
 
 def rescue(
-    root: Path, reporter: Reporter, *, workers: int | None = None, model: str | None = None
+    root: Path,
+    reporter: Reporter,
+    *,
+    workers: int | None = None,
+    model: str | None = None,
+    lock: bool = True,
 ) -> Round | None:
     """Begin a round for the units without a valid segment; return None if there is none.
 
@@ -95,7 +104,7 @@ def rescue(
     NotARunError, IndexFormatError, RunLockedError, RunExistsError
         If the folder is not a run or is damaged, or another process works on it.
     """
-    with reopen_session(RunDirectory(root)) as session:
+    with reopen_session(RunDirectory(root), lock=lock) as session:
         coverage = survey_segments(session, reporter)
         return _next_round(session, coverage, workers, model) if coverage.missing else None
 

@@ -262,10 +262,13 @@ def claim_copies(
             claim = claims.unfinished(unit)
             if claim is None:
                 continue
-            if not claim.own and claim.claimed_at > latest:
-                waiting.append(unit)
-            elif claim.own or (claim.copy < MOST_COPIES and claims.take(unit, claim.copy + 1)):
+            young = not claim.own and claim.claimed_at > latest
+            if not young and claim.copy == MOST_COPIES and not claim.own:
+                continue
+            if not young and (claim.own or claims.take(unit, claim.copy + 1)):
                 yield unit
+            else:
+                waiting.append(unit)
         watched = waiting
         if watched:
             wait(pause)

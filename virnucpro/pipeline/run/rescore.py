@@ -45,6 +45,8 @@ def rescore(
     calls: CallOptions,
     reporter: Reporter,
     other: OtherClassifier | None = None,
+    *,
+    lock: bool = True,
 ) -> tuple[Mapping[tuple[str, str], int], bool]:
     """Write the tables of a run by the rule `calls`.
 
@@ -69,7 +71,7 @@ def rescore(
     OSError
         If a table cannot be written.
     """
-    with reopen_session(run) as session:
+    with reopen_session(run, lock=lock) as session:
         if session.manifest.command != "predict":
             raise UsageError(f"{run.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(session, reporter)

@@ -1,12 +1,14 @@
 """Read the progress of a run from its folder, also while another process computes the run."""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.run.part_states import PartState, part_states
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -19,6 +21,8 @@ _ADVICE = {
     "computed": "to write the tables: virnucpro aggregate, or rerun the command with --resume",
 }
 
+_SHOWN = 10
+
 _ALIVE = {"starting", "running", "waiting"}
 """States of a rank that are valid only while its parent process is alive."""
 
@@ -30,7 +34,7 @@ class RunProgress:
     Attributes
     ----------
     state
-        ``reading``: a process is reading the input; ``running``: a process is computing;
+        ``reading``: a process is reading the input; ``running``: a process or a part is computing;
         ``complete``: every unit has a segment and all outputs are written; ``computed``: every
         unit has a segment, but outputs must be written again; ``incomplete``: units are missing.
     units_done, units_total
@@ -39,6 +43,10 @@ class RunProgress:
         Number of rows in units with a segment file, and of all rows.
     ranks
         The last known status of every rank of the last launch.
+    parts
+        State of each attempt of a task, if several machines compute the run.
+    rows_per_second
+        Sum over the working tasks; 0 if none has computed a row.
     """
 
     root: str
@@ -51,6 +59,8 @@ class RunProgress:
     rows_total: int
     launches: int
     ranks: Mapping[str, Mapping[str, Any]]
+    parts: Sequence[PartState] = ()
+    rows_per_second: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return all attributes of this progress as plain data for JSON."""
@@ -67,7 +77,16 @@ class RunProgress:
         ]
         for rank, status in sorted(self.ranks.items(), key=lambda pair: int(pair[0])):
             lines.append(_rank_line(rank, status))
-        if self.state in _ADVICE:
+        lines += _part_lines(self.parts)
+        if self.rows_per_second:
+            sequences = self.rows_per_second * self.records / self.rows_total
+            left = (self.rows_total - self.rows_done) / self.rows_per_second
+            lines.append(f"{sequences:,.1f} sequences/s, about {_duration(left)} left")
+        if self.parts and self.state == "incomplete":
+            lines.append(f"to compute the rest: virnucpro rescue {self.root}, then work or submit")
+        elif self.parts and self.state == "computed":
+            lines.append(f"to write the tables: virnucpro merge {self.root}")
+        elif self.state in _ADVICE:
             lines.append(_ADVICE[self.state])
         return "\n".join(lines)
 
@@ -92,11 +111,15 @@ def read_progress(run: RunDirectory) -> RunProgress:
     wanted = [run.predictions if manifest.command == "predict" else run.sequences]
     if manifest.parameters["embeddings"] != "none":
         wanted.append(run.embeddings)
+    parts = part_states(run)
+    working = [part for part in parts if part.state == "working"]
     written = all(path.exists() for path in wanted) and not run.missing.exists()
     return RunProgress(
         root=str(run.root),
         command=manifest.command,
-        state=_state(locked=locked, computed=len(units) == n_units, written=written),
+        state=_state(
+            running=locked or bool(working), computed=len(units) == n_units, written=written
+        ),
         records=index.n_records,
         units_done=len(units),
         units_total=n_units,
@@ -104,7 +127,47 @@ def read_progress(run: RunDirectory) -> RunProgress:
         rows_total=index.n_rows,
         launches=len(manifest.launches),
         ranks=_ranks(run, alive=locked),
+        parts=parts,
+        rows_per_second=round(sum(map(_rows_per_second, working)), 3),
     )
+
+
+def _rows_per_second(part: PartState) -> float:
+    """Return the rows per second of a part since the start of its workers."""
+    ranks = [rank for rank in part.ranks.values() if rank["state"] in _ALIVE and rank["seconds"]]
+    return float(sum(rank["done"] / rank["seconds"] for rank in ranks))
+
+
+def _part_lines(parts: Sequence[PartState]) -> Iterator[str]:
+    """Yield the numbers of tasks and workers by state and machine, and the lost tasks."""
+    if not parts:
+        return
+    counts = Counter(part.state for part in parts)
+    yield f"attempts of tasks: {_counts(counts)}"
+    hosts: dict[str, Counter[str]] = {}
+    for part in parts:
+        if part.state == "working":
+            states = hosts.setdefault(part.host or "(starting)", Counter())
+            states.update(str(rank["state"]) for rank in part.ranks.values())
+    for host, states in sorted(hosts.items()):
+        yield f"{host}: workers {_counts(states)}"
+    lost = [part for part in parts if part.state == "lost"]
+    for part in lost[:_SHOWN]:
+        yield f"lost: {part.name} on {part.host}, no heartbeat for {_duration(part.age)}"
+    if len(lost) > _SHOWN:
+        yield f"and {len(lost) - _SHOWN:,} more"
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items()))
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as text, such as ``2.5 h``."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _rank_line(rank: str, status: Mapping[str, Any]) -> str:
@@ -117,8 +180,8 @@ def _rank_line(rank: str, status: Mapping[str, Any]) -> str:
     return line
 
 
-def _state(*, locked: bool, computed: bool, written: bool) -> str:
-    if locked:
+def _state(*, running: bool, computed: bool, written: bool) -> str:
+    if running:
         return "running"
     if not computed:
         return "incomplete"

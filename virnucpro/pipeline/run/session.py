@@ -4,7 +4,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.pipeline.run.part_states import refuse_live_parts
 from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
@@ -35,8 +36,8 @@ __all__ = [
 ]
 
 
-def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
-    """Return a context manager that holds the lock of a run.
+def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[None]:
+    """Return a context manager that holds the lock of a run; with ``lock=False``, no lock.
 
     Raises
     ------
@@ -45,6 +46,8 @@ def run_lock(run: RunDirectory) -> AbstractContextManager[None]:
     OSError
         If the folder is not writable.
     """
+    if not lock:
+        return nullcontext()
     advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
     return folder_lock(run.lock, advice)
 
@@ -105,7 +108,7 @@ def open_session(
     FingerprintError
         If inputs or parameters differ from those of the run to resume.
     RunLockedError
-        If another process works in the folder.
+        If another process works in the folder, or a run with working parts would be replaced.
     InputError
         If an input cannot be read; a folder that was created for the run is removed.
     """
@@ -114,8 +117,10 @@ def open_session(
     run.require_regular_files()
     _refuse_foreign_folder(run)
     made = _make_folder(run)
-    with run_lock(run):
+    with run_lock(run, lock=execution.lock):
         try:
+            if execution.force:
+                refuse_live_parts(run, "replace the run")
             run.remove_unfinished()
             if run.run_json.exists() and not execution.force:
                 yield _resume(run, job, execution, reporter)
@@ -141,8 +146,10 @@ def _make_folder(run: RunDirectory) -> bool:
 
 
 @contextmanager
-def reopen_session(run: RunDirectory) -> Iterator[Session]:
+def reopen_session(run: RunDirectory, *, lock: bool = True) -> Iterator[Session]:
     """Yield the session of an existing run, without reading its inputs; hold the run's lock.
+
+    With ``lock=False`` no lock is held; no other process may write the run meanwhile.
 
     Raises
     ------
@@ -150,7 +157,7 @@ def reopen_session(run: RunDirectory) -> Iterator[Session]:
         If the folder is not a run, is damaged, or another process works in it.
     """
     manifest = read_manifest(run)
-    with run_lock(run):
+    with run_lock(run, lock=lock):
         yield _opened(run, manifest)
 
 

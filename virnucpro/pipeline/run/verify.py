@@ -10,6 +10,7 @@ from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.outputs import write_gaps, write_tables
+from virnucpro.pipeline.run.part_states import refuse_live_parts
 from virnucpro.pipeline.run.session import Session, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -126,7 +127,7 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
     return Verification(run.root, tuple(problems), tuple(notes), len(bounds) - 1, coverage.missing)
 
 
-def repair_run(run: RunDirectory) -> Verification:
+def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
     """Verify a run and remove its damaged segments; all other files are kept.
 
     Returns
@@ -136,10 +137,11 @@ def repair_run(run: RunDirectory) -> Verification:
     Raises
     ------
     RunLockedError
-        If another process works in the folder.
+        If another process or a part of the run works.
     """
     _manifest(run)  # no lock file in a folder that is not a run
-    with run_lock(run):
+    with run_lock(run, lock=lock):
+        refuse_live_parts(run, "repair the run")
         found = _verify(run, outputs=True)
         bad = tuple(one.path for one in found.problems if one.damaged_segment)
         for path in bad:

@@ -1,0 +1,270 @@
+"""One run that several tasks compute: tables equal to those of one process, whatever happens."""
+
+import errno
+import fcntl
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+
+TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+
+
+@pytest.fixture(scope="module")
+def fasta(tmp_path_factory):
+    """Some 2,000 windows of random bases."""
+    dice = random.Random(12)
+    path = tmp_path_factory.mktemp("input") / "reads.fa"
+    with path.open("w") as stream:
+        for number in range(600):
+            bases = "".join(dice.choices("ACGT", k=dice.randint(100, 3000)))
+            stream.write(f">read_{number}\n{bases}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(fasta, tmp_path_factory):
+    """Run folder of one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert main(["predict", str(fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    return folder
+
+
+@pytest.fixture
+def planned(fasta, tmp_path):
+    """A planned run for several tasks; its input is not needed any more."""
+    copy = tmp_path / "reads.fa"
+    copy.write_bytes(fasta.read_bytes())
+    folder = tmp_path / "run"
+    assert main(["plan", str(copy), "-o", str(folder), "--ranks", "4", "-q"]) == 0
+    copy.unlink()
+    return folder
+
+
+def work(folder, task="0/1", *options):
+    """Start a task in a process of its own."""
+    command = [sys.executable, "-m", "virnucpro", "work", folder, "--task", task, *options]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [*map(str, command), *(() if "--devices" in options else ("--devices", "cpu:1"))],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(*processes):
+    """Wait for processes; return exit codes and standard errors."""
+    texts = [process.communicate(timeout=100)[1] for process in processes]
+    return [process.returncode for process in processes], texts
+
+
+def assert_equal_results(folder, alone):
+    for name in TABLES:
+        assert (folder / name).read_bytes() == (alone / name).read_bytes(), name
+    with h5py.File(folder / "embeddings.h5") as one, h5py.File(alone / "embeddings.h5") as other:
+        assert (one["embeddings"][:] == other["embeddings"][:]).all()
+    assert main(["verify", str(folder)]) == 0
+
+
+def merged(folder, *options):
+    return main(["merge", str(folder), "-q", *options])
+
+
+@pytest.mark.parametrize("tasks", [1, 2, pytest.param(7, marks=pytest.mark.slow)])
+def test_any_number_of_tasks_gives_the_tables_of_one_process(planned, alone, tasks):
+    codes, texts = ended(*(work(planned, f"{k}/{tasks}") for k in range(tasks)))
+    assert codes == [0] * tasks, texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+def test_two_workers_a_task_and_another_number_of_tasks(planned, alone):
+    """Task 1 of 4 alone computes its strides, then all others; a task of 3 finds nothing."""
+    codes, texts = ended(work(planned, "1/4", "--devices", "cpu:2", "--threads", "2"))
+    assert codes == [0], texts
+    started = time.perf_counter()
+    codes, texts = ended(work(planned, "2/3"))
+    assert codes == [0]
+    assert "every unit has a segment" in texts[0]
+    assert time.perf_counter() - started < 60
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+def wait_for_segments(folder, number):
+    run = RunDirectory(folder)
+    for _ in range(1000):
+        if len(run.segments()) >= number:
+            return
+        time.sleep(0.02)
+    raise AssertionError("no segments")
+
+
+def test_the_units_of_a_killed_task_are_computed_by_another(planned, alone):
+    killed = work(planned, "0/2")
+    wait_for_segments(planned, 1)
+    killed.kill()
+    ended(killed)
+    codes, texts = ended(work(planned, "1/2", "--copy-after", "0.5"))
+    assert codes == [0], texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+def test_a_second_attempt_continues_a_killed_one(planned, alone):
+    killed = work(planned)
+    wait_for_segments(planned, 1)
+    killed.kill()
+    ended(killed)
+    done = len(RunDirectory(planned).segments())
+    codes, texts = ended(work(planned, "0/1", "--copy-after", "100"))
+    assert codes == [0], texts
+    assert len(RunDirectory(planned).segments()) == len(set(RunDirectory(planned).segments()))
+    assert done < len(RunDirectory(planned).segments())
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
+    stopped = work(planned, "0/1", "--lead", "20")
+    wait_for_segments(planned, 1)
+    stopped.send_signal(stop)
+    codes, texts = ended(stopped)
+    assert codes == [143], texts
+    assert "stopped (SIG" in texts[0]
+    assert not list(planned.rglob("*.tmp"))
+    assert merged(planned) == 2
+    assert (planned / "missing.tsv").exists()
+    assert main(["rescue", str(planned), "-q"]) == 0
+    codes, texts = ended(work(planned))
+    assert codes == [0], texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+def test_the_same_task_twice_at_once(planned, alone):
+    codes, texts = ended(*(work(planned, "0/1", "--copy-after", "30") for _ in range(2)))
+    assert codes == [0, 0], texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+    assert len(list((planned / "parts").iterdir())) in (1, 2)
+
+
+def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
+    assert merged(planned, "--then-rescue") == 2
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert ended(work(planned))[0] == [0]
+    assert merged(planned, "--then-rescue") == 0
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert main(["rescue", str(planned)]) == 0
+    assert "no unit is missing" in capsys.readouterr().out
+
+
+def test_one_machine_can_finish_a_run_of_many(planned, alone, fasta):
+    killed = work(planned)
+    wait_for_segments(planned, 2)
+    killed.kill()
+    ended(killed)
+    before = len(RunDirectory(planned).segments())
+    assert main(["predict", str(fasta), "-o", str(planned), "--resume", "-q"]) == 0
+    assert_equal_results(planned, alone)
+    assert before < len(RunDirectory(planned).segments())
+
+
+@pytest.fixture
+def alive(planned):
+    """A part that works on another machine: it has written a heartbeat just now."""
+    part = RunDirectory(planned).part("0000.00000000")
+    part.root.mkdir(parents=True)
+    part.index.symlink_to("../../index")
+    status = {"running": True, "beat": 3, "host": "node-7", "ranks": {}}
+    part.status_json.write_text(json.dumps(status))
+    return part
+
+
+def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, capsys):
+    before = {path: path.lstat().st_mtime_ns for path in planned.rglob("*")}
+    command = ["predict", str(fasta), "-o", str(planned), "--force", "-q"]
+    for words in (command, ["verify", str(planned), "--repair"]):
+        assert main(words) == 1
+        assert "0000.00000000 on node-7" in capsys.readouterr().err
+    after = {path: path.lstat().st_mtime_ns for path in planned.rglob("*")}
+    assert {path for path in before if after.get(path) != before[path]} <= {
+        planned,
+        planned / "run.lock",
+    }
+    os.utime(alive.status_json, (0, 0))
+    assert main(command) == 0
+    assert not (planned / "parts").exists()
+    assert main(["verify", str(planned)]) == 0
+
+
+def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
+    assert main(["status", str(planned)]) == 0
+    text = capsys.readouterr().out
+    assert "attempts of tasks: 1 working" in text
+    assert "running" in text.splitlines()[0]
+    old = time.time() - 3600
+    os.utime(alive.status_json, (old, old))
+    assert main(["status", str(planned)]) == 0
+    text = capsys.readouterr().out
+    assert "lost: 0000.00000000 on node-7, no heartbeat for 60.0 min" in text
+    assert "virnucpro rescue" in text
+    assert main(["status", str(planned), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"][0]["state"] == "lost"
+
+
+def test_merge_during_work_says_so(planned, alive, capsys):
+    assert main(["merge", str(planned)]) == 2
+    assert "1 tasks still work" in capsys.readouterr().err
+    assert main(["merge", str(planned), "--then-rescue"]) == 2
+    assert RunDirectory(planned).round_numbers() == [1]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
+    def refused(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    assert main(["merge", str(planned)]) == 1
+    text = capsys.readouterr().err
+    assert "has no file locks" in text
+    assert "--no-lock" in text
+    assert "Traceback" not in text
+    assert main(["merge", str(planned), "--no-lock"]) == 2
+    assert main(["status", str(planned)]) == 0
+
+
+def test_another_bundle_is_refused(planned, capsys):
+    assert main(["work", str(planned), "-b", "mini-deep"]) == 1
+    assert "bundle_fingerprint was" in capsys.readouterr().err
+    assert not (planned / "parts").exists()
+
+
+def test_a_run_of_one_machine_has_no_round(alone, capsys):
+    assert main(["work", str(alone)]) == 1
+    assert "virnucpro rescue" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["plan", str(fasta), "-o", str(folder), "--ranks", "1000", "--dry-run", "-q"]
+    assert main([*words, "--throughput", "50"]) == 0
+    output = capsys.readouterr()
+    assert "\nhours\t" in output.out
+    assert "units per worker" in output.err
+    assert not folder.exists()
+    assert list(Path(tmp_path).iterdir()) == []
