@@ -1,6 +1,7 @@
 """Engine for clusters without a scheduler: each task is a Ray task, which Ray retries."""
 
 import json
+import os
 from typing import Any
 
 from virnucpro.errors import EngineError, UsageError
@@ -40,7 +41,8 @@ class RayEngine:
             waiting = [task.remote(request.task(number)) for number in range(request.tasks)]
             ray.wait(waiting, num_returns=len(waiting))  # whatever failed is missing in the merge
 
-        ray.init(ignore_reinit_error=True, log_to_driver=True)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports statistics otherwise
+        ray.init(ignore_reinit_error=True)
         try:
             return compute_rounds(request, run_tasks)
         finally:
