@@ -15,6 +15,7 @@ import h5py
 import pytest
 
 from virnucpro.cli.main import main
+from virnucpro.pipeline.parts.rounds import read_latest_round
 from virnucpro.run_dir import RunDirectory
 
 TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
@@ -120,6 +121,45 @@ def test_the_units_of_a_killed_task_are_computed_by_another(planned, alone):
     assert codes == [0], texts
     assert merged(planned) == 0
     assert_equal_results(planned, alone)
+
+
+def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
+    """The lost task claimed every unit, and the late one has none of its own."""
+    run = RunDirectory(planned)
+    lost = run.part("0000.00000000")
+    lost.root.mkdir(parents=True)
+    current = read_latest_round(run)
+    for position, unit in enumerate(current.units):
+        link = run.claims / f"0001/{position % current.strides:04d}/{unit:06d}.0"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to("0000.00000000/0")
+    codes, texts = ended(work(planned, "1/2", "--copy-after", "3"))
+    assert codes == [0], texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
+def test_a_task_without_open_units_ends_before_torch_is_imported(planned, alone, fasta):
+    words = ["predict", str(fasta), "-o", str(planned), "--resume", "--devices", "cpu:1", "-q"]
+    assert main(words) == 0
+    program = (
+        "import sys; from virnucpro.cli.main import main; "
+        f"assert main(['work', {str(planned)!r}]) == 0; assert 'torch' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
+def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
+    folder, single = tmp_path / "run", tmp_path / "single"
+    encoder = ["-e", "mini/nucleotide"]
+    assert main(["plan", str(fasta), "-o", str(folder), *encoder, "-q"]) == 0
+    assert ended(work(folder, "0/2"), work(folder, "1/2"))[0] == [0, 0]
+    assert merged(folder) == 0
+    assert main(["embed", str(fasta), "-o", str(single), *encoder, "--devices", "cpu:1", "-q"]) == 0
+    assert (folder / "sequences.tsv").read_bytes() == (single / "sequences.tsv").read_bytes()
+    with h5py.File(folder / "embeddings.h5") as one, h5py.File(single / "embeddings.h5") as other:
+        assert (one["embeddings"][:] == other["embeddings"][:]).all()
 
 
 def test_a_second_attempt_continues_a_killed_one(planned, alone):

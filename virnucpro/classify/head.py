@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.functional import batch_norm
+from torch.nn.functional import batch_norm, pad
 
 from virnucpro.classify.head_tensors import layer_sizes, standardised_shape
 from virnucpro.classify.standardised_head import StandardisedHead, load_standardised
 from virnucpro.encoders.device import open_device
 from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
 
-__all__ = ["Head", "load_head"]
+__all__ = ["Head", "load_head", "scores_of"]
+
+_BLOCK_ROWS = 128
+"""Rows that a head scores together; always the same number, because rounding depends on it."""
 
 
 class _BatchNorm(nn.Module):
@@ -101,6 +104,27 @@ class Head(nn.Module):
         if self.training:
             raise RuntimeError("the head is in training mode: call eval() before scores()")
         return torch.softmax(self(vectors.float()), dim=1)
+
+
+def scores_of(head: "Head | StandardisedHead", vectors: torch.Tensor) -> torch.Tensor:
+    """Return the scores of vectors; the scores of a row do not depend on the other rows.
+
+    Matrix products of different heights round differently. So rows are scored in blocks of equal
+    height, and units of different sizes give the same tables.
+
+    Parameters
+    ----------
+    vectors
+        ``(n, dim)`` on the head's device.
+
+    Returns
+    -------
+    ``(n, 2)`` float32, or as `StandardisedHead.scores`
+    """
+    blocks = torch.split(vectors, _BLOCK_ROWS)
+    padding = (0, 0, 0, _BLOCK_ROWS - len(blocks[-1]))
+    padded = (*blocks[:-1], pad(blocks[-1], padding))
+    return torch.cat([head.scores(block) for block in padded])[: len(vectors)]
 
 
 def load_head(path: Path, device: str = "cpu") -> Head | StandardisedHead:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from virnucpro.classify.head import load_head
+from virnucpro.classify.head import load_head, scores_of
 from virnucpro.classify.head_tensors import head_sizes, standardised_shape
 from virnucpro.classify.standardised_head import StandardisedHead
 from virnucpro.errors import BundleError, DeviceError
@@ -103,6 +103,16 @@ def test_a_row_does_not_depend_on_the_other_rows(load):
     torch.testing.assert_close(head.scores(vectors), alone)
     assert head.scores(vectors[:0]).shape == (0, 5)
     assert head.logits(vectors).shape == (9, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 31, 128, 129, 700])
+def test_scores_in_blocks_are_equal_to_the_last_bit_in_any_unit(load, rows):
+    head = load(tensors_of((903, 128, 128, 11)))
+    vectors = torch.randn(700, 903, generator=torch.Generator().manual_seed(3))
+    whole = scores_of(head, vectors)
+    assert torch.equal(scores_of(head, vectors[-rows:]), whole[-rows:])
+    torch.testing.assert_close(whole, head.scores(vectors))
+    assert scores_of(head, vectors[:0]).shape == (0, 13)
 
 
 def without(name):

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from virnucpro.classify.decision import Decision, decide
 from virnucpro.classify.quality import record_quality
 from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
-from virnucpro.pipeline.run.manifest import Launch
+from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.tables import (
     CALL_NAMES,
@@ -246,8 +246,16 @@ def _outcome(
         ),
         main_output=session.run.predictions if predicts else session.run.sequences,
         precision=session.manifest.parameters["precision"],
-        again=_recomputed_rows(session.manifest.launches),
+        again=_recomputed_rows(_launches(session)),
     )
+
+
+def _launches(session: Session) -> Iterator[Launch]:
+    """Yield the launches of the run and of its parts."""
+    yield from session.manifest.launches
+    for part in map(session.run.part, session.run.part_names()):
+        if is_manifest(part.run_json):  # a task may be killed before it has written this file
+            yield from read_manifest(part).launches
 
 
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:

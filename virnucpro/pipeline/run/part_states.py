@@ -2,9 +2,8 @@
 
 import json
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from virnucpro.durable import temporary_beside
@@ -47,9 +46,11 @@ class PartState:
 
 def part_states(run: RunDirectory) -> list[PartState]:
     """Return the state of every part, sorted by name."""
-    names = run.part_names()
-    now = _server_time(run) if names else 0.0
-    return [_state(run.part(name), now) for name in names]
+    parts = [_last_heartbeat(run.part(name)) for name in run.part_names()]
+    if not parts:
+        return []
+    now = _server_time(run) or max(seen for seen, _ in parts)
+    return [_with_age(part, max(0.0, now - seen)) for seen, part in parts]
 
 
 def refuse_live_parts(run: RunDirectory, action: str) -> None:
@@ -76,7 +77,8 @@ def refuse_live_parts(run: RunDirectory, action: str) -> None:
         )
 
 
-def _state(part: RunDirectory, now: float) -> PartState:
+def _last_heartbeat(part: RunDirectory) -> tuple[float, PartState]:
+    """Return the time of a part's last heartbeat (seconds since 1970), and its state then."""
     name = part.root.name
     try:
         seen = part.status_json.stat().st_mtime
@@ -89,21 +91,24 @@ def _state(part: RunDirectory, now: float) -> PartState:
             seen = os.lstat(part.index).st_mtime
         except FileNotFoundError:
             seen = 0.0
-    age = max(0.0, now - seen)
-    state = "ended" if not running else "working" if age <= LOST_S else "lost"
-    return PartState(name, state, host, age, ranks)
+    return seen, PartState(name, "working" if running else "ended", host, 0.0, ranks)
 
 
-def _server_time(run: RunDirectory) -> float:
-    """Return the time of the file server in seconds since 1970, from a new file in the run.
+def _with_age(part: PartState, age: float) -> PartState:
+    lost = part.state == "working" and age > LOST_S
+    return replace(part, state="lost" if lost else part.state, age=age)
 
-    If the folder is read-only, the clock of this machine is used.
+
+def _server_time(run: RunDirectory) -> float | None:
+    """Return the time of the file server in seconds since 1970, from a new link in the run.
+
+    If the folder is read-only, return None. The clock of this machine may differ.
     """
     probe = temporary_beside(run.root / "clock")
     try:
         probe.symlink_to("clock")
     except OSError:
-        return time.time()
+        return None
     try:
         return os.lstat(probe).st_mtime
     finally:

@@ -111,7 +111,7 @@ def _scored_by(
     """Return session and coverage with the classifier, calibration and scores of another bundle."""
     import torch  # noqa: PLC0415 - only this case needs it
 
-    from virnucpro.classify.head import load_head  # noqa: PLC0415 - imports torch
+    from virnucpro.classify.head import load_head, scores_of  # noqa: PLC0415 - imports torch
 
     if other.outdir.exists() and any(other.outdir.iterdir()):
         raise UsageError(f"{other.outdir}: is not empty; choose another output folder")
@@ -130,7 +130,7 @@ def _scored_by(
     for path in coverage.done.values():
         segment = read_segment(path)
         assert segment.embeddings is not None
-        found = head.scores(torch.from_numpy(segment.embeddings.astype(np.float32))).numpy()
+        found = scores_of(head, torch.from_numpy(segment.embeddings.astype(np.float32))).numpy()
         found[segment.state != RowState.DONE] = np.nan
         parts.append((int(segment.rows[0]), int(segment.rows[-1]) + 1, found))
     width = max((found.shape[1] for *_, found in parts), default=2)

@@ -70,7 +70,7 @@ class RankLoop:
         results.progress(self._done, self._total)
         self._taken: set[int] = set()
         self._stopping = False
-        self._computed, self._began = 0, started
+        self._computed, self._busy = 0, 0.0
         self._device = device_name(task.torch_device)
         self._learnt = dict(task.learnt.get(self._device, {}))
         self._embedder = RowEmbedder(task, index, self._learnt, models)
@@ -87,13 +87,14 @@ class RankLoop:
             are kept.
         """
         self._try_first()
-        self._began = time.perf_counter()
         with (
             SegmentWriter(ShardWriter(self._task.run, self._rank)) as writer,
             closing(self._prefetched()) as units,
         ):
             for unit, prefetched in units:
+                began = time.perf_counter()
                 self._compute(unit, prefetched, writer)
+                self._busy += time.perf_counter() - began
                 self._computed += 1
         self._results.progress(self._done, self._done)
         filling = self._embedder.filling
@@ -166,8 +167,8 @@ class RankLoop:
                 self._done += len(self._rows(unit))
 
     def _unit_seconds(self) -> float:
-        """Return the mean seconds per unit since this process began its first unit."""
-        return (time.perf_counter() - self._began) / max(1, self._computed)
+        """Return the mean seconds per unit of this process; 0 before its first unit."""
+        return self._busy / max(1, self._computed)
 
     def _wait(self, seconds: float) -> None:
         """Wait for the claims of other workers; the supervisor must not take this for a hang."""

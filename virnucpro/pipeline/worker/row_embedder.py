@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from virnucpro.classify.head import Head
+from virnucpro.classify.head import Head, scores_of
 from virnucpro.classify.standardised_head import StandardisedHead
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
@@ -295,7 +295,7 @@ class RowEmbedder:
         """Return the scores, (n, 2) float32, of vectors, (n, dim); None without a head."""
         if head is None:
             return None
-        found = head.scores(vectors.to(self._task.torch_device)).cpu().numpy()
+        found = scores_of(head, vectors.to(self._task.torch_device)).cpu().numpy()
         return np.array(found, np.float32)
 
     def _encode_again(self, unit: range, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:

@@ -1,0 +1,235 @@
+"""Rows 37 to 39: several machines in one run, on a shared file system with stale caches."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = pytest.mark.timeout(600)
+
+TWIN_ROUNDS = int(os.environ.get("VIRNUCPRO_TWIN_ROUNDS", "3"))
+TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+WITHOUT_LOCKS = """
+import errno, fcntl
+def _refused(*_):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+fcntl.fcntl = fcntl.flock = fcntl.lockf = _refused
+"""
+
+
+def virnucpro(*words, before=(), **options):
+    """Start the program; `before` is a command that runs it, such as strace."""
+    environment = {**os.environ, **options.pop("environment", {})}
+    search = [environment.get("PYTHONPATH", ""), *sys.path]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
+    command = [*before, sys.executable, "-m", "virnucpro", *words]
+    return subprocess.Popen(
+        list(map(str, command)), env=environment, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def work(folder, task, *options, **keywords):
+    words = ("work", folder, "--task", task, "--devices", "cpu:1", "--copy-after", "2", *options)
+    return virnucpro(*words, **keywords)
+
+
+def ended(*processes):
+    texts = [process.communicate(timeout=200)[1] for process in processes]
+    return [process.returncode for process in processes], texts
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory):
+    """Some 3,500 windows, which make 14 units."""
+    dice = random.Random(37)
+    path = tmp_path_factory.mktemp("input") / "reads.fa"
+    with path.open("w") as stream:
+        for number in range(1000):
+            bases = "".join(dice.choices("ACGT", k=dice.randint(100, 3000)))
+            stream.write(f">read_{number}\n{bases}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(reads, tmp_path_factory):
+    """Run folder of one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert ended(virnucpro("predict", reads, "-o", folder, "--devices", "cpu:1"))[0] == [0]
+    return folder
+
+
+@pytest.fixture
+def plan(reads, tmp_path):
+    """Return a function that plans a new run."""
+
+    def make(name="run"):
+        folder = tmp_path / name
+        codes, texts = ended(
+            virnucpro("plan", reads, "-o", folder, "--ranks", "4", stdout=subprocess.DEVNULL)
+        )
+        assert codes == [0], texts
+        return folder
+
+    return make
+
+
+def assert_equal_results(folder, alone):
+    codes, texts = ended(virnucpro("merge", folder, "--no-lock"))
+    assert codes == [0], texts
+    for name in TABLES:
+        assert (folder / name).read_bytes() == (alone / name).read_bytes(), name
+    with h5py.File(folder / "embeddings.h5") as one, h5py.File(alone / "embeddings.h5") as other:
+        assert (one["embeddings"][:] == other["embeddings"][:]).all()
+    assert not list(folder.rglob("*.tmp"))
+    return texts[0]
+
+
+def duplicates(folder):
+    """Return the number of surplus segments, from the files."""
+    units = [unit for unit, _ in RunDirectory(folder).segments()]
+    return len(units) - len(set(units))
+
+
+@pytest.mark.slow
+def test_the_same_task_twice_at_once_without_locks(plan, alone, tmp_path):
+    """Row 37: a twin of an array task, a zombie after a requeue."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
+    environment = {"PYTHONPATH": str(tmp_path)}
+    for number in range(TWIN_ROUNDS):
+        folder = plan(f"run-{number}")
+        twins = (work(folder, "0/1", environment=environment) for _ in range(2))
+        codes, texts = ended(*twins)
+        assert codes == [0, 0], texts
+        assert duplicates(folder) <= 2, "more than the units of one takeover"
+        assert_equal_results(folder, alone)
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def mounted(folder, place):
+    """Mount a folder at a second place that keeps attributes, names and absences for 60 s."""
+    place.mkdir()
+    caches = "attr_timeout=60,entry_timeout=60,negative_timeout=60"
+    subprocess.run(["bindfs", "-o", caches, folder, place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["fusermount", "-u", "-z", place], check=True)
+
+
+needs_fuse = pytest.mark.skipif(
+    shutil.which("bindfs") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK),
+    reason="needs bindfs and /dev/fuse (apt-get install bindfs, as root)",
+)
+
+
+@pytest.mark.slow
+@needs_fuse
+@pytest.mark.parametrize("tasks", [("0/2", "1/2"), ("0/1", "0/1")], ids=["two tasks", "twins"])
+def test_two_machines_with_stale_caches(plan, alone, tmp_path, tasks):
+    """Row 38: each task sees the folder through a mount with caches of its own."""
+    folder = plan()
+    first, second = (tmp_path.with_name(f"{tmp_path.name}-{name}") for name in ("one", "other"))
+    with mounted(tmp_path, first) as one, mounted(tmp_path, second) as other:
+        codes, texts = ended(*map(work, (one / "run", other / "run"), tasks))
+        assert codes == [0, 0], texts
+    assert_equal_results(folder, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", ["+1h", "-1h"])
+def test_a_machine_whose_clock_is_wrong(plan, alone, hours):
+    """Row 37: ages come from the file server, not from the clock of a machine."""
+    if shutil.which("faketime") is None:
+        pytest.skip("needs faketime (apt-get install faketime)")
+    folder = plan()
+    wrong = work(folder, "0/2", before=["faketime", "-f", hours])
+    codes, texts = ended(wrong, work(folder, "1/2"))
+    assert codes == [0, 0], texts
+    assert duplicates(folder) == 0
+    assert_equal_results(folder, alone)
+
+
+def processes_of(pid):
+    """Return a process and its descendants."""
+    tasks = Path(f"/proc/{pid}/task")
+    children = [c for t in tasks.iterdir() for c in (t / "children").read_text().split()]
+    return [pid, *(one for child in children for one in processes_of(int(child)))]
+
+
+def wait_for(condition, what):
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+@pytest.mark.slow
+def test_a_machine_that_freezes_and_comes_back(plan, alone):
+    """Row 37: others take over its units; its late segments are copies."""
+    folder = plan()
+    frozen = work(folder, "0/2")
+    wait_for(lambda: len(RunDirectory(folder).segments()) >= 1, "a first segment")
+    pids = processes_of(frozen.pid)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGSTOP)
+    codes, texts = ended(work(folder, "1/2"))
+    assert codes == [0], texts
+    units = {unit for unit, _ in RunDirectory(folder).segments()}
+    assert len(units) == 14, "the frozen machine's units were not taken over"
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    codes, texts = ended(frozen)
+    assert codes == [0], texts
+    assert duplicates(folder) <= 3
+    assert_equal_results(folder, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["EIO", "ESTALE", "EDQUOT"])
+def test_errors_of_the_file_server_for_a_while(plan, alone, error):
+    """Row 38: the worker is restarted, or the other task computes its units."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace (apt-get install strace)")
+    folder = plan()
+    inject = f"inject=symlink,symlinkat,fsync:error={error}:when=4..6"
+    failing = work(folder, "0/2", before=["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject])
+    codes, texts = ended(failing, work(folder, "1/2"))
+    assert codes[1] == 0, texts
+    if codes[0] != 0:
+        assert "Traceback" not in texts[0]
+        assert "warning" in texts[0] or "error" in texts[0]
+    assert_equal_results(folder, alone)
+
+
+@pytest.mark.slow
+def test_merges_while_work_goes_on(plan, alone):
+    """Row 39: each merge writes whole tables, which say what is missing."""
+    folder = plan()
+    working = work(folder, "0/1")
+    n_records = len((alone / "predictions.tsv").read_text().splitlines())
+    partial = 0
+    wait_for(lambda: RunDirectory(folder).part_names(), "a part")
+    while working.poll() is None:
+        codes, texts = ended(virnucpro("merge", folder, "--then-rescue"))
+        assert codes[0] in {0, 2}, texts
+        lines = (folder / "predictions.tsv").read_text().splitlines()
+        assert len(lines) == n_records
+        n_missing = sum("\tmissing\t" in line for line in lines)
+        assert (codes[0] == 2) == (n_missing > 0) == (folder / "missing.tsv").exists()
+        partial += codes[0] == 2
+    assert ended(working)[0] == [0]
+    assert partial, "no merge was early enough"
+    assert RunDirectory(folder).round_numbers() == [1]
+    assert_equal_results(folder, alone)
