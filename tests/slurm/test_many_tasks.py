@@ -1,4 +1,4 @@
-"""Row 38 of the fault matrix: an array of tasks computes one run on a real SLURM.
+"""Row 30 of the fault matrix for many tasks: an array computes one run on a real SLURM.
 
 All cases run concurrently, as in test_scheduler_faults.py. Each one plans a run, submits it with
 ``virnucpro submit`` and disturbs tasks that have computed something.

@@ -27,6 +27,10 @@ def user(cluster):
     with (folder / "contigs.fa").open("w") as stream:
         for number in range(400):
             stream.write(f">c{number}\n{''.join(dice.choices('ACGT', k=dice.randint(200, 900)))}\n")
+    (folder / "files").mkdir()
+    records = (folder / "contigs.fa").read_text().splitlines(keepends=True)
+    for number in range(3):
+        (folder / "files" / f"{number}.fa").write_text("".join(records[: 20 * (number + 1)]))
     return folder
 
 
@@ -64,6 +68,9 @@ def test_from_sbatch_to_a_table(cluster, user, difference_of):
     for other in ("by-hand", "one-job"):
         assert (user / other / "predictions.tsv").read_bytes() == table, logs
     assert difference_of(user / "results", user / "one-node") == []
+    launched = (user / "tables" / "launch.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in launched[1:]] == ["0.fa", "1.fa", "2.fa"]
+    assert all("\tdone\t" in line for line in launched[1:]), logs
     for run in ("results", "by-hand", "one-job"):
         assert not (user / run / "missing.tsv").exists()
 
