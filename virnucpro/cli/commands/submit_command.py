@@ -55,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     text += "default: the path of this program"
     parser.add_argument("--program", type=_words, metavar="TEXT", help=text)
+    options.add_no_lock(parser)
     options.add_quiet(parser)
     add_plan_options(parser)
     parser.set_defaults(run=_run, force=False, behind=[])
@@ -104,6 +105,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
         work_options=arguments.work_options,
         engine_options=tuple(arguments.behind),
         merge_options=arguments.merge_options,
+        lock=arguments.lock,
     )
 
 

@@ -26,6 +26,8 @@ class RayEngine:
         ------
         UsageError
             If Ray is not installed, or an option is invalid.
+        EngineError
+            If the cluster cannot be reached.
         """
         try:
             import ray  # noqa: PLC0415 - optional
@@ -35,14 +37,20 @@ class RayEngine:
             ) from None
         given = dict(map(_option, request.engine_options))
         options = {"max_retries": _RETRIES, "retry_exceptions": True, **given}
-        task = ray.remote(**options)(_run_task)
+        try:
+            task = ray.remote(**options)(_run_task)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"options of a Ray task: {error}") from error
 
         def run_tasks() -> None:
             waiting = [task.remote(request.task(number)) for number in range(request.tasks)]
             ray.wait(waiting, num_returns=len(waiting))  # whatever failed is missing in the merge
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports statistics otherwise
-        ray.init(ignore_reinit_error=True)
+        try:
+            ray.init(ignore_reinit_error=True)
+        except ConnectionError as error:
+            raise EngineError(f"no answer from the Ray cluster: {error}") from error
         try:
             return compute_rounds(request, run_tasks)
         finally:

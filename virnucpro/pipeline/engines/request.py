@@ -41,6 +41,8 @@ class Request:
         Options of the engine, in its own syntax.
     merge_options
         Options of the engine for merges alone.
+    lock
+        Whether merges lock the run.
     """
 
     run: Path
@@ -51,6 +53,7 @@ class Request:
     work_options: tuple[str, ...] = ()
     engine_options: tuple[str, ...] = ()
     merge_options: tuple[str, ...] = ()
+    lock: bool = True
 
     def work(self, *options: str) -> tuple[str, ...]:
         """Return the command of a task; without ``--task``, the task reads its environment."""
@@ -63,7 +66,8 @@ class Request:
     def merge(self, round_: int) -> tuple[str, ...]:
         """Return the command of the merge after round `round_`, counted from 0."""
         rescue = ("--then-rescue",) if round_ < self.rescues else ()
-        return (*self.program, "merge", str(self.run), *rescue)
+        no_lock = () if self.lock else ("--no-lock",)
+        return (*self.program, "merge", str(self.run), *rescue, *no_lock)
 
 
 class Engine(Protocol):
