@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "default: %(default)s"
     engines = ("slurm", "local", "ray")
     parser.add_argument("--engine", choices=engines, default="slurm", help=text)
-    text = "number of tasks; default: the planned number of workers"
+    text = "number of tasks; default: the planned number of workers; with the engine local, 1"
     parser.add_argument("--tasks", type=options.positive, metavar="N", help=text)
     text = "maximum number of tasks at once; default: no limit"
     parser.add_argument("--limit", type=options.positive, metavar="M", help=text)
@@ -99,7 +99,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
     return Request(
         run=run.root,
         program=arguments.program or _this_program(),
-        tasks=arguments.tasks or current.strides,
+        tasks=arguments.tasks or (1 if arguments.engine == "local" else current.strides),
         limit=arguments.limit,
         rescues=arguments.rescues,
         work_options=arguments.work_options,

@@ -42,8 +42,11 @@ class RayEngine:
         except (TypeError, ValueError) as error:
             raise UsageError(f"options of a Ray task: {error}") from error
 
+        threads = ("--threads", str(given["num_cpus"])) if "num_cpus" in given else ()
+        commands = [request.task(number, *threads) for number in range(request.tasks)]
+
         def run_tasks() -> None:
-            waiting = [task.remote(request.task(number)) for number in range(request.tasks)]
+            waiting = [task.remote(words) for words in commands]
             ray.wait(waiting, num_returns=len(waiting))  # whatever failed is missing in the merge
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports statistics otherwise

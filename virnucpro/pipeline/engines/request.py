@@ -59,9 +59,9 @@ class Request:
         """Return the command of a task; without ``--task``, the task reads its environment."""
         return (*self.program, "work", str(self.run), *options, *self.work_options)
 
-    def task(self, number: int) -> tuple[str, ...]:
+    def task(self, number: int, *options: str) -> tuple[str, ...]:
         """Return the command of task `number`."""
-        return self.work("--task", f"{number}/{self.tasks}")
+        return self.work("--task", f"{number}/{self.tasks}", *options)
 
     def merge(self, round_: int) -> tuple[str, ...]:
         """Return the command of the merge after round `round_`, counted from 0."""

@@ -95,7 +95,9 @@ def submissions(request: Request) -> list[Submission]:
         *(f"--{name}={value}" for name, value in _values(given, _OF_MERGES).items()),
         *request.merge_options,
     )
-    work = request.work("--lead", str(_lead(given)))
+    cpus = _values(given, {"cpus-per-task": "c"}).values()
+    threads = (word for number in cpus for word in ("--threads", number))
+    work = request.work("--lead", str(_lead(given)), *threads)
     jobs: list[Submission] = []
     for number in range(request.rescues + 1):
         before = f"merge{number}" if number else ""

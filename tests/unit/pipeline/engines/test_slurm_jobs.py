@@ -87,6 +87,12 @@ def test_the_lead_of_a_task_follows_the_signal(given, lead):
     assert command[-2:] == ("--lead", str(lead))
 
 
+@pytest.mark.parametrize("given", [("--cpus-per-task=8",), ("-c", "8"), ("-c8", "-G2")])
+def test_a_task_uses_the_cpus_of_its_job(given):
+    chosen = request(*given, work_options=("--threads", "4"))
+    assert submissions(chosen)[0].command[-4:] == ("--threads", "8", "--threads", "4")
+
+
 @pytest.mark.parametrize(
     "options", [("--array=1-3",), ("-a", "1-3"), ("-d", "afterok:1"), ("--wrap=true",)]
 )
