@@ -89,6 +89,7 @@ def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
     run = tmp_path / "run"
     options = ["--engine", "local", "--tasks", "1", "--work-options=--devices cpu:1", "-q"]
     assert main(["submit", str(fasta), "-o", str(run), "--ranks", "1", *options]) == 0
+    assert main(["verify", str(run)]) == 0
     assert (run / "predictions.tsv").read_text().count("\n") == 3
     before = sorted((run / "parts").iterdir())
     assert main(["submit", str(run), *options]) == 0

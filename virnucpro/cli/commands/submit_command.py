@@ -106,6 +106,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
         engine_options=tuple(arguments.behind),
         merge_options=arguments.merge_options,
         lock=arguments.lock,
+        quiet=arguments.quiet,
     )
 
 

@@ -43,6 +43,8 @@ class Request:
         Options of the engine for merges alone.
     lock
         Whether merges lock the run.
+    quiet
+        Whether tasks and merges print only warnings and errors.
     """
 
     run: Path
@@ -54,10 +56,11 @@ class Request:
     engine_options: tuple[str, ...] = ()
     merge_options: tuple[str, ...] = ()
     lock: bool = True
+    quiet: bool = False
 
     def work(self, *options: str) -> tuple[str, ...]:
         """Return the command of a task; without ``--task``, the task reads its environment."""
-        return (*self.program, "work", str(self.run), *options, *self.work_options)
+        return (*self._command("work"), *options, *self.work_options)
 
     def task(self, number: int, *options: str) -> tuple[str, ...]:
         """Return the command of task `number`."""
@@ -67,7 +70,10 @@ class Request:
         """Return the command of the merge after round `round_`, counted from 0."""
         rescue = ("--then-rescue",) if round_ < self.rescues else ()
         no_lock = () if self.lock else ("--no-lock",)
-        return (*self.program, "merge", str(self.run), *rescue, *no_lock)
+        return (*self._command("merge"), *rescue, *no_lock)
+
+    def _command(self, name: str) -> tuple[str, ...]:
+        return (*self.program, name, str(self.run), *(("--quiet",) if self.quiet else ()))
 
 
 class Engine(Protocol):
