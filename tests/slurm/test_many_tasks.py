@@ -22,7 +22,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 
-N_RECORDS = 8000  # some 25 s of one core
+N_RECORDS = 16_000  # some 50 s of one core
 TASKS = 4
 FAR = 10  # minutes
 DEEP = ("--bundle", "mini-deep", "--no-fallback")
@@ -170,6 +170,18 @@ class CaseRunner:
         )
         return History(run, codes, tuple(merges), logs, (before, run_folder.part_names()))
 
+    def run_step(self, script):
+        """Stop a job of two nodes at its time limit; return its run folder and exit code."""
+        run = self.planned.with_name("one-job")
+        shutil.copytree(self.planned, run)
+        nodes = ",".join(next(self.free_nodes) for _ in range(2))
+        options = ("--nodes=2", f"--nodelist={nodes}", "--gpus-per-node=0", "--cpus-per-task=1")
+        job = self.cluster.submit(script, run, options=(*options, "--mem=1200M", f"--time={FAR}"))
+        for task in range(2):
+            self.until_working(RunDirectory(run), task)
+        near_time_limit(self.cluster, job)
+        return run, self.cluster.until_over(job)
+
     def until_working(self, run, task):
         """Wait until a task has computed a unit."""
 
@@ -208,8 +220,9 @@ def histories(runner, planned):
     shutil.copytree(planned, alone)
     predict = ["predict", planned.with_name("many.fa"), "-o", alone, "--resume", *DEEP]
     command = [runner.cluster.environment["VIRNUCPRO"], *predict, "--devices", "cpu:1", "-q"]
-    with ThreadPoolExecutor(len(CASES) + 1) as pool:
+    with ThreadPoolExecutor(len(CASES) + 2) as pool:
         running: dict[str, Future] = {case.name: pool.submit(runner.run, case) for case in CASES}
+        running["step"] = pool.submit(runner.run_step, "work-step")
         running["alone"] = pool.submit(subprocess.run, [*map(str, command)], check=True)
         yield running
 
@@ -231,6 +244,14 @@ def test_the_tables_are_those_of_one_process(histories, case):
         assert (one["embeddings"][:] == two["embeddings"][:]).all()
     status = json.loads((history.run / "run.json").read_text())
     assert status["launches"] == []
+
+
+def test_all_tasks_of_a_step_stop_at_its_time_limit(histories):
+    run, code = histories["step"].result()
+    assert code == 143
+    parts = [RunDirectory(run).part(name) for name in RunDirectory(run).part_names()]
+    assert [part.root.name[:4] for part in parts] == ["0000", "0001"]
+    assert [json.loads(part.status_json.read_text())["running"] for part in parts] == [False, False]
 
 
 def test_no_job_or_process_remains(histories, cluster):

@@ -1,5 +1,6 @@
 """The sbatch commands of a run, decided without SLURM."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from virnucpro.pipeline.engines.slurm_jobs import (
     submissions,
 )
 
+SCRIPTS = Path(__file__).parents[4] / "scripts" / "slurm"
 RUN = Path("/data/run 1%")
 ALWAYS = ("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append")
 
@@ -112,7 +114,30 @@ def test_the_largest_array():
         refuse_larger_array(2500, 1001)
 
 
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs shellcheck (apt install it)")
+needs_shellcheck = pytest.mark.skipif(
+    not shutil.which("shellcheck"), reason="needs shellcheck (apt install it)"
+)
+
+
+@needs_shellcheck
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda path: path.name)
+def test_the_scripts_for_users_are_shellcheck_clean(script):
+    done = subprocess.run(["shellcheck", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["work", "work-step", "merge"])
+def test_the_program_replaces_the_shell_and_gets_its_signals(name):
+    """The signal of a time limit comes before the program's lead and some time to end."""
+    text = (SCRIPTS / f"{name}.sbatch").read_text()
+    last = [line for line in text.replace("\\\n", "").splitlines() if line.strip()][-1]
+    assert last.startswith("exec ")
+    if name != "merge":
+        signal, lead = re.search(r"TERM@(\d+)", text), re.search(r"--lead (\d+)", last)
+        assert int(signal[1]) - int(lead[1]) == 30
+
+
+@needs_shellcheck
 def test_the_script_is_shellcheck_clean(tmp_path):
     path = tmp_path / "submit.sh"
     options = ('--comment=it\'s a "run"', "--gres=gpu:2", "--constraint=[a&b]")
