@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-__all__ = ["fit_and_score"]
+__all__ = ["all_frequencies", "fit_and_score"]
 
 FloatArray = NDArray[np.float32]
 
@@ -37,7 +37,7 @@ def fit_and_score(
     Frequencies are standardised; the loss is the mean cross-entropy plus `PENALTY` times the sum of
     squared weights, minimised by L-BFGS.
     """
-    known = _all_frequencies(windows)
+    known = all_frequencies(windows)
     centre, scale = known.mean(axis=0), known.std(axis=0) + 1e-8
     x = torch.from_numpy((known - centre) / scale)
     y = torch.from_numpy(viral.astype(np.float32))
@@ -53,13 +53,14 @@ def fit_and_score(
         return loss
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]
-    unseen = torch.from_numpy((_all_frequencies(others) - centre) / scale)
+    unseen = torch.from_numpy((all_frequencies(others) - centre) / scale)
     with torch.no_grad():
         scores: FloatArray = (unseen @ weights + offset).numpy()
     return scores
 
 
-def _all_frequencies(windows: Sequence[bytes]) -> FloatArray:
+def all_frequencies(windows: Sequence[bytes]) -> FloatArray:
+    """Return the frequencies of all k-mers of `LENGTHS`: (n, 2,772) float32."""
     return np.concatenate([frequencies(windows, k) for k in LENGTHS], axis=1)
 
 

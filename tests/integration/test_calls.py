@@ -46,8 +46,9 @@ def test_tiny_and_unknown_sequences_get_no_call(answers):
 
 
 def test_repeats_are_ambiguous_and_flagged(answers):
-    row = answers({"repeat": "ACGAC" * 200, "single": "A" * 1000})
-    for name in ("repeat", "single"):
+    satellite = "".join(random.Random(6).choices("ACGT", k=359))
+    row = answers({"repeat": "ACGAC" * 200, "single": "A" * 1000, "satellite": satellite * 28})
+    for name in ("repeat", "single", "satellite"):
         assert (row[name]["call"], row[name]["reason"]) == ("ambiguous", "low_complexity")
         assert "low_complexity" in row[name]["flags"]
 

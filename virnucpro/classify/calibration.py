@@ -2,7 +2,8 @@
 
 The logit of a window is ``log(virus) - log(others)`` of its scores. The evidence of a record grows
 with its windows. Each class of records, by number and length of the scored windows, therefore has
-its own line ``slope * mean_logit + intercept`` (Platt scaling). The lines are fitted on groups that
+its own line ``slope * mean_logit + intercept`` (Platt scaling), or a curve with another slope for
+negative logits (beta calibration; Kull, Silva Filho and Flach 2017). They are fitted on groups that
 the classifier had not seen. A bundle stores the lines for one prevalence; another prevalence shifts
 the logit (Elkan 2001, "The foundations of cost-sensitive learning", theorem 2).
 """
@@ -42,7 +43,9 @@ class PlattLine:
     """Calibration of the records with at least `min_windows` scored windows and `min_bases` bases.
 
     The calibrated logit is ``slope * x + intercept``, where x is the mean logit, or its inverse
-    hyperbolic sine if `asinh`: the tails of records with many windows are under-confident.
+    hyperbolic sine if `asinh`: the tails of records with many windows are under-confident. With
+    `slope_below`, the slope goes from `slope` to `slope_below` around x = 0 (beta calibration):
+    ``slope * log(1 + exp(x)) - slope_below * log(1 + exp(-x)) + intercept``.
     """
 
     min_windows: int
@@ -50,6 +53,16 @@ class PlattLine:
     slope: float
     intercept: float
     asinh: bool = False
+    slope_below: float | None = None
+
+    def logits(self, mean_logits: FloatArray) -> FloatArray:
+        """Return the calibrated logit of each mean logit; it rises with the mean logit."""
+        x = np.arcsinh(mean_logits) if self.asinh else mean_logits
+        line: FloatArray = self.slope * x + self.intercept
+        if self.slope_below is not None:
+            # log(1 + exp(x)) is x + log(1 + exp(-x)).
+            line += (self.slope - self.slope_below) * np.logaddexp(0, -x)
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +119,12 @@ class Calibration:
         ``(n,)`` float64
             NaN for a record without a score.
         """
-        slope, intercept, value = np.ones(len(logit)), np.zeros(len(logit)), logit.copy()
+        value = logit.copy()
         for line in self.lines:
             reached = (n_windows >= line.min_windows) & (n_bases >= line.min_bases)
-            slope[reached], intercept[reached] = line.slope, line.intercept
-            value[reached] = np.arcsinh(logit[reached]) if line.asinh else logit[reached]
+            value[reached] = line.logits(logit[reached])
         shift = _logit(prevalence) - _logit(self.prevalence)
-        total = np.clip(slope * value + intercept + shift, -500, 500)  # exp would overflow
+        total = np.clip(value + shift, -500, 500)  # exp would overflow
         calibrated: FloatArray = 1 / (1 + np.exp(-total))
         return calibrated
 
@@ -194,6 +206,7 @@ def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN4
                     float(line["slope"]),
                     float(line["intercept"]),
                     bool(line.get("asinh", False)),
+                    None if line.get("slope_below") is None else float(line["slope_below"]),
                 )
                 for line in content["lines"]
             ),
@@ -217,9 +230,11 @@ def _problem(calibration: Calibration) -> str:
     """Return a description of the first invalid value; "" if all values are valid."""
     if not calibration.lines:
         return "has no line"
-    if not all(np.isfinite([line.slope, line.intercept]).all() for line in calibration.lines):
+    slopes = [one.slope for one in calibration.lines]
+    slopes += [one.slope_below for one in calibration.lines if one.slope_below is not None]
+    if not np.isfinite([*slopes, *(one.intercept for one in calibration.lines)]).all():
         return "has a line that is not finite"
-    if any(line.slope <= 0 for line in calibration.lines):
+    if min(slopes) <= 0:
         return "has a line with a slope of 0 or less"
     if not 0 < calibration.prevalence < 1:
         return f"has the prevalence {calibration.prevalence}, which is not between 0 and 1"

@@ -1,7 +1,7 @@
 """Predictions for groups outside the training set, the calibration and thresholds from them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,7 @@ from virnucpro.classify.call_options import PresetName
 from virnucpro.errors import InputError
 from virnucpro.training.groups import VIRUS, Group
 from virnucpro.training.network import Ensemble, Examples, Recipe, train
-from virnucpro.training.platt import (
-    LENGTH_CLASSES,
-    LengthClass,
-    Platt,
-    expected_error,
-    fit,
-    held_out,
-)
+from virnucpro.training.platt import LENGTH_CLASSES, LengthClass, fit, held_out, posterior
 from virnucpro.training.weights import equal_weights, share_above
 
 __all__ = ["Calibrated", "Pieces", "calibrate", "choose_presets", "cross_validate"]
@@ -29,10 +22,9 @@ HOSTS = ("plant", "vertebrate", "fungi", "invertebrate")
 """Kingdoms of hosts: most samples contain their DNA."""
 
 _SENSITIVE = 0.5
-_MOST_HOSTS = 0.018
-"""Maximum share of host records called viral at the default threshold, mean of all lengths."""
-_MOST_OTHERS = 0.01
-"""The same for all kingdoms at the conservative threshold."""
+_MOST_CALLED = 0.01
+"""Maximum share of other records called viral, mean of all lengths: of hosts at the default
+threshold, of all kingdoms at the conservative threshold."""
 _HOST_BASES = 5000
 _RECORD_BASES = 3000
 _NON_VIRAL = 0.5
@@ -82,33 +74,15 @@ class Calibrated:
 
     Attributes
     ----------
-    length_class, platt
-        The class of records, and its calibration.
+    length_class, line
+        The class of records, and the line of its calibration.
     held_out
         (n_pieces,) probability of each piece, by a calibration without the piece's group.
-    error
-        Calibration error of `held_out`.
     """
 
     length_class: LengthClass
-    platt: Platt
+    line: PlattLine
     held_out: FloatArray
-    error: float
-
-    @property
-    def line(self) -> PlattLine:
-        """The line of a bundle's calibration."""
-        return PlattLine(
-            self.length_class.min_windows,
-            self.length_class.min_bases,
-            round(self.platt.slope, 6),
-            round(self.platt.intercept, 6),
-            self.length_class.asinh,
-        )
-
-    def probabilities(self, logits: FloatArray) -> FloatArray:
-        """Return the calibrated probabilities of mean logits of this length class."""
-        return self.platt.probabilities(self.length_class.values(logits))
 
 
 def cross_validate(
@@ -165,12 +139,10 @@ def calibrate(
         if one.bases not in pieces:
             continue
         groups, viral = pieces[one.bases].groups, pieces[one.bases].viral
-        weights, values = equal_weights(groups), one.values(logits[one.bases])
-        left_out = held_out(values, groups)
-        error = expected_error(left_out, viral, weights)
-        line = fit(values, viral, weights)
-        if line.slope > 0:
-            found.append(Calibrated(one, line, left_out, error))
+        left_out = held_out(one, logits[one.bases], groups)
+        line = fit(one, logits[one.bases], viral, equal_weights(groups))
+        if line is not None:
+            found.append(Calibrated(one, _rounded(line), left_out))
         else:
             warn(f"pieces of {one.bases:,} bases are not separated: they have no calibration")
     if not found:
@@ -189,14 +161,14 @@ def choose_presets(
 ) -> dict[PresetName, Preset]:
     """Choose the thresholds of the presets from the predictions for groups left out.
 
-    ``sensitive`` is 0.5. At ``default``, at most 1.8 % of the host pieces of 5,000 bases or more
+    ``sensitive`` is 0.5. At ``default``, at most 1 % of the host pieces of 5,000 bases or more
     are called viral, at ``conservative`` at most 1 % of all other pieces of 3,000 bases or more.
     Lengths and kingdoms count equally. Without a host kingdom, the limit of ``default`` applies to
     all non-viral kingdoms; without such long pieces, to the longest. `warn` is called with a text
     if a limit applies to other pieces or cannot be reached.
     """
     probabilities = {
-        one.length_class.bases: one.probabilities(logits[one.length_class.bases])
+        one.length_class.bases: posterior(one.line, logits[one.length_class.bases])
         for one in calibrated
     }
 
@@ -221,21 +193,32 @@ def choose_presets(
                 shares.append(float(np.mean(kept)) if kept else 0.0)
         return float(np.mean(shares)) if shares else 0.0
 
-    def least(limit: float, hosts: Sequence[str] | None, shortest: int) -> float:
+    def least(hosts: Sequence[str] | None, shortest: int) -> float:
         grid = [percent / 100 for percent in range(50, 100)]
-        found = [one for one in grid if called(one, hosts, min(shortest, longest)) <= limit]
+        found = [one for one in grid if called(one, hosts, min(shortest, longest)) <= _MOST_CALLED]
         if not found:
-            warn(f"at no threshold are at most {limit:.1%} of other pieces viral: 0.99 is used")
+            warn(f"at no threshold are at most {_MOST_CALLED:.1%} of others viral: 0.99 is used")
         return found[0] if found else grid[-1]
 
     longest = max(probabilities)
-    default = least(_MOST_HOSTS, known_hosts, _HOST_BASES)
-    conservative = max(default, least(_MOST_OTHERS, None, _RECORD_BASES))
+    default = least(known_hosts, _HOST_BASES)
+    conservative = max(default, least(None, _RECORD_BASES))
     return {
         "sensitive": Preset(_SENSITIVE, _NON_VIRAL),
         "default": Preset(default, _NON_VIRAL),
         "conservative": Preset(conservative, _NON_VIRAL),
     }
+
+
+def _rounded(line: PlattLine) -> PlattLine:
+    """Return the line with the digits of a bundle."""
+    below = line.slope_below
+    return replace(
+        line,
+        slope=round(line.slope, 6),
+        intercept=round(line.intercept, 6),
+        slope_below=None if below is None else round(below, 6),
+    )
 
 
 def _without(examples: Examples, left_out: NDArray[np.bool_]) -> Examples:

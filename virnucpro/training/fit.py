@@ -9,17 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from virnucpro.classify.head_tensors import VIRAL
-from virnucpro.training.cross_validation import (
-    Calibrated,
-    Pieces,
-    calibrate,
-    choose_presets,
-    cross_validate,
-)
+from virnucpro.training.cross_validation import calibrate, choose_presets, cross_validate
 from virnucpro.training.draw import Drawn
+from virnucpro.training.figures import accuracy_figures
 from virnucpro.training.network import Examples, Recipe, train
-from virnucpro.training.platt import realised_fdr
-from virnucpro.training.weights import auroc, draw_weights, equal_weights, share_above
+from virnucpro.training.weights import draw_weights
 from virnucpro.training.windows_file import TrainingWindows
 
 __all__ = ["Fitted", "fit_head"]
@@ -27,9 +21,6 @@ __all__ = ["Fitted", "fit_head"]
 _PREVALENCE: Final = 0.5
 _LEAST_BASES: Final = 100
 _LEAST_SCORED: Final = 0.5
-_NOMINAL: Final = 0.05
-_PREVALENCES: Final = (0.5, 0.1)
-"""Nominal FDR, and the shares of viral records at which the realised rate is measured."""
 _MOST_VISITS: Final = 20
 """A small training set is not repeated more often than this."""
 
@@ -112,7 +103,7 @@ def fit_head(
             "min_scored": _LEAST_SCORED,
             "gc": _gc_range(windows.crops),
         },
-        metrics=_metrics(calibrated, logits, pieces, presets["default"].viral),
+        metrics=accuracy_figures(calibrated, logits, pieces, presets["default"].viral, seed),
         recipe=asdict(recipe),
         held_out={
             length: [
@@ -148,35 +139,3 @@ def _gc_range(crops: Drawn) -> list[float]:
         for one in crops.bases
     ]
     return [round(float(value), 4) for value in np.percentile(shares, [1, 99])]
-
-
-def _metrics(
-    calibrated: list[Calibrated],
-    logits: Mapping[int, NDArray[np.float64]],
-    pieces: Mapping[int, Pieces],
-    threshold: float,
-) -> dict[str, Any]:
-    """Return figures of the predictions for groups left out, by length in bases."""
-    found = {}
-    for one in calibrated:
-        bases = one.length_class.bases
-        groups, viral = pieces[bases].groups, pieces[bases].viral
-        probabilities = one.probabilities(logits[bases])
-        found[str(bases)] = {
-            "pieces": len(groups),
-            "auroc": round(auroc(logits[bases], viral, equal_weights(groups)), 4),
-            "calibration_error": round(one.error, 4),
-            "realised_fdr": {
-                str(prevalence): _fdr(one, viral, equal_weights(groups), prevalence)
-                for prevalence in _PREVALENCES
-            },
-            "called_viral": share_above(probabilities, groups, {"": threshold})[""],
-        }
-    return {"cross_validation": found}
-
-
-def _fdr(
-    one: Calibrated, viral: NDArray[np.bool_], weights: NDArray[np.float64], prevalence: float
-) -> dict[str, float] | None:
-    found = realised_fdr(one.held_out, viral, weights, nominal=_NOMINAL, prevalence=prevalence)
-    return None if found is None else {"fdr": round(found[0], 3), "recall": round(found[1], 3)}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from virnucpro.training.groups import Group
 
-__all__ = ["auroc", "draw_weights", "equal_weights", "share_above"]
+__all__ = ["auroc", "draw_weights", "equal_weights", "resampled_weights", "share_above"]
 
 FloatArray = NDArray[np.float64]
 
@@ -87,12 +87,47 @@ def share_above(
     }
 
 
-def auroc(
-    scores: NDArray[np.float64], viral: NDArray[np.bool_], weights: NDArray[np.float64]
-) -> float:
-    """Return the weighted probability that a viral piece scores higher than another piece."""
-    _, place = np.unique(scores, return_inverse=True)
-    others = np.bincount(place, weights * ~viral)
-    virus = np.bincount(place, weights * viral)
-    below = np.cumsum(others) - others / 2
-    return float((virus * below).sum() / (virus.sum() * others.sum()))
+def resampled_weights(groups: Sequence[Group], n_resamples: int, seed: int) -> FloatArray:
+    """Return (n_resamples, n) weights of a bootstrap that draws groups of each class.
+
+    The weights of a resample are `equal_weights` of the drawn groups: a group that is drawn m times
+    counts like m groups, and the kingdoms that are drawn are equal.
+    """
+    rng = np.random.default_rng(seed)
+    keys = sorted(set(groups))
+    number = {key: place for place, key in enumerate(keys)}
+    of_piece = np.array([number[group] for group in groups])
+    kingdoms = np.array([kingdom for kingdom, _ in keys])
+    weights = np.zeros((n_resamples, len(keys)))
+    for members in (kingdoms == "virus", kingdoms != "virus"):
+        count = int(members.sum())
+        if not count:
+            continue
+        times = np.zeros((n_resamples, len(keys)))
+        times[:, members] = rng.multinomial(count, np.full(count, 1 / count), n_resamples)
+        of_kingdom = [kingdoms == one for one in sorted(set(kingdoms[members].tolist()))]
+        sums = [times[:, one].sum(axis=1, keepdims=True) for one in of_kingdom]
+        present = np.sum([one > 0 for one in sums], axis=0)
+        for one, total in zip(of_kingdom, sums, strict=True):
+            weights[:, one] = times[:, one] / np.maximum(total, 1) / present
+    resampled: FloatArray = (weights / np.bincount(of_piece))[:, of_piece]
+    return resampled
+
+
+def auroc(scores: FloatArray, viral: NDArray[np.bool_], weights: FloatArray) -> FloatArray:
+    """Return the weighted probability that a viral piece scores higher than another piece.
+
+    Parameters
+    ----------
+    weights
+        ``(..., n)``; the result has the shape of the leading dimensions.
+    """
+    order = np.argsort(scores, kind="stable")
+    starts = np.flatnonzero(np.diff(scores[order], prepend=-np.inf))
+    others, virus = (
+        np.add.reduceat(np.where(side, weights[..., order], 0.0), starts, axis=-1)
+        for side in (~viral[order], viral[order])
+    )
+    below = np.cumsum(others, axis=-1) - others / 2
+    found: FloatArray = (virus * below).sum(axis=-1) / (virus.sum(axis=-1) * others.sum(axis=-1))
+    return found

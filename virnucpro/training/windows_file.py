@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.classify.quality import is_complex
 from virnucpro.durable import write_file
 from virnucpro.training.cross_validation import Pieces
 from virnucpro.training.draw import WINDOW, Drawn, draw_crops, draw_pieces, tile_pieces
@@ -70,7 +71,7 @@ def draw_training_windows(genomes: Sequence[Genome], seed: int) -> TrainingWindo
     tiled = {}
     for length in (one.bases for one in LENGTH_CLASSES):
         numbers = _PIECES if length <= _SHORT else _RECORDS if length <= _LONG else _LONG_RECORDS
-        drawn = draw_pieces(genomes, length, *numbers, seed)
+        drawn = _callable(draw_pieces(genomes, length, *numbers, seed))
         if len(set(drawn.viral.tolist())) < 2:
             continue
         if length <= WINDOW:
@@ -80,3 +81,13 @@ def draw_training_windows(genomes: Sequence[Genome], seed: int) -> TrainingWindo
             tiles = tile_pieces(drawn.bases)
             tiled[length] = _Tiled(drawn.groups, tiles.windows, tiles.first)
     return TrainingWindows(draw_crops(genomes, seed), tiled)
+
+
+def _callable(drawn: Drawn) -> Drawn:
+    """Return the pieces that can be called; the rule of the calls abstains for repeats."""
+    kept = [row for row, bases in enumerate(drawn.bases) if is_complex(bases)]
+    return Drawn(
+        [drawn.bases[row] for row in kept],
+        [drawn.groups[row] for row in kept],
+        [drawn.sources[row] for row in kept],
+    )

@@ -96,6 +96,28 @@ def test_another_prevalence_follows_bayes_rule(logit, fitted, other):
     assert probability(logit, 1, 60, other, calibration) == pytest.approx(expected, rel=1e-6)
 
 
+@given(
+    st.floats(-30, 30),
+    st.floats(-30, 30),
+    st.floats(0.1, 8),
+    st.floats(0.1, 8),
+    st.booleans(),
+)
+def test_two_slopes_rise_with_the_logit(first, second, above, below, asinh):
+    line = PlattLine(1, 0, above, -0.3, asinh=asinh, slope_below=below)
+    low, high = line.logits(np.sort([first, second]))
+    assert low <= high + 1e-9
+    x = math.asinh(first) if asinh else first
+    expected = above * math.log1p(math.exp(x)) - below * math.log1p(math.exp(-x)) - 0.3
+    assert line.logits(np.array([first]))[0] == pytest.approx(expected)
+
+
+def test_equal_slopes_are_a_line():
+    x = np.array([-3.0, 0.0, 5.0])
+    both = PlattLine(4, 0, 2.5, 0.1, slope_below=2.5).logits(x)
+    np.testing.assert_array_equal(both, PlattLine(4, 0, 2.5, 0.1).logits(x))
+
+
 def test_extreme_logits_give_finite_probabilities():
     assert probability(30.0, 9, 9000, 0.999) == pytest.approx(1)
     assert 0 <= probability(-30.0, 9, 9000, 0.001) < 1e-12
@@ -174,6 +196,9 @@ def changed(*path, value):
         (("lines", 1, "slope"), 0.0, "slope of 0 or less"),
         (("lines", 0, "slope"), -1.0, "slope of 0 or less"),
         (("lines", 0, "intercept"), math.nan, "not finite"),
+        (("lines", 0, "slope_below"), 0.0, "slope of 0 or less"),
+        (("lines", 0, "slope_below"), math.inf, "not finite"),
+        (("lines", 0, "slope_below"), "steep", "steep"),
         (("lines", 0, "slope"), math.inf, "not finite"),
         (("lines", 0, "min_windows"), "many", "many"),
         (("prevalence",), 0, r"prevalence 0\.0"),

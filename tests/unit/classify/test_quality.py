@@ -44,7 +44,12 @@ def test_gc_and_known_bases_are_shares_of_each_record(quality_of):
         (random_bases(300), True),
         (random_bases(300, gc=0.2), True),
         (random_bases(300, gc=0.8), True),
-        (random_bases(100) * 5, True),  # a repeat of 100 bases is no simple repeat
+        (random_bases(500) * 2, True),  # two copies, as of a circular genome
+        (random_bases(100) * 5, False),
+        (random_bases(359) * 28, False),  # a satellite
+        (random_bases(359) + b"N" * 5 + random_bases(3_000), True),
+        (b"NNN".join(random_bases(14) for _ in range(60)), True),  # 180 12-mers
+        (b"N".join(random_bases(11) for _ in range(60)), True),  # no 12-mer is known
         (b"A" * 61, True),  # too short to be judged: 59 3-mers
         (b"A" * 62, False),
         (b"AC" * 29 + b"N" * 50 + b"", True),  # 56 known 3-mers
