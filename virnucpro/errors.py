@@ -16,7 +16,8 @@
     │   ├── IndexFormatError  a sequence index is damaged or of an unknown version
     │   └── SegmentError      a file is not a valid segment
     │       └── DamagedSegmentError  a segment is truncated or altered
-    └── WorkerError           a worker process failed
+    ├── WorkerError           a worker process failed
+    └── EngineError           a scheduler or another program refused a command
 
 Each message contains the failure, the file or worker, the cause and the next step. Callers add
 context with ``add_note``; the command line prints these notes below the message.
@@ -26,6 +27,7 @@ __all__ = [
     "BundleError",
     "DamagedSegmentError",
     "DeviceError",
+    "EngineError",
     "FingerprintError",
     "IndexFormatError",
     "InputError",
@@ -99,3 +101,7 @@ class DamagedSegmentError(SegmentError):
 
 class WorkerError(VirnucproError):
     """A worker process failed."""
+
+
+class EngineError(VirnucproError):
+    """A scheduler or another program refused a command, or did not answer."""

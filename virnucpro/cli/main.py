@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "frames": "write windows and stop-free reading frames as FASTA",
     "plan": "prepare a run that several machines compute",
     "work": "compute a part of a planned run on this machine",
+    "submit": "start the tasks of a run on a cluster",
     "merge": "write the tables of a run that several machines compute",
     "rescue": "begin a round for the missing units of such a run",
     "status": "print the progress of a run or launch",
@@ -39,6 +40,9 @@ _COMMANDS: Final = {
     "completion": "print a completion script for a shell",
 }
 """Help of each command. Its module ``commands.NAME_command`` adds the description and options."""
+
+_CLUSTER: Final = {"plan", "work", "merge", "rescue", "submit"}
+"""Commands for one run on many machines; their modules are in ``commands/cluster/``."""
 
 _EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
@@ -94,7 +98,12 @@ class _Parser(argparse.ArgumentParser):
         """Parse arguments; for an unknown argument, print this parser's usage and exit."""
         words = list(args or ())
         self._check_words(words)
+        behind: list[str] = []
+        if "--" in words and self.get_default("behind") is not None:
+            words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
         parsed, rest = super().parse_known_args(words, namespace)
+        if behind:
+            parsed.behind = behind  # for commands with words of another program behind --
         if rest:
             problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
             self.error(f"{problem} {' '.join(rest)}")
@@ -112,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
         empty = names is None and "" in words
         for word in words[: words.index("--")] if "--" in words else words:
             option, equals, value = word.partition("=")
-            if option.startswith("--") and option not in known:
+            if option.startswith("--") and " " not in option and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
             empty = empty or (option.startswith("--") and equals == "=" and not value)
             if names is not None and not word.startswith("-"):
@@ -144,7 +153,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name in words:
-            module = import_module(f"virnucpro.cli.commands.{name}_command")
+            folder = "commands.cluster" if name in _CLUSTER else "commands"
+            module = import_module(f"virnucpro.cli.{folder}.{name}_command")
             command.description = module.__doc__
             module.add_options(command)
     return parser

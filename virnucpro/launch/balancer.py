@@ -3,7 +3,7 @@
 import math
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -99,6 +99,17 @@ class LoadBalancer:
                 self.troubles.append(item.error)
             if progress_callback is not None:
                 progress_callback(item)
+
+    def add(
+        self, results: Iterable[FileResult], troubles: Iterable[str] = (), seconds: float = 0.0
+    ) -> None:
+        """Add results and failures that another process has collected in `seconds`."""
+        new = list(results)
+        self.results += new
+        self.troubles += troubles
+        self._seconds = max(self._seconds, seconds)
+        workers = (one.gpu_id for one in new if one.gpu_id is not None)
+        self._gpu_ids = sorted({*self._gpu_ids, *workers})
 
     def get_overall_rtf(self) -> float:
         """Return the real-time factor: total processing time divided by total input duration.

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from virnucpro.launch.allocator import Found, ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer, ResultPrinter
 from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
+from virnucpro.launch.shares import FileShare, join_tables
 from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import LOCK_NAME, LOGS_NAME, OWN_NAMES, LaunchReport, LaunchTable
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
@@ -46,6 +47,8 @@ class LaunchOptions:
         replaced, and the file is retried. None for the limit of the worker class.
     quiet
         Whether to print only warnings and failures.
+    share
+        Share of this process if several processes divide the files; None for all files.
     """
 
     threads: int | None = None
@@ -54,6 +57,7 @@ class LaunchOptions:
     start_timeout: float | None = SETUP_S
     progress_timeout: float | None = None
     quiet: bool = False
+    share: FileShare | None = None
 
 
 class LauncherOrchestrator:
@@ -155,6 +159,7 @@ class LauncherOrchestrator:
         source, target = Path(input_dir).absolute(), Path(output_dir).absolute()
         options, worker_cls = options or LaunchOptions(), load_worker(worker)
         found = self._find(source, target, pattern)
+        files = self._share_of(found, options.share)
         devices = _devices(gpus)
         hooks = worker_cls if issubclass(worker_cls, FileWorker) else FileWorker
         setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
@@ -162,7 +167,8 @@ class LauncherOrchestrator:
         if gpus == "auto" and devices[0].kind == "cpu":
             fitting = usable_memory() // 2 // hooks.memory_bytes(setup)  # in half of the memory
             devices *= max(1, min(n_threads, fitting))
-        n_workers = min(len(devices), list(found.values()).count(""))
+        n_usable = sum(not found[file] for file in files)
+        n_workers = min(len(devices), max(1, n_usable))
         gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
         threads = max(1, n_threads // n_workers)
         offered = {
@@ -172,7 +178,9 @@ class LauncherOrchestrator:
             "threads": threads,
         }
         setup = accepted_keywords(worker_cls, offered) | setup
-        plan = _Plan(source, target, pattern, found, worker_cls, gpu_ids, devices, threads, setup)
+        plan = _Plan(
+            source, target, pattern, found, files, worker_cls, gpu_ids, devices, threads, setup
+        )
         return self._execute(plan, options)
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
@@ -232,10 +240,37 @@ class LauncherOrchestrator:
                 )
         return dict(sorted(found.items()))
 
+    def _share_of(self, found: Found, share: FileShare | None) -> Sequence[Path]:
+        """Return the sorted files of this process."""
+        if share is None:
+            return list(found)
+        allocator = self.resource_allocator
+        return sorted(allocator.largest_first(list(found))[share.number :: share.count])
+
     def _execute(self, plan: "_Plan", options: LaunchOptions) -> LaunchReport:
-        plan.target.mkdir(parents=True, exist_ok=True)
-        files, allocator = list(plan.found), self.resource_allocator
-        usable = [path for path, why in plan.found.items() if not why]
+        """Process the files of a launch, or of a share of it; write the tables."""
+        share = options.share
+        if share is None:
+            return self._process(plan, options, plan.target)
+        joined = plan.source, plan.target, list(plan.found), plan.facts, share.count
+        own = share.folder(plan.target)
+        own.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._process(plan, options, own, lambda: join_tables(*joined))
+        finally:
+            join_tables(*joined)
+
+    def _process(
+        self,
+        plan: "_Plan",
+        options: LaunchOptions,
+        own: Path,
+        begun: Callable[[], object] = lambda: None,
+    ) -> LaunchReport:
+        """Process the files of this process; its table, lock and logs are in the folder `own`."""
+        own.mkdir(parents=True, exist_ok=True)
+        files, allocator = plan.files, self.resource_allocator
+        usable = [path for path in files if not plan.found[path]]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
         balancer = self.load_balancer = LoadBalancer(plan.gpu_ids, devices=names)
         live = not options.quiet and _has_live_table()
@@ -245,23 +280,26 @@ class LauncherOrchestrator:
             setup_timeout=options.start_timeout,
             progress_timeout=options.progress_timeout,
             environment=thread_variables(plan.threads, os.environ),
-            log_folder=plan.target / LOGS_NAME,
+            log_folder=own / LOGS_NAME,
             show_ui=live,
         )
-        table = LaunchTable(plan.source, plan.target, files, plan.facts, balancer)
+        table = LaunchTable(plan.source, own, files, plan.facts, balancer)
         printer = ResultPrinter(balancer, spawner.get_process_status, options.quiet, live)
 
         def receive(item: FileResult | WorkerTrouble) -> None:
             printer.print(item)
             table.update()
 
-        with folder_lock(plan.target / LOCK_NAME, "Wait for it to end, or choose another folder."):
+        with folder_lock(own / LOCK_NAME, "Wait for it to end, or choose another folder."):
             balancer.results.extend(
-                FileResult(str(path), FileStatus.FAILED, error=why)
-                for path, why in plan.found.items()
-                if why
+                FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
+                for path in files
+                if plan.found[path]
             )
             table.begin()
+            begun()
+            if not usable:
+                return table.end()
             try:
                 results = allocator.create_result_queue()
                 spawner.spawn_workers(
@@ -286,12 +324,13 @@ class LauncherOrchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Checked inputs of a launch: files, worker class, devices and keyword arguments."""
+    """Checked inputs of a launch: paths, own files, worker class, devices, keyword arguments."""
 
     source: Path
     target: Path
     pattern: str
     found: Found
+    files: Sequence[Path]
     worker: type[BaseWorker]
     gpu_ids: Sequence[int]
     devices: Sequence[Device]

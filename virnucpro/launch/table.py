@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -12,8 +11,6 @@ from urllib.parse import quote
 
 from virnucpro.console import CONTROL, printable, say
 from virnucpro.durable import write_file
-from virnucpro.errors import UsageError
-from virnucpro.folder_lock import is_held
 from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.results import FileResult, FileStatus
 
@@ -22,12 +19,10 @@ __all__ = [
     "LOCK_NAME",
     "LOGS_NAME",
     "OWN_NAMES",
+    "TASKS_NAME",
     "TSV_NAME",
-    "LaunchProgress",
     "LaunchReport",
     "LaunchTable",
-    "is_launch",
-    "read_launch",
     "readable",
     "table_rows",
 ]
@@ -36,7 +31,8 @@ TSV_NAME = "launch.tsv"
 JSON_NAME = "launch.json"
 LOGS_NAME = "launch.logs"
 LOCK_NAME = "launch.lock"
-OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME}
+TASKS_NAME = "launch.tasks"
+OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME}
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
@@ -122,7 +118,7 @@ class LaunchTable:
         error = self.balancer.error
         reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
         results = self._results(f"the launch ended before this file was done{reason}")
-        exit_code = self.balancer.get_exit_code()
+        exit_code = self.balancer.get_exit_code() if self.files else 0
         try:
             rows = self._write(results, exit_code, lasting=True)
         except OSError as raised:
@@ -244,78 +240,3 @@ def _plain(one: FileResult) -> dict[str, Any]:
     plain["gpu"] = plain.pop("gpu_id")
     plain["seconds"] = None if one.seconds is None else round(one.seconds, 3)
     return plain
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchProgress:
-    """Current state of a launch.
-
-    Attributes
-    ----------
-    state
-        ``running``; ``complete``: all files are done; ``incomplete``: the launch ended, but some
-        files are not done; ``stopped``: the launch was interrupted.
-    files
-        Number of files by status.
-    failures
-        Name, status and error of each file that failed or is partial.
-    """
-
-    state: str
-    files: dict[str, int]
-    failures: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the state of the launch, the files by status and the failures, as a dict."""
-        return {
-            "command": "launch",
-            "state": self.state,
-            "files": sum(self.files.values()),
-            **self.files,
-            "failures": list(self.failures),
-        }
-
-    def as_text(self) -> str:
-        """Return one line with the state of the launch, and one line per failed or partial file."""
-        counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
-        lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
-        return "\n".join(map(printable, (*lines, *self.failures)))
-
-
-def is_launch(folder: Path) -> bool:
-    """Return whether the folder contains the table of a launch."""
-    return (folder / JSON_NAME).is_file()
-
-
-def read_launch(folder: Path) -> LaunchProgress:
-    """Return the state of the launch in a folder, read from ``launch.json`` and the lock file.
-
-    Raises
-    ------
-    UsageError
-        If ``launch.json`` is damaged.
-    OSError
-        If ``launch.json`` cannot be read.
-    """
-    # First the lock, then the table: a launch writes its exit code before it releases the lock.
-    running = is_held(folder / LOCK_NAME)
-    text = (folder / JSON_NAME).read_text("utf-8")
-    try:
-        content = json.loads(text)
-        files = [(one["file"], FileStatus(one["status"]), one["error"]) for one in content["files"]]
-        exit_code = content["exit_code"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{folder / JSON_NAME} is damaged ({error}): rerun the launch to rewrite it."
-        ) from error
-    ended = "stopped" if exit_code is None else "complete" if exit_code == 0 else "incomplete"
-    counts = Counter(status for _, status, _ in files)
-    return LaunchProgress(
-        "running" if running else ended,
-        {status.value: counts[status] for status in FileStatus if counts[status]},
-        tuple(
-            f"{file}: {status}: {error}"
-            for file, status, error in files
-            if status in {FileStatus.FAILED, FileStatus.TIMED_OUT, FileStatus.PARTIAL}
-        ),
-    )

@@ -25,8 +25,9 @@ from virnucpro.launch import (
     orchestrator,
     run_multi_gpu,
 )
+from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
-from virnucpro.launch.table import read_launch, readable
+from virnucpro.launch.table import readable
 from virnucpro.launch.worker_spec import accepted_keywords, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu

@@ -13,7 +13,7 @@ SIGNATURES = {
     "GPUDetector.get_gpu_info": "gpu_id",
     "LaunchOptions": (
         "threads=None, max_attempts=3, file_timeout=None, start_timeout=600.0, "
-        "progress_timeout=None, quiet=False"
+        "progress_timeout=None, quiet=False, share=None"
     ),
     "LaunchReport": "results, rows, exit_code",
     "LauncherOrchestrator": "",

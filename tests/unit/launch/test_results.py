@@ -13,6 +13,7 @@ from virnucpro.dispatch import WorkerUnusable
 from virnucpro.errors import InputError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import LoadBalancer
+from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import (
     MAX_DEPTH,
     FileResult,
@@ -23,7 +24,7 @@ from virnucpro.launch.results import (
     plain_result,
     reason_of,
 )
-from virnucpro.launch.table import LaunchTable, read_launch, readable, table_rows
+from virnucpro.launch.table import LaunchTable, readable, table_rows
 
 
 def result(name, status=FileStatus.DONE, gpu_id=0, seconds=1.0, error="", **fields):

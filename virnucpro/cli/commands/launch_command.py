@@ -7,6 +7,7 @@ partial; 1: no file was done.
 
 import argparse
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from virnucpro.launch.results import FileResult
+    from virnucpro.launch.shares import FileShare
 
 __all__ = ["add_options"]
 
@@ -56,6 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "or path/to/file.py:Class; default: %(default)s",
     )
     options.add_threads(parser)
+    text = "process a share of the files: this process is number K, from 0, of N that run this "
+    text += "command; auto: K and N of a SLURM array, srun or MPI; default: all files"
+    parser.add_argument("--task", metavar="K/N|auto", help=text)
     text = "no effect: a launch always resumes the runs in OUT"
     parser.add_argument("--resume", action="store_true", help=text)
     options.add_quiet(parser)
@@ -111,6 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
             f"--{next(iter(keywords)).replace('_', '-')} is an option of virnucpro.predict only; "
             "set keywords of the class in --worker with --set NAME=VALUE."
         )
+    arguments.share = _share(arguments.task)
     names = [field.name for field in fields(LaunchOptions)]
     chosen = LaunchOptions(**{name: getattr(arguments, name) for name in names})
     try:
@@ -132,6 +138,17 @@ def _run(arguments: argparse.Namespace) -> int:
     if predicts:
         _advise(report.results, arguments)
     return ExitCode(report.exit_code)
+
+
+def _share(task: str | None) -> "FileShare | None":
+    """Return the share of the files that ``--task`` describes; None for all files."""
+    from virnucpro.launch.shares import FileShare
+    from virnucpro.pipeline.cluster.identity import parse_task, task_of
+
+    if task is None:
+        return None
+    found = task_of(os.environ) if task == "auto" else parse_task(task)
+    return FileShare(found.number, found.count)
 
 
 def _print_table(rows: "Sequence[Sequence[str]]") -> None:

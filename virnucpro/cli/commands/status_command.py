@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.launch.table import LaunchProgress, is_launch, read_launch
+    from virnucpro.launch.progress import LaunchProgress, is_launch, read_launch
     from virnucpro.pipeline.run.run_progress import RunProgress, read_progress
     from virnucpro.run_dir import RunDirectory
 

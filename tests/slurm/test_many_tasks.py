@@ -1,0 +1,295 @@
+"""Row 30 of the fault matrix for many tasks: an array computes one run on a real SLURM.
+
+All cases run concurrently, as in test_scheduler_faults.py. Each one plans a run, submits it with
+``virnucpro submit`` and disturbs tasks that have computed something.
+"""
+
+import json
+import random
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+import pytest
+
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
+
+N_RECORDS = 16_000  # some 50 s of one core
+TASKS = 4
+FAR = 10  # minutes
+DEEP = ("--bundle", "mini-deep", "--no-fallback")
+TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+
+
+def kill(cluster, job):
+    cluster.send(job, signal.SIGKILL)
+
+
+def cancel(cluster, job):
+    cluster.client("scancel", element(cluster, job))
+
+
+def requeue(cluster, job):
+    cluster.client("scontrol", "requeue", element(cluster, job))
+
+
+def near_time_limit(cluster, job):
+    """Stop the program until SLURM warns it of a nearby time limit; let it end by the warning."""
+
+    def warned():
+        try:
+            return cluster.asked_to_stop(job)
+        except (IndexError, FileNotFoundError):  # continued and ended
+            return True
+
+    cluster.send(job, signal.SIGSTOP)
+    cluster.limit(job, cluster.minutes(job) + 2)
+    cluster.until("warning before the time limit", warned)
+    cluster.send(job, signal.SIGCONT)
+
+
+def lose_node(cluster, job):
+    cluster.lose_node(job)
+
+
+def element(cluster, job):
+    """Return the name of an array's element, such as 17_3."""
+    fields = cluster.job(job)
+    return f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Faults by task, and the exit codes of the disturbed tasks and of the merges.
+
+    A task that SLURM requeues has code 0 in the end.
+    """
+
+    name: str
+    faults: Mapping[int, Callable[..., None]]
+    codes: Mapping[int, int]
+    merges: tuple[int, ...]
+    n_nodes: int
+    options: tuple[str, ...] = ()
+
+
+CASES = [
+    Case(
+        "all-tasks-lost-then-a-rescue-round",
+        {0: kill, 1: cancel, 3: kill, 2: near_time_limit},
+        {0: -9, 2: 143, 3: -9},
+        merges=(2, 0),
+        n_nodes=2,
+        options=("--cpus-per-task=1", "--mem=1200M"),
+    ),
+    Case(
+        "requeued-and-node-lost",
+        {0: requeue, 1: lose_node},
+        {0: 0, 1: 0, 2: 0, 3: 0},
+        merges=(0,),
+        n_nodes=TASKS + 1,
+        options=("--cpus-per-task=2", "--mem=2000M"),
+    ),
+    Case(
+        "lost-for-good",
+        {1: kill, 2: kill},
+        {0: 0, 1: -9, 2: -9, 3: 0},
+        merges=(0,),
+        n_nodes=2,
+        options=("--cpus-per-task=1", "--mem=1200M", "--no-requeue"),
+    ),
+]
+
+
+@dataclass(frozen=True)
+class History:
+    """Run folder and exit codes of a case, and the parts before and after the first merge."""
+
+    run: Path
+    codes: Mapping[int, int]
+    merges: tuple[int, ...]
+    logs: str = ""
+    parts: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+
+
+class CaseRunner:
+    """Runs cases, each on nodes of its own; the last node runs all merges."""
+
+    def __init__(self, cluster, planned):
+        self.cluster, self.planned = cluster, planned
+        *free, self.merge_node = cluster.nodes
+        self.free_nodes = iter(free)
+        self.nodes_of = {
+            case.name: {next(self.free_nodes) for _ in range(case.n_nodes)} for case in CASES
+        }
+
+    def submit_options(self, case):
+        others = ",".join(name for name in self.cluster.nodes if name not in self.nodes_of[case])
+        return ("--", f"--exclude={others}", f"--time={FAR}")
+
+    def submit(self, run, *options):
+        """Submit the tasks of a run; return what the command printed."""
+        return self.cluster.client(self.cluster.environment["VIRNUCPRO"], "submit", run, *options)
+
+    def run(self, case):
+        run = self.planned.with_name(case.name)
+        shutil.copytree(self.planned, run)
+        printed = self.submit(
+            run,
+            f"--tasks={TASKS}",
+            f"--rescues={len(case.merges) - 1}",
+            "--work-options=--devices cpu:1 --threads 1 --copy-after 2",
+            f"--merge-options=--nodelist={self.merge_node} --mem=1200M",
+            *self.submit_options(case.name),
+            *case.options,
+        )
+        jobs = dict(line.split(": job ") for line in printed.splitlines() if ": job " in line)
+        array, run_folder = jobs["work1"], RunDirectory(run)
+        numbers = {}
+        for task, fault in case.faults.items():
+            self.until_working(run_folder, task)
+            numbers[task] = self.cluster.job(f"{array}_{task}")["JobId"]
+            fault(self.cluster, numbers[task])
+        codes = {task: self.cluster.until_over(f"{array}_{task}") for task in range(TASKS)}
+        merges = [self.cluster.until_over(jobs["merge1"])]
+        before = run_folder.part_names()
+        for number in range(2, len(case.merges) + 1):
+            for task in range(TASKS):
+                assert self.cluster.until_over(f"{jobs[f'work{number}']}_{task}") == 0
+            merges.append(self.cluster.until_over(jobs[f"merge{number}"]))
+        logs = "\n".join(
+            f"-- {path.name}\n{path.read_text()}" for path in sorted(run.glob("logs/slurm-*.log"))
+        )
+        return History(run, codes, tuple(merges), logs, (before, run_folder.part_names()))
+
+    def run_step(self, script):
+        """Stop a job of two nodes at its time limit; return its run folder and exit code."""
+        run = self.planned.with_name("one-job")
+        shutil.copytree(self.planned, run)
+        nodes = ",".join(next(self.free_nodes) for _ in range(2))
+        options = ("--nodes=2", f"--nodelist={nodes}", "--gpus-per-node=0", "--cpus-per-task=1")
+        job = self.cluster.submit(script, run, options=(*options, "--mem=1200M", f"--time={FAR}"))
+        for task in range(2):
+            self.until_working(RunDirectory(run), task)
+        near_time_limit(self.cluster, job)
+        return run, self.cluster.until_over(job)
+
+    def until_working(self, run, task):
+        """Wait until a task has computed a unit."""
+
+        def has_segment():
+            names = [name for name in run.part_names() if name.startswith(f"{task:04d}.")]
+            return any(list(run.part(name).own_segments()) for name in names)
+
+        self.cluster.until(f"segment of task {task} in {run.root.name}", has_segment)
+
+
+@pytest.fixture(scope="module")
+def planned(cluster):
+    """A planned run that takes long enough for faults in the middle."""
+    dice = random.Random(38)
+    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
+    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
+    fasta = cluster.folder / "many.fa"
+    with fasta.open("w") as stream:
+        for number in range(N_RECORDS):
+            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    run = cluster.folder / "planned"
+    program = cluster.environment["VIRNUCPRO"]
+    cluster.client(program, "plan", fasta, "-o", run, "--ranks", 8, "--kind", "cpu", *DEEP, "-q")
+    return run
+
+
+@pytest.fixture(scope="module")
+def runner(cluster, planned):
+    return CaseRunner(cluster, planned)
+
+
+@pytest.fixture(scope="module")
+def histories(runner, planned):
+    """Futures of the histories of all cases, and of the run of one process."""
+    alone = planned.with_name("alone")
+    shutil.copytree(planned, alone)
+    predict = ["predict", planned.with_name("many.fa"), "-o", alone, "--resume", *DEEP]
+    command = [runner.cluster.environment["VIRNUCPRO"], *predict, "--devices", "cpu:1", "-q"]
+    with ThreadPoolExecutor(len(CASES) + 2) as pool:
+        running: dict[str, Future] = {case.name: pool.submit(runner.run, case) for case in CASES}
+        running["step"] = pool.submit(runner.run_step, "work-step")
+        running["alone"] = pool.submit(subprocess.run, [*map(str, command)], check=True)
+        yield running
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_tables_are_those_of_one_process(histories, case):
+    history, alone = histories[case.name].result(), histories["alone"].result().args[4]
+    assert history.merges == case.merges, history.logs
+    codes = {task: code for task, code in history.codes.items() if task in case.codes}
+    assert codes == case.codes, history.logs
+    before, after = history.parts
+    assert len(after) > len(before) or len(case.merges) == 1
+    for name in TABLES:
+        assert (history.run / name).read_bytes() == (Path(alone) / name).read_bytes(), name
+    with (
+        h5py.File(history.run / "embeddings.h5") as one,
+        h5py.File(f"{alone}/embeddings.h5") as two,
+    ):
+        assert (one["embeddings"][:] == two["embeddings"][:]).all()
+    status = json.loads((history.run / "run.json").read_text())
+    assert status["launches"] == []
+
+
+def test_all_tasks_of_a_step_stop_at_its_time_limit(histories):
+    run, code = histories["step"].result()
+    assert code == 143
+    parts = [RunDirectory(run).part(name) for name in RunDirectory(run).part_names()]
+    assert [part.root.name[:4] for part in parts] == ["0000", "0001"]
+    assert [json.loads(part.status_json.read_text())["running"] for part in parts] == [False, False]
+
+
+def test_no_job_or_process_remains(histories, cluster):
+    for name in histories:
+        histories[name].result()
+    assert cluster.queue() == []
+    assert cluster.processes() == []
+
+
+def test_slurm_accepts_the_printed_script(runner, planned, tmp_path):
+    """Each sbatch of the script is a test; its job number is that of a real, held job."""
+    text = runner.submit(planned, "--print", "--tasks=1001", "--limit=7", "--", "--gres=gpu:1")
+    number = runner.cluster.client("sbatch", "--parsable", "--hold", "--wrap=true")
+    sbatch = tmp_path / "sbatch"
+    real = shutil.which("sbatch")
+    sbatch.write_text(f'#!/bin/sh\n{real} --test-only "$@" || exit\necho {number}\n')
+    sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
+    environment = runner.cluster.environment
+    environment |= {"PATH": f"{tmp_path}:{environment['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", text], env=environment, capture_output=True, text=True, check=False
+    )
+    runner.cluster.client("scancel", number)
+    assert (done.returncode, done.stderr.count("to start at")) == (0, 4), done.stderr
+
+
+def test_too_many_tasks_are_refused(runner, planned):
+    environment = runner.cluster.environment
+    command = [environment["VIRNUCPRO"], "submit", planned, "--tasks", "2500"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "limit of 1,001 (MaxArraySize)" in done.stderr
+    assert "--tasks 834 -- --gpus-per-node=3" in done.stderr
+
+
+def test_a_refusal_of_sbatch_is_shown(runner, planned):
+    environment = runner.cluster.environment
+    command = [environment["VIRNUCPRO"], "submit", planned, "--tasks", "2", "--", "-p", "nowhere"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "invalid partition" in done.stderr

@@ -1,0 +1,97 @@
+"""``virnucpro submit``: what it refuses, and input files that it plans first."""
+
+import stat
+
+import pytest
+
+from virnucpro.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def fasta(tmp_path_factory):
+    path = tmp_path_factory.mktemp("input") / "reads.fa"
+    path.write_text(f">a\n{'ACGTTGCA' * 40}\n>b\n{'GGCATTACG' * 50}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def planned(fasta):
+    run = fasta.with_name("planned")
+    assert main(["plan", str(fasta), "-o", str(run), "--ranks", "3", "-q"]) == 0
+    return run
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Put programs into PATH that answer like SLURM."""
+
+    def make(**programs):
+        for name, text in programs.items():
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{text}\n")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if programs else str(tmp_path))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "sensitive"], "--preset needs input files and -o"),
+        (["--print", "--engine", "local"], "--print shows the commands of the engine slurm"),
+        (["--print", "--", "--array=1-3"], "--array is set by virnucpro submit"),
+        (["--engine", "local", "--", "--time=5"], "the engine local has no options"),
+        ([], "scontrol is not installed here"),
+    ],
+)
+def test_what_is_refused(planned, options, message, slurm, capsys):
+    slurm()
+    assert main(["submit", str(planned), *options]) == 64
+    assert message in capsys.readouterr().err
+
+
+def test_files_without_a_run_are_refused(fasta, tmp_path, capsys):
+    assert main(["submit", str(fasta)]) == 64
+    assert "input files and -o RUN" in capsys.readouterr().err
+    assert main(["submit", str(fasta), "-o", str(tmp_path / "run"), "--print"]) == 64
+    assert "run virnucpro plan first" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main(["submit", str(tmp_path)]) == 1
+    assert "is not a run of virnucpro" in capsys.readouterr().err
+
+
+def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, capsys):
+    slurm(scontrol="echo 'MaxArraySize = 4'", sbatch="echo '17;cluster'")
+    assert main(["submit", str(planned), "--rescues", "0", "--no-lock", "--", "-p", "gpu"]) == 0
+    work, number, merge, other = capsys.readouterr().out.splitlines()
+    assert "--array=0-2 " in work
+    assert " -p gpu " in work
+    assert number == "work1: job 17"
+    assert merge.startswith("sbatch --parsable --dependency=afterany:17 ")
+    assert " --partition=gpu " in merge
+    assert merge.endswith(" --no-lock'")
+    assert other == "merge1: job 17"
+    assert main(["submit", str(planned), "--tasks", "5"]) == 64
+    assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+
+
+def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, capsys):
+    refusal = "case $* in *afterany*) echo no merges here >&2; exit 1;; esac; echo 17"
+    slurm(scontrol="true", sbatch=refusal)
+    assert main(["submit", str(planned)]) == 1
+    shown = capsys.readouterr().err
+    assert "sbatch failed with exit code 1: no merges here" in shown
+    assert "scancel 17" in shown
+
+
+def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
+    run = tmp_path / "run"
+    options = ["--engine", "local", "--tasks", "1", "--work-options=--devices cpu:1", "-q"]
+    assert main(["submit", str(fasta), "-o", str(run), "--ranks", "1", *options]) == 0
+    assert main(["verify", str(run)]) == 0
+    assert (run / "predictions.tsv").read_text().count("\n") == 3
+    before = sorted((run / "parts").iterdir())
+    assert main(["submit", str(run), *options]) == 0
+    assert "every unit has a segment" in capsys.readouterr().err
+    assert sorted((run / "parts").iterdir()) == before

@@ -1,0 +1,122 @@
+"""A launch by several processes: one joined table, whatever order they run in."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.launch import balancer
+from virnucpro.launch.results import FileResult, FileStatus
+from virnucpro.launch.shares import FileShare, join_tables, read_tables
+from virnucpro.launch.table import LaunchTable
+
+DATA = Path(__file__).parents[2] / "data"
+CONTENTS = {"a": "ok", "b": "partial", "c": "broken", "d": "ok", "e": "again", "f": "number"}
+TIMES = {"seconds", "gpu"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("in")
+    for name, text in CONTENTS.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def command(folder, out, *options):
+    worker = f"{DATA / 'launch_workers.py'}:Obedient"
+    return [
+        *("launch", "--input-dir", str(folder), "-o", str(out), "--gpus", "cpu:1", "-q"),
+        *("--worker", worker, *options),
+    ]
+
+
+def start(folder, out, task, **environment):
+    words = [sys.executable, "-m", "virnucpro", *command(folder, out, "--task", task)]
+    path = os.pathsep.join(sys.path)
+    return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path, **environment})
+
+
+def rows(out):
+    with (out / "launch.tsv").open(newline="") as stream:
+        found = csv.DictReader(stream, delimiter="\t")
+        return [{key: row[key] for key in row if key not in TIMES} for row in found]
+
+
+@pytest.fixture(scope="module")
+def alone(folder, tmp_path_factory):
+    """Table of a launch by one process."""
+    out = tmp_path_factory.mktemp("alone")
+    assert main(command(folder, out)) == 2
+    return rows(out)
+
+
+def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_path, capsys):
+    tasks = [start(folder, tmp_path, f"{number}/3") for number in range(3)]
+    codes = [task.wait(60) for task in tasks]
+    assert rows(tmp_path) == alone
+    content = json.loads((tmp_path / "launch.json").read_text())
+    assert (content["exit_code"], content["tasks"], content["completed"]) == (2, 3, 6)
+    assert sorted(codes) == [0, 2, 2]
+    assert main(["status", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "launch, incomplete: 6 files: 3 done, 1 skipped, 1 partial, 1 failed" in shown
+
+
+def test_an_array_element_more_than_files_has_nothing_to_do(folder, alone, tmp_path, capsys):
+    bounds = {"MIN": "1", "MAX": "7", "STEP": "1"}
+    array = {f"SLURM_ARRAY_TASK_{name}": number for name, number in bounds.items()}
+    last = start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID="7")
+    assert last.wait(60) == 0
+    assert main(["status", "--json", str(tmp_path)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["left"]) == ("stopped", 6)
+    tasks = [start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID=n) for n in "123"]
+    tasks += [start(folder, tmp_path, f"{number}/7") for number in (3, 4, 5)]
+    for task in tasks:
+        task.wait(60)
+    assert rows(tmp_path) == alone
+
+
+def table_of(tmp_path, task, files):
+    own = FileShare(task, 2).folder(tmp_path)
+    own.mkdir(parents=True, exist_ok=True)
+    counts = balancer.LoadBalancer([0])
+    counts.results.extend(FileResult(str(file), FileStatus.DONE) for file in files)
+    return LaunchTable(tmp_path, own, files, {}, counts)
+
+
+def test_a_task_that_ends_during_a_join_is_joined(tmp_path, monkeypatch):
+    """Task 1 ends and joins while task 0 has read the tables and not yet written its joined one."""
+    files = [tmp_path / "a", tmp_path / "b"]
+    first, second = (table_of(tmp_path, task, [file]) for task, file in enumerate(files))
+    second.begin()
+    first.end()
+    begin = LaunchTable.begin
+
+    def late(table):
+        monkeypatch.undo()
+        second.end()
+        join_tables(tmp_path, tmp_path, files, {}, 2)
+        begin(table)
+
+    monkeypatch.setattr(LaunchTable, "begin", late)
+    join_tables(tmp_path, tmp_path, files, {}, 2)
+    assert json.loads((tmp_path / "launch.json").read_text())["exit_code"] == 0
+    assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]
+    assert read_tables(tmp_path, 3) == {}
+
+
+def test_a_file_in_no_share_is_left(tmp_path):
+    for task in range(2):
+        table_of(tmp_path, task, [tmp_path / str(task)]).end()
+    files = [tmp_path / name for name in ("0", "1", "new")]
+    join_tables(tmp_path, tmp_path, files, {}, 2)
+    assert json.loads((tmp_path / "launch.json").read_text())["exit_code"] == 2
+    assert rows(tmp_path)[2]["status"] == "left"
+    assert "added during the launch" in rows(tmp_path)[2]["error"]

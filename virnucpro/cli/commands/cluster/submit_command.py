@@ -1,0 +1,159 @@
+"""Start the tasks of a run on a cluster, and the merge that writes the tables after them.
+
+Give a planned run, or input files and -o RUN to plan it first. The engine slurm submits an array of
+virnucpro work, a merge after it, and further rounds for units that a round leaves missing; it
+prints every sbatch command. The engines local and ray wait for the end and return the exit code of
+the merge.
+
+Words behind -- belong to the engine: options of sbatch for the arrays (merges get account,
+partition and the like of them), or arguments of a Ray task such as num_gpus=1.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from virnucpro.cli import options
+from virnucpro.cli.commands.cluster.plan_command import add_plan_options, plan_from
+from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.progress import open_reporter
+from virnucpro.console import say
+from virnucpro.errors import UsageError
+
+if TYPE_CHECKING:
+    from virnucpro.pipeline.engines.request import Engine, Request
+
+__all__ = ["add_options"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command ``submit``."""
+    text = "folder of a planned run; or input files, as for virnucpro plan, with -o"
+    parser.add_argument("inputs", nargs="+", metavar="RUN|FASTA", help=text)
+    text = "plan the input files as a new run in this folder"
+    parser.add_argument("-o", "--outdir", type=Path, metavar="RUN", help=text)
+    text = "default: %(default)s"
+    engines = ("slurm", "local", "ray")
+    parser.add_argument("--engine", choices=engines, default="slurm", help=text)
+    text = "number of tasks; default: the planned number of workers; with the engine local, 1"
+    parser.add_argument("--tasks", type=options.positive, metavar="N", help=text)
+    text = "maximum number of tasks at once; default: no limit"
+    parser.add_argument("--limit", type=options.positive, metavar="M", help=text)
+    text = "further rounds for missing units; default: %(default)s"
+    count = options.integer_from(0)
+    parser.add_argument("--rescues", type=count, default=1, metavar="R", help=text)
+    text = "print a shell script with the sbatch commands, and run nothing"
+    parser.add_argument("--print", dest="only_print", action="store_true", help=text)
+    text = "options of virnucpro work in one text, such as --work-options='--threads 4'"
+    parser.add_argument("--work-options", type=_words, default=(), metavar="TEXT", help=text)
+    text = "options of sbatch for the merges alone in one text, such as --merge-options='--mem=32G'"
+    parser.add_argument("--merge-options", type=_words, default=(), metavar="TEXT", help=text)
+    text = (
+        "start of virnucpro on the nodes, such as --program='apptainer exec image.sif virnucpro'; "
+    )
+    text += "default: the path of this program"
+    parser.add_argument("--program", type=_words, metavar="TEXT", help=text)
+    options.add_no_lock(parser)
+    options.add_quiet(parser)
+    add_plan_options(parser)
+    parser.set_defaults(run=_run, force=False, behind=[])
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.pipeline.engines.slurm_jobs import script, submissions
+
+    request = _request(arguments)
+    if request is None:
+        return ExitCode.OK
+    if arguments.only_print:
+        print(script(submissions(request), request), end="")
+        return ExitCode.OK
+    return _engine(arguments.engine).submit(request)
+
+
+def _request(arguments: argparse.Namespace) -> "Request | None":
+    """Return the request, after planning the run if necessary; None if there is nothing to do."""
+    from virnucpro.pipeline.cluster.work import open_units
+    from virnucpro.pipeline.engines.request import Request
+    from virnucpro.pipeline.parts.rounds import read_latest_round
+    from virnucpro.pipeline.run.manifest import read_manifest
+    from virnucpro.run_dir import RunDirectory
+
+    if arguments.only_print and arguments.engine != "slurm":
+        raise UsageError("--print shows the commands of the engine slurm: remove the other engine")
+    run = RunDirectory(_planned(arguments))
+    read_manifest(run)
+    current = read_latest_round(run)
+    if not open_units(run, current):
+        say(f"{run.root}: every unit has a segment. Run: virnucpro merge {run.root}")
+        return None
+    return Request(
+        run=run.root,
+        program=arguments.program or _this_program(),
+        tasks=arguments.tasks or (1 if arguments.engine == "local" else current.strides),
+        limit=arguments.limit,
+        rescues=arguments.rescues,
+        work_options=arguments.work_options,
+        engine_options=tuple(arguments.behind),
+        merge_options=arguments.merge_options,
+        lock=arguments.lock,
+        quiet=arguments.quiet,
+    )
+
+
+def _planned(arguments: argparse.Namespace) -> Path:
+    """Return the absolute path of the run; plan it if there are input files."""
+    if arguments.outdir is None:
+        if len(arguments.inputs) > 1 or not Path(arguments.inputs[0]).is_dir():
+            raise UsageError("give the folder of a planned run, or input files and -o RUN")
+        _refuse_plan_options(arguments)
+        return Path(arguments.inputs[0]).absolute()
+    if arguments.only_print:
+        raise UsageError("--print needs a planned run: run virnucpro plan first")
+    with open_reporter(quiet=arguments.quiet) as reporter:
+        plan = plan_from(arguments, arguments.outdir.absolute(), reporter)
+    for warning in plan.warnings:
+        say(f"warning: {warning}")
+    return plan.root
+
+
+def _refuse_plan_options(arguments: argparse.Namespace) -> None:
+    plain = argparse.ArgumentParser()
+    add_plan_options(plain)
+    for name, default in vars(plain.parse_args([])).items():
+        if getattr(arguments, name) != default:
+            raise UsageError(
+                f"--{name.replace('_', '-')} needs input files and -o: this run is planned already "
+                "(for tasks, give --work-options)"
+            )
+
+
+def _this_program() -> tuple[str, ...]:
+    """Return the command that started this program, with absolute paths."""
+    script = Path(sys.argv[0])
+    if script.name == "virnucpro" and script.is_file():
+        return (str(script.absolute()),)
+    return sys.executable, "-m", "virnucpro"
+
+
+def _engine(name: str) -> "Engine":
+    if name == "local":
+        from virnucpro.pipeline.engines.local import LocalEngine
+
+        return LocalEngine()
+    if name == "ray":
+        from virnucpro.pipeline.engines.ray_tasks import RayEngine
+
+        return RayEngine()
+    from virnucpro.pipeline.engines.slurm import SlurmEngine
+
+    return SlurmEngine(print)

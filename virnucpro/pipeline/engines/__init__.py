@@ -1,0 +1,1 @@
+"""Engines: they start the tasks of a planned run, and the merges after them."""
