@@ -22,6 +22,7 @@ ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
 COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
 COMMANDS += [
+    *("plan", "work", "merge", "rescue", "submit", "cite", "completion"),
     "rescore",
     "train",
     "evaluate",
@@ -36,7 +37,7 @@ CASES = {
     "version": (["--version"], ExitCode.OK, NOTHING),
     "help": (["--help"], ExitCode.OK, NOTHING),
     "wrong usage": (["predict", "--nonsense"], ExitCode.USAGE, NOTHING),
-    "status": (["status", "{run}"], ExitCode.OK, ENCODERS | {"h5py", "safetensors"}),
+    "status": (["status", "{run}"], ExitCode.PARTIAL, ENCODERS | {"h5py", "safetensors"}),
     "frames": (["frames", EXAMPLE, "-o", "{new}"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle list": (["bundle", "list"], ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle show": (["bundle", "show", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
