@@ -13,7 +13,7 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
 
     from virnucpro.classify.consensus import Status, call_windows
     from virnucpro.classify.head import Head, load_head
-    from virnucpro.report.tables import write_consensus, write_results
+    from virnucpro.report.published_files import write_consensus, write_results
     from virnucpro.sequences.index import build_index
     from virnucpro.sequences.records import Alphabet
     from virnucpro.sequences.spec import IndexSpec

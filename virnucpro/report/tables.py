@@ -1,28 +1,21 @@
-"""Tables of a run, and two result files in the format of the published tool.
+"""Tables of a run: predictions.tsv, windows.tsv, sequences.tsv, missing.tsv, quarantine.tsv."""
 
-``prediction_results.txt`` has one line per scored item. Its label is the class with the higher
-score. If both scores are equal, the label is `others`, as with ``torch.max`` in the published tool.
-``prediction_results_highestscore.csv`` is tab-separated despite its name and has one line per
-scored window. A window with two equal scores is viral. In both files, a score is written as the
-shortest decimal number that is read back as the same float32.
-"""
-
-import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.classify.call_options import PRESETS
-from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status, WindowCalls
+from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status
 from virnucpro.classify.decision import Decision, Flag, Reason
+from virnucpro.classify.run_scores import WindowBlocks
 from virnucpro.console import CONTROL
 from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
+from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.sequences.windows import IntArray
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
@@ -31,11 +24,10 @@ __all__ = [
     "CALL_NAMES",
     "STATUS_NAMES",
     "TABLE_VERSION",
-    "write_consensus",
+    "window_columns",
     "write_missing",
     "write_predictions",
     "write_quarantine",
-    "write_results",
     "write_sequences",
     "write_windows",
 ]
@@ -55,9 +47,6 @@ _FLAG_NAMES = tuple(
     for number in range(1 << len(Flag))
 )
 """Output names of each code, or combination of flags."""
-
-_FORMULA = re.compile(r"""(?:^|(?<=[,;"'\s]))[=+\-@]""")
-"""First character of a formula, where a spreadsheet program could start a cell."""
 
 
 def write_predictions(
@@ -121,7 +110,7 @@ def write_predictions(
 
 
 def write_windows(
-    path: Path, index: SequenceIndex, windows: WindowCalls, *, version: int = TABLE_VERSION
+    path: Path, index: SequenceIndex, windows: WindowBlocks, *, version: int = TABLE_VERSION
 ) -> None:
     """Write windows.tsv: one row per window, in input order.
 
@@ -135,6 +124,7 @@ def write_windows(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    column = window_columns(windows)
     write_tsv(
         path,
         index.n_windows,
@@ -143,14 +133,16 @@ def write_windows(
             "window": index.window_names,
             "start": integers(index.window_starts, 1),
             "end": integers(index.window_ends),
-            "n_items": integers(windows.n_items),
-            "n_scored": integers(windows.n_scored),
-            "score": decimals(windows.score),
-            "call": codes(windows.call, CALL_NAMES),
-            "status": codes(windows.status, STATUS_NAMES),
-            "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
+            "n_items": column("n_items", integers),
+            "n_scored": column("n_scored", integers),
+            "score": column("score", decimals),
+            "call": column("call", _named(CALL_NAMES)),
+            "status": column("status", _named(STATUS_NAMES)),
+            "best_frame": column(
+                "best_item", lambda items: lambda rows: _frames(index, items[rows])
+            ),
         }
-        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {})
+        | ({"evidence": column("evidence", _named(_EVIDENCE_NAMES))} if version > 1 else {})
         | (_origin(index, lambda rows: _records(index, rows)) if version > 2 else {}),
     )
 
@@ -166,8 +158,6 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordScores) -> 
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    item = index.window_first_item[index.record_first_window]
-    embedding = np.where(np.diff(item) > 0, item[:-1], -1)
     write_tsv(
         path,
         index.n_records,
@@ -175,11 +165,18 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordScores) -> 
             "seq_name": index.record_names,
             "length": integers(index.record_lengths),
             "status": codes(records.status, STATUS_NAMES),
-            "embedding": lambda rows: [
-                NA if row < 0 else str(row) for row in embedding[rows].tolist()
-            ],
+            "embedding": lambda rows: _first_items(index, rows),
         },
     )
+
+
+def _first_items(index: SequenceIndex, records: IntArray) -> list[str]:
+    """Return the number of each record's first item; `NA` for a record without items."""
+    first, after = (
+        index.window_first_item[index.record_first_window[some]].tolist()
+        for some in (records, records + 1)
+    )
+    return [str(a) if b > a else NA for a, b in zip(first, after, strict=True)]
 
 
 def write_missing(path: Path, index: SequenceIndex, records: RecordScores) -> None:
@@ -284,79 +281,22 @@ def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
     return [NA if item < 0 else ITEM_NAMES[frame] for item, frame in pairs]
 
 
-def write_results(
-    path: Path, index: SequenceIndex, coverage: Coverage, labels: Sequence[str]
-) -> None:
-    """Write prediction_results.txt: label and scores of every scored open frame, in input order.
+def _named(names: Sequence[str]) -> Callable[[Any], Cells]:
+    return lambda values: codes(values, names)
 
-    Whole windows are not written: the published tool does not score them.
 
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    index : SequenceIndex
-        Names and rows of the items.
-    coverage : Coverage
-        Scores of the rows.
-    labels : sequence of str
-        Names of the two classes in the bundle, in the order of the scores.
+def window_columns(windows: WindowBlocks) -> Callable[[str, Callable[[Any], Cells]], Cells]:
+    """Return a function that makes a column for `write_tsv` from an attribute of `WindowCalls`.
 
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
+    The calls of a block of windows are computed once for all columns.
     """
-    rows = index.item_row
-    others, virus = coverage.scores[:, :2].T
-    write_tsv(
-        path,
-        np.flatnonzero(
-            (coverage.row_state == RowState.DONE)[rows] & (index.item_frame != WINDOW_ITEM)
-        ),
-        {
-            "Sequence_ID": index.item_names,
-            "Prediction": lambda items: [
-                labels[label] for label in (virus[rows[items]] > others[rows[items]]).tolist()
-            ],
-            "score1": lambda items: _shortest(others[rows[items]]),
-            "score2": lambda items: _shortest(virus[rows[items]]),
-        },
-    )
+    block = lru_cache(maxsize=1)(windows.block)
 
+    def column(name: str, formatted: Callable[[Any], Cells]) -> Cells:
+        def cells(rows: IntArray) -> list[str]:
+            first = int(rows[0])
+            return formatted(getattr(block(first, int(rows[-1]) + 1), name))(rows - first)
 
-def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
-    """Write prediction_results_highestscore.csv: call and highest scores of each scored window.
+        return cells
 
-    Spreadsheet programs execute a cell that looks like a formula. Therefore the characters ``=``,
-    ``+``, ``-`` and ``@`` of a window name are percent-encoded where a cell could start: at the
-    start of the name, and after a comma, semicolon, quotation mark or space.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
-    """
-    viral = windows.call == Call.VIRAL
-    write_tsv(
-        path,
-        np.flatnonzero(
-            (windows.status == Status.SCORED) & ((windows.evidence & Evidence.FRAMES) > 0)
-        ),
-        {
-            "Modified_ID": lambda rows: list(map(_without_formula, index.window_names(rows))),
-            "Is_Virus": lambda rows: list(map(str, viral[rows].tolist())),
-            "max_score_0": lambda rows: _shortest(windows.others[rows]),
-            "max_score_1": lambda rows: _shortest(windows.virus[rows]),
-        },
-    )
-
-
-def _without_formula(name: str) -> str:
-    return _FORMULA.sub(lambda match: f"%{ord(match[0]):X}", name)
-
-
-def _shortest(values: npt.NDArray[np.float32]) -> list[str]:
-    """Format float32 values as the shortest decimal numbers with the same float32 value."""
-    texts: list[str] = values.astype(np.str_).tolist()
-    return texts
+    return column

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.report.tables import _shortest, write_consensus, write_results
+from virnucpro.report.published_files import _shortest, write_consensus, write_results
 
 OPEN = "GCC" * 4  # all six frames are open
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from virnucpro.classify.consensus import Call, Thresholds, score_records
 from virnucpro.classify.decision import Decision, Flag, Reason, decide
 from virnucpro.report import tsv
+from virnucpro.report.published_files import write_consensus, write_results
 from virnucpro.report.tables import (
-    write_consensus,
     write_missing,
     write_predictions,
     write_quarantine,
-    write_results,
     write_windows,
 )
 
