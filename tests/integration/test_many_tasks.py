@@ -258,11 +258,11 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
     assert "running" in text.splitlines()[0]
     old = time.time() - 3600
     os.utime(alive.status_json, (old, old))
-    assert main(["status", str(planned)]) == 0
+    assert main(["status", str(planned)]) == 2
     text = capsys.readouterr().out
     assert "lost: 0000.00000000 on node-7, no heartbeat for 60.0 min" in text
     assert "virnucpro rescue" in text
-    assert main(["status", str(planned), "--json"]) == 0
+    assert main(["status", str(planned), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["parts"][0]["state"] == "lost"
 
 
@@ -285,7 +285,7 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
     assert "--no-lock" in text
     assert "Traceback" not in text
     assert main(["merge", str(planned), "--no-lock"]) == 2
-    assert main(["status", str(planned)]) == 0
+    assert main(["status", str(planned)]) == 2
 
 
 def test_another_bundle_is_refused(planned, capsys):
