@@ -65,7 +65,9 @@ def merge(
     with reopen_session(run, lock=lock) as session:
         working = sum(part.state == "working" for part in part_states(run))
         if working:
-            reporter.warn(f"{working} tasks still work: the tables may be partial")
+            reporter.warn(
+                f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
+            )
         coverage = survey_segments(session, reporter)
         outcome = write_outputs(session, reporter, coverage)
         begun = None
