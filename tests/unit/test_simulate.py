@@ -146,6 +146,25 @@ def test_a_signal_leaves_time_for_open_units(run):
     assert cut[10] == pytest.approx(3 * 50)
 
 
+def test_figures_are_means_over_seeds(run):
+    tables = importlib.import_module("simulation.tables")
+    scenario = run.Scenario(tasks=4, units=80, **HARD)
+    ends = [
+        run.simulate(dataclasses.replace(scenario, seed=1 + seed)).end
+        for seed in range(tables.SEEDS)
+    ]
+    found = tables.means(lambda some: map(run.simulate, some), [scenario], end=lambda one: one.end)
+    assert found == [{"end": sum(ends) / len(ends)}]
+
+
+def test_numbers_on_paper_follow_from_measured_inputs():
+    paper = importlib.import_module("simulation.paper")
+    found = paper.on_paper(dataclasses.replace(paper.MEASURED, start_calls=10_000, run_calls=100))
+    assert "| 512 | 1,024 s; local environment 10.2 s |" in found["Import storm"]
+    assert "| 512 | 3.1 TB | 1,536 s | 154 s | 31 s |" in found["Weights"]
+    assert "6.7 TB" in found["One billion items"]
+
+
 class Story:
     """Claims of several workers, of which some become done while one worker waits."""
 

@@ -132,7 +132,11 @@ class Look(NamedTuple):
 
 
 def copies(
-    claims: SimulatedClaims, board: Board, watched: Sequence[int], unit_seconds: float
+    claims: SimulatedClaims,
+    board: Board,
+    watched: Sequence[int],
+    unit_seconds: float,
+    interval: float = LOOK_S,
 ) -> Iterator[int | Look]:
     """Yield units to copy, or the next look, as `claim_copies` would.
 
@@ -156,9 +160,9 @@ def copies(
                 waiting.append((claim.claimed_at, unit))
         watched = [unit for _, unit in waiting]
         if watched:
-            yield Look(next_look(board.now, min(waiting)[0] + patience), watched)
+            yield Look(next_look(board.now, min(waiting)[0] + patience, interval), watched)
 
 
-def next_look(now: float, at: float) -> float:
-    """Return the time of the first look after `at`: looks are regular."""
-    return now + LOOK_S * max(1, math.ceil((at - now) / LOOK_S))
+def next_look(now: float, at: float, interval: float) -> float:
+    """Return the time of the first look after `at`, at one interval or several after `now`."""
+    return now + interval * max(1, math.ceil((at - now) / interval))

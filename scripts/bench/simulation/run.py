@@ -8,6 +8,7 @@ compares the two.
 import heapq
 import math
 import random
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -76,8 +77,9 @@ class Scenario:
         and the end. A worker finishes its open unit if it can in this time.
     requeues
         Maximum number of requeues of a task; 0: a lost task is lost for good.
-    watched_strides
-        Number of other strides whose units a worker copies; `claim_copies` has a constant.
+    watched_strides, look_seconds
+        Number of other strides whose units a worker watches at the end, and the seconds between
+        two looks; `claim_copies` has constants.
     seed
         Seed of all draws. Policies with one seed have the same nodes, failures and waits.
     """
@@ -100,6 +102,7 @@ class Scenario:
     lead_seconds: float = 60.0
     requeues: int = 100
     watched_strides: int = _FRUITLESS
+    look_seconds: float = LOOK_S
     seed: int = 1
 
 
@@ -310,7 +313,7 @@ class _Simulation:
         """Copy units of others, and wait for them."""
         mean = worker.seconds / max(1, worker.computed)
         watched = worker.to_watch(self.scenario.watched_strides)
-        for found in copies(worker.claims, self.board, watched, mean):
+        for found in copies(worker.claims, self.board, watched, mean, self.scenario.look_seconds):
             if isinstance(found, Look):
                 yield from self.wait_for(worker, found)
             else:
@@ -325,9 +328,10 @@ class _Simulation:
             self.waiting[unit].append(worker)
         yield look.at
         worker.watched.clear()
-        calls = LOOK_CALLS * len(look.units) + CLOCK_CALLS
-        for second in range(int(began), int(self.board.now), int(LOOK_S)):
-            self.board.calls[int(second // BIN_S)] += calls
+        ends = sorted(self.board.done_at.get(unit, math.inf) for unit in look.units)
+        for second in range(int(began), int(self.board.now), int(self.scenario.look_seconds)):
+            unfinished = len(ends) - bisect_right(ends, second)
+            self.board.calls[int(second // BIN_S)] += LOOK_CALLS * unfinished + CLOCK_CALLS
 
     def compute(self, worker: _Worker, unit: int) -> Iterator[float]:
         """Compute a unit and commit it; after a signal, wait for the end of the attempt."""
@@ -350,7 +354,7 @@ class _Simulation:
             if unit in other.watched:
                 other.watched.remove(unit)
                 if not other.watched:
-                    look = next_look(other.waits_since, board.now)
+                    look = next_look(other.waits_since, board.now, self.scenario.look_seconds)
                     self.at(look, "resume", (other, other.ticket))
 
     def stop(self, attempt: _Attempt) -> None:
