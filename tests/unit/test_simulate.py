@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.pipeline.parts.claims import COPY_AFTER_S, MOST_COPIES, RoundShare, claim_copies
+from virnucpro.pipeline.parts.claims import (
+    _UNIT_TIMES,
+    COPY_AFTER_S,
+    MOST_COPIES,
+    RoundShare,
+    claim_copies,
+)
 from virnucpro.pipeline.parts.rounds import Round
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
@@ -218,7 +224,8 @@ class Story:
     def by_the_simulation(self, board, unit_seconds):
         watched = sorted({*self.board.claims} - self.taken)
         found = []
-        for one in board.copies(self.mine, self.board, watched, unit_seconds):
+        patience = max(COPY_AFTER_S, _UNIT_TIMES * unit_seconds)
+        for one in board.copies(self.mine, self.board, watched, patience):
             if isinstance(one, board.Look):
                 rest = [at for at, _, unit in self.finishes if unit in one.units]
                 ends = max(rest) if len(rest) == len(one.units) else math.inf

@@ -5,13 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from virnucpro.pipeline.parts.claims import (
-    _PATIENCE_S,
-    _UNIT_TIMES,
-    COPY_AFTER_S,
-    MOST_COPIES,
-    Unfinished,
-)
+from virnucpro.pipeline.parts.claims import _PATIENCE_S, MOST_COPIES, Unfinished
 
 __all__ = [
     "BIN_S",
@@ -135,15 +129,14 @@ def copies(
     claims: SimulatedClaims,
     board: Board,
     watched: Sequence[int],
-    unit_seconds: float,
+    patience: float,
     interval: float = LOOK_S,
 ) -> Iterator[int | Look]:
-    """Yield units to copy, or the next look, as `claim_copies` would.
+    """Yield units to copy after `patience` seconds, or the next look, as `claim_copies` would.
 
     A look that can change nothing is left out, so the caller must also resume this iterator when
     the last watched unit is done.
     """
-    patience = max(COPY_AFTER_S, _UNIT_TIMES * unit_seconds)
     while watched:
         latest = claims.server_time() - patience
         waiting: list[tuple[float, int]] = []

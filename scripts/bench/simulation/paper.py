@@ -102,7 +102,10 @@ def on_paper(given: Measured) -> Mapping[str, str]:
 
 def inputs(given: Measured) -> str:
     """List the measured inputs."""
-    rows = [[name.replace("_", " "), f"{value:,.4g}"] for name, value in asdict(given).items()]
+    rows = [
+        [name.replace("_", " "), f"{value:,.0f}" if value >= 100 else f"{value:.3g}"]
+        for name, value in asdict(given).items()
+    ]
     return markdown(["input", "value"], rows)
 
 

@@ -29,7 +29,13 @@ from simulation.board import (
     next_look,
 )
 
-from virnucpro.pipeline.parts.claims import _FRUITLESS, RoundShare, claim_units
+from virnucpro.pipeline.parts.claims import (
+    _FRUITLESS,
+    _UNIT_TIMES,
+    COPY_AFTER_S,
+    RoundShare,
+    claim_units,
+)
 from virnucpro.pipeline.parts.rounds import Round, own_strides
 from virnucpro.run_dir import RunDirectory
 
@@ -77,9 +83,9 @@ class Scenario:
         and the end. A worker finishes its open unit if it can in this time.
     requeues
         Maximum number of requeues of a task; 0: a lost task is lost for good.
-    watched_strides, look_seconds
-        Number of other strides whose units a worker watches at the end, and the seconds between
-        two looks; `claim_copies` has constants.
+    watched_strides, look_seconds, patience_units
+        Number of other strides whose units a worker watches at the end, the seconds between two
+        looks, and the age of a claim at its copy in unit times; `claim_copies` has constants.
     seed
         Seed of all draws. Policies with one seed have the same nodes, failures and waits.
     """
@@ -103,6 +109,7 @@ class Scenario:
     requeues: int = 100
     watched_strides: int = _FRUITLESS
     look_seconds: float = LOOK_S
+    patience_units: float = _UNIT_TIMES
     seed: int = 1
 
 
@@ -187,17 +194,11 @@ class _Worker:
 
     def to_watch(self, watched_strides: int) -> list[int]:
         """Return the unfinished claimed units of the own strides and of the first others."""
-        board = self.board
         strides = [*self.share.strides, *self.claims.listed[:watched_strides]]
-        board.count(len(strides))
-        done, taken = board.done_at, self.taken
-        claimed = board.claimed
-        return sorted(
-            unit
-            for stride in strides
-            for unit in claimed[stride]
-            if unit not in done and unit not in taken
-        )
+        self.board.count(len(strides))
+        done, taken = self.board.done_at, self.taken
+        units = (unit for stride in strides for unit in self.board.claimed[stride])
+        return sorted(unit for unit in units if unit not in done and unit not in taken)
 
 
 @dataclass(slots=True)
@@ -292,8 +293,7 @@ class _Simulation:
         if ticket != worker.ticket or worker.attempt.live == 0:
             return
         worker.ticket += 1
-        time = next(worker.life, None)
-        if time is not None:
+        if (time := next(worker.life, None)) is not None:
             self.at(time, "resume", (worker, worker.ticket))
             return
         worker.attempt.live -= 1
@@ -302,18 +302,19 @@ class _Simulation:
 
     def live(self, worker: _Worker) -> Iterator[float]:
         """Yield the time of a worker's next event, until it ends."""
-        policy = self.scenario.policy
         yield self.board.now + self.scenario.start_seconds
-        for unit in worker.units(policy):
+        for unit in worker.units(self.scenario.policy):
             yield from self.compute(worker, unit)
-        if policy is Policy.COPIES:
+        if self.scenario.policy is Policy.COPIES:
             yield from self.copy(worker)
 
     def copy(self, worker: _Worker) -> Iterator[float]:
         """Copy units of others, and wait for them."""
         mean = worker.seconds / max(1, worker.computed)
         watched = worker.to_watch(self.scenario.watched_strides)
-        for found in copies(worker.claims, self.board, watched, mean, self.scenario.look_seconds):
+        patience = max(COPY_AFTER_S, self.scenario.patience_units * mean)
+        interval = self.scenario.look_seconds
+        for found in copies(worker.claims, self.board, watched, patience, interval):
             if isinstance(found, Look):
                 yield from self.wait_for(worker, found)
             else:

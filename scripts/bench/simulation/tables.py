@@ -140,23 +140,31 @@ def conditions(simulate: Simulate) -> str:
 
 
 def watching(simulate: Simulate) -> str:
-    """Vary what a waiting worker watches, and how often it looks, on 512 workers."""
-    keys = [(64, 15), (64, 60), (64, 240), (16, 15), (4, 15), (1, 15)]
-    scenarios = [replace(BASE, watched_strides=n, look_seconds=s) for n, s in keys]
+    """Vary when workers copy, what they watch, and how often they look, on 256 workers."""
+    keys = [(64, 15, 3), (64, 15, 2), (64, 15, 1), (64, 60, 3), (16, 15, 3), (4, 15, 3), (1, 15, 3)]
+    run = replace(BASE, tasks=256, units=30 * 256)
+    scenarios = [
+        replace(one, watched_strides=strides, look_seconds=seconds, patience_units=patience)
+        for strides, seconds, patience in keys
+        for one in (run, replace(run, limit_hours=4))
+    ]
+    found = iter(means(simulate, scenarios, **FIGURES))
     rows = [
         [
             str(strides),
             str(seconds),
-            f"{one['end']:.2f}",
-            share(one["idle"]),
-            share(one["double"]),
-            f"{one['left']:.1f}",
-            f"{one['peak']:,.0f}",
+            str(patience),
+            *(
+                cell
+                for one in (next(found), next(found))
+                for cell in (f"{one['end']:.2f}", share(one["idle"]), share(one["double"]))
+            ),
         ]
-        for (strides, seconds), one in zip(keys, means(simulate, scenarios, **FIGURES), strict=True)
+        for strides, seconds, patience in keys
     ]
-    header = ["strides watched", "s between looks", "end, h", "idle, array", "double work"]
-    return markdown([*header, "units left", "calls/s, peak minute"], rows)
+    header = ["strides watched", "s between looks", "copy after unit times"]
+    columns = ("end, h", "idle, array", "double work")
+    return markdown([*header, *columns, *(f"limit 4 h: {name}" for name in columns)], rows)
 
 
 def tasks(simulate: Simulate) -> str:
@@ -218,7 +226,7 @@ def unit_sizes(simulate: Simulate) -> str:
 TABLES: Final[Mapping[str, Callable[[Simulate], str]]] = {
     "Policies": policies,
     "Do copies pay?": conditions,
-    "How many strides a waiting worker watches": watching,
+    "When and what to copy": watching,
     "How many tasks": tasks,
     "How many units": unit_sizes,
 }
