@@ -86,7 +86,7 @@ MEASURED: Final = Measured(
     merge_bytes=958,
     merge_seconds=3.51e-5,
 )
-"""On machine B of .planning/benchmarks.md with other work, with the bundle mini."""
+"""On 2 cores Intel Xeon (24 GiB) with other work, with the bundle mini."""
 
 
 def on_paper(given: Measured) -> Mapping[str, str]:
