@@ -30,8 +30,11 @@ _UNIT_TIMES: Final = 3
 _FRUITLESS: Final = 64
 """A worker that found no unclaimed unit in this many strides ends its search."""
 
-_PATIENCE_S: Final = (1.0, 15.0)
-"""Shortest and longest wait between two looks at the claims of others."""
+_PATIENCE_S: Final = (1.0, 60.0)
+"""Shortest and longest wait between two looks at the claims of others.
+
+In the simulation, 60 s instead of 15 s gives the same end with 28 % of the calls to the shared disk.
+"""
 
 
 @dataclass(frozen=True, slots=True)
