@@ -3,8 +3,6 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
@@ -13,21 +11,26 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.durable import write_file
-from virnucpro.errors import DamagedSegmentError, StoreError
 from virnucpro.store.coverage import Coverage
-from virnucpro.store.embeddings_file import EmbeddingsFile, Layout, neighbours, write_all
+from virnucpro.store.embeddings_file import (
+    EmbeddingsFile,
+    ItemVectors,
+    Layout,
+    noting_space,
+)
+from virnucpro.store.item_vectors import (
+    all_vectors,
+    embeddings_of,
+    missing_vectors,
+    segment_vectors,
+)
 from virnucpro.store.loose import LooseCoverage, LooseSurvey
+from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segment, read_segments
+from virnucpro.store.segment import Segment, read_segment
 
 __all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_loose_embeddings"]
 
-_GATHERED_BYTES = 128 << 20
-"""Bytes of vectors per part. Two parts are in memory: one is written while the next is read.
-
-Larger parts need fewer writes, because consecutive items are written together.
-"""
-_WRITTEN_BYTES = 16 << 20
 _COPIED_BYTES = 1 << 20
 _ITEMS_AT_ONCE = 1 << 16
 
@@ -59,6 +62,8 @@ def write_embeddings(
 ) -> None:
     """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
+    This needs 1 byte of memory per row, and 8 bytes of temporary disk space per item beside `path`.
+
     The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
     quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
     (n_items,) uint8, explained by its attribute `codes`; and the attributes `fingerprint`,
@@ -87,8 +92,9 @@ def write_embeddings(
     layout = _layout_of(coverage, index, views)
     with write_file(path) as stream:
         file = _lay_out(stream, layout, coverage.row_state, index)
-        for items, vectors in _all_vectors(coverage, index, layout):
-            file.write(items, vectors)
+        with _row_items(stream, layout, index, path.parent) as row_items:
+            for some in all_vectors(coverage, index.item_row, row_items, layout):
+                file.write(some)
 
 
 def write_loose_embeddings(
@@ -104,7 +110,8 @@ def write_loose_embeddings(
 
     Each segment is read and verified once. The file has the same bytes as a file that
     `write_embeddings` writes with the coverage from `survey_loose`. The states of the rows are
-    written last. This needs a few hundred MB of memory, and 14 bytes per row.
+    written last. This needs a few hundred MB of memory, 11 bytes per row, and 8 bytes of temporary
+    disk space per item.
 
     Parameters
     ----------
@@ -136,15 +143,16 @@ def write_loose_embeddings(
             return survey.coverage()  # raises StoreError: there is no valid segment
         state = np.full(n_rows, RowState.MISSING, np.uint8)
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
-        layout = _layout(unknown, index, views, _embeddings_of(*first))
+        layout = _layout(unknown, index, views, embeddings_of(*first))
         file = _lay_out(stream, layout, state, index)
-        for items, vectors in _vectors(chain([first], counting), index, n_rows, layout):
-            file.write(items, vectors)
+        with _row_items(stream, layout, index, path.parent) as row_items:
+            for some in segment_vectors(chain([first], counting), row_items, layout):
+                file.write(some)
         coverage = survey.coverage()
         accept(coverage)
-        for items, vectors in _gaps(coverage.row_state, index, layout):
-            file.write(items, vectors)
-        _rewrite_layout(stream, file.offset, layout, coverage, index, path.parent)
+        for some in missing_vectors(coverage.row_state, index.item_row, layout):
+            file.write(some)
+        file.update(_counts(coverage, index), _status(coverage.row_state, index))
     return coverage
 
 
@@ -173,23 +181,23 @@ def embeddings_problem(
         for start, size in _around_vectors(layout, offset, sizes[1]):
             if os.pread(found.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
                 return "its shape, attributes, sequence_ids or status differ from those of the run"
-        for item in _other_vectors(found, offset, _all_vectors(coverage, index, layout)):
-            return f"the vector of item {item:,} differs from that in its segment"
+        with RowItems(index.item_row) as row_items:
+            vectors = all_vectors(coverage, index.item_row, row_items, layout)
+            for item in _other_vectors(found, offset, vectors):
+                return f"the vector of item {item:,} differs from that in its segment"
     return None
 
 
-def _other_vectors(
-    found: IO[bytes], offset: int, vectors: Iterable[tuple[IntArray, FloatArray]]
-) -> Iterator[int]:
+def _other_vectors(found: IO[bytes], offset: int, vectors: Iterable[ItemVectors]) -> Iterator[int]:
     """Yield numbers of items whose vectors in the file `found` and in `vectors` differ.
 
     Items are compared in groups of consecutive numbers. Of each group, only the first different
     item is yielded.
     """
-    for items, values in vectors:
-        wanted = np.ascontiguousarray(values).view(np.uint8)
+    for some in vectors:
+        wanted = some.bytes
         size = wanted.shape[1]
-        for item, first, last in neighbours(items):
+        for item, first, last in some.groups():
             stored = os.pread(found.fileno(), (last - first) * size, offset + item * size)
             same = np.frombuffer(stored, np.uint8).reshape(-1, size) == wanted[first:last]
             if not same.all():
@@ -202,7 +210,7 @@ def _layout_of(
     """Return the layout of embeddings.h5, with dtype and dimensions from the first segment file."""
     vectors: FloatArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
-        vectors = _embeddings_of(path, read_segment(path, any_name=True))
+        vectors = embeddings_of(path, read_segment(path, any_name=True))
         break
     return _layout(coverage, index, views, vectors)
 
@@ -215,55 +223,45 @@ def _layout(
 ) -> Layout:
     """Return the layout of embeddings.h5, with dtype and number of dimensions of `vectors`."""
     dims = views or {"joined": vectors.shape[1]}
-    return Layout(index.n_items, dims, vectors.dtype, _attributes(coverage, index))
+    attributes = {"fingerprint": coverage.fingerprint, **_counts(coverage, index)}
+    return Layout(index.n_items, dims, vectors.dtype, attributes)
 
 
-def _attributes(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
-    """Return the attributes of embeddings.h5, which always have the same size in bytes."""
+def _counts(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
+    """Return the attributes of embeddings.h5 that depend on the states of the rows."""
     counts = np.zeros(len(RowState), np.int64)
-    for block in _blocks(index.n_items):
-        counts += np.bincount(coverage.row_state[index.item_row[block]], minlength=len(RowState))
+    for status in _status(coverage.row_state, index):
+        counts += np.bincount(status, minlength=len(RowState))
     return {
-        "fingerprint": coverage.fingerprint,
         "complete": coverage.complete,
         "n_missing": counts[RowState.MISSING],
         "n_quarantined": counts[RowState.QUARANTINED],
     }
 
 
+def _status(row_state: States, index: ItemIndex) -> Iterator[States]:
+    """Yield the states of all items, in blocks."""
+    return (row_state[index.item_row[block]] for block in _blocks(index.n_items))
+
+
 def _lay_out(
     stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
 ) -> EmbeddingsFile:
     """Write embeddings.h5 without its vectors; return the object that writes the vectors."""
-    blocks = list(_blocks(index.n_items))
-    items = (np.arange(block.start, block.stop) for block in blocks)
+    items = (np.arange(block.start, block.stop) for block in _blocks(index.n_items))
     # A string of HDF5 cannot contain NUL: U+2400 replaces it.
     names = (
         [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
         for some in items
     )
-    status = (row_state[index.item_row[block]] for block in blocks)
+    status = _status(row_state, index)
     return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
 
 
-def _rewrite_layout(
-    stream: IO[bytes],
-    offset: int,
-    layout: Layout,
-    coverage: LooseCoverage,
-    index: ItemIndex,
-    folder: Path,
-) -> None:
-    """Rewrite all of embeddings.h5 except the vectors, with the states in the final coverage."""
-    layout = replace(layout, attributes=_attributes(coverage, index))
-    with tempfile.TemporaryFile(dir=folder) as final:
-        final_offset = _lay_out(final, layout, coverage.row_state, index, reserve=False).offset
-        size = os.fstat(final.fileno()).st_size
-        # The positions in the file do not depend on the values of attributes and states.
-        assert (final_offset, size) == (offset, os.fstat(stream.fileno()).st_size)
-        for start, length in _around_vectors(layout, offset, size):
-            data = os.pread(final.fileno(), length, start)
-            write_all(stream.fileno(), memoryview(data), start)
+def _row_items(stream: IO[bytes], layout: Layout, index: ItemIndex, folder: Path) -> RowItems:
+    """Return the items of each row, sorted into a temporary file in `folder`."""
+    with noting_space(stream.fileno(), layout):
+        return RowItems(index.item_row, folder)
 
 
 def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
@@ -271,26 +269,6 @@ def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[in
     for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
-
-
-def _blocks(n_items: int) -> Iterator[slice]:
-    for first in range(0, n_items, _ITEMS_AT_ONCE):
-        yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))
-
-
-def _all_vectors(
-    coverage: Coverage | LooseCoverage, index: ItemIndex, layout: Layout
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield all items with their vectors: items in segments, then missing items with NaN."""
-    yield from _vectors(_undamaged(coverage), index, len(coverage.row_state), layout)
-    yield from _gaps(coverage.row_state, index, layout)
-
-
-def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
-    for path, segment in read_segments(coverage.done.values()):
-        if isinstance(segment, DamagedSegmentError):
-            raise segment
-        yield path, segment
 
 
 def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
@@ -303,98 +281,6 @@ def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, 
             yield path, segment
 
 
-def _vectors(
-    segments: Iterator[tuple[Path, Segment]], index: ItemIndex, n_rows: int, layout: Layout
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield item numbers and their vectors, segment by segment; quarantined rows have NaN vectors.
-
-    Item numbers are int64 (n,), ascending; vectors are (n, D). A thread reads the next segments
-    while the caller uses the current vectors.
-    """
-    parts = _joined_segments(segments, layout)
-    with ThreadPoolExecutor(1, "gatherer") as thread:
-        following = thread.submit(next, parts, None)
-        while (part := following.result()) is not None:
-            # The thread overwrites the buffer of the previous part, which is no longer in use.
-            following = thread.submit(next, parts, None)
-            rows, vectors = part
-            places = np.full(n_rows, -1, np.int32)
-            places[rows] = np.arange(len(rows))
-            yield from _scattered(places, vectors, index, layout)
-
-
-def _gaps(
-    row_state: States, index: ItemIndex, layout: Layout
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield the numbers of all items of missing rows, with vectors of NaN."""
-    if (row_state == RowState.MISSING).any():
-        nothing = np.full((1, layout.dim), np.nan, layout.dtype)
-        places = np.where(row_state == RowState.MISSING, 0, -1)
-        yield from _scattered(places, nothing, index, layout)
-
-
-def _scattered(
-    places: npt.NDArray[np.integer], vectors: FloatArray, index: ItemIndex, layout: Layout
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield all items whose rows have a vector, with their vectors, in blocks of a few MB.
-
-    Parameters
-    ----------
-    places
-        int (n_rows,), position of each row's vector in `vectors`; -1 for rows without a vector.
-    """
-    at_once = max(1, _WRITTEN_BYTES // layout.item_bytes)
-    for block in _blocks(index.n_items):
-        found = places[index.item_row[block]]
-        here = np.flatnonzero(found >= 0)
-        for start in range(0, len(here), at_once):
-            part = here[start : start + at_once]
-            yield block.start + part, vectors[found[part]]
-
-
-def _joined_segments(
-    segments: Iterator[tuple[Path, Segment]], layout: Layout
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Join the rows (n,) and vectors (n, D) of several segments; yield both.
-
-    Two buffers are used alternately: yielded vectors are overwritten after the next yield.
-    """
-    most = max(1, _GATHERED_BYTES // layout.item_bytes)
-    vectors, other = (np.empty((most, layout.dim), layout.dtype) for _ in range(2))
-    rows: list[IntArray] = []
-    used = 0
-    for path, segment in segments:
-        end = used + len(segment.rows)
-        if rows and end > len(vectors):
-            yield np.concatenate(rows), vectors[:used]
-            vectors, other = other, vectors
-            rows, used, end = [], 0, len(segment.rows)
-        if end > len(vectors):
-            vectors = np.empty((end, layout.dim), layout.dtype)
-        _copy_vectors(vectors[used:end], path, segment)
-        rows.append(segment.rows.copy())  # a view would keep the whole segment in memory
-        used = end
-    if rows:
-        yield np.concatenate(rows), vectors[:used]
-
-
-def _copy_vectors(place: FloatArray, path: Path, segment: Segment) -> None:
-    """Copy the vectors of a segment into the array `place`; quarantined rows become NaN."""
-    values = _embeddings_of(path, segment)
-    if values.shape != place.shape or values.dtype != place.dtype:
-        raise StoreError(
-            f"{path}: the vectors have shape {values.shape} and type {values.dtype} instead of "
-            f"{place.shape} and {place.dtype}. Delete the file and rerun the command of its run "
-            "with --resume."
-        )
-    place[:] = values
-    place[segment.state != RowState.DONE] = np.nan
-
-
-def _embeddings_of(path: Path, segment: Segment) -> FloatArray:
-    if segment.embeddings is None:
-        raise StoreError(
-            f"{path}: the segment has no embeddings, because its run used --embeddings none. "
-            "Start a new run with --embeddings fp16."
-        )
-    return segment.embeddings
+def _blocks(n_items: int) -> Iterator[slice]:
+    for first in range(0, n_items, _ITEMS_AT_ONCE):
+        yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))

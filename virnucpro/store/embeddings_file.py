@@ -10,8 +10,9 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import h5py
 import numpy as np
@@ -23,7 +24,10 @@ from virnucpro.store.segment import is_short_of_space
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["EmbeddingsFile", "Layout", "neighbours", "write_all"]
+__all__ = ["EmbeddingsFile", "ItemVectors", "Layout", "noting_space", "write_all"]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -58,6 +62,44 @@ class Layout:
     def item_bytes(self) -> int:
         """Size in bytes of an item's vector, which joins all views."""
         return self.dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ItemVectors:
+    """Vectors of several items.
+
+    Attributes
+    ----------
+    items : numpy.ndarray
+        int64 (n,), ascending.
+    positions : numpy.ndarray
+        int64 (n,), position of the vector of each item in `vectors`.
+    vectors : numpy.ndarray
+        float16 or float32 (m, D), contiguous; some may belong to no item.
+    """
+
+    items: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.floating]
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The vectors as uint8 (m, bytes per vector), in the same memory."""
+        return self.vectors.view(np.uint8)
+
+    def groups(self) -> Iterator[tuple[int, int, int]]:
+        """Split the items into groups with consecutive items and consecutive vectors.
+
+        Yields
+        ------
+        item, first, last : int
+            For each group: its first item, and its vectors ``vectors[first:last]``.
+        """
+        together = (np.diff(self.items) == 1) & (np.diff(self.positions) == 1)
+        starts = np.flatnonzero(np.concatenate([[True], ~together])[: len(self.items)])
+        first = self.positions[starts]
+        last = first + np.diff(starts, append=len(self.items))
+        yield from zip(self.items[starts].tolist(), first.tolist(), last.tolist(), strict=True)
 
 
 class EmbeddingsFile:
@@ -99,46 +141,44 @@ class EmbeddingsFile:
     ) -> None:
         self._handle = stream.fileno()
         self._layout = layout
-        unfailing = _UnfailingFile(self._handle)
         columns: dict[str, Iterable[Sized]] = {"sequence_ids": names, "status": status}
-        try:
-            # HDF5 calls back into Python. A signal handler that raises within such a call would
-            # leave the library in an unknown state; handlers run in the main thread only.
-            with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
-                self.offset = thread.submit(_write_layout, unfailing, layout, columns).result()
-            unfailing.check()
+        with noting_space(self._handle, layout):
+            self.offset = _in_hdf5_thread(_write_layout, self._handle, layout, columns)
             if reserve:
                 _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
-        except OSError as error:
-            if is_short_of_space(error):
-                error.add_note(_space_note(self._handle, layout))
-            raise
 
-    def write(self, items: npt.NDArray[np.int64], vectors: npt.NDArray[np.floating]) -> None:
-        """Write vectors (n, D) of ascending items (n,), in groups of consecutive items.
+    def write(self, some: ItemVectors) -> None:
+        """Write vectors in groups of consecutive items; a group is not copied.
 
         Raises
         ------
         OSError
             If the write fails.
         """
-        data = np.ascontiguousarray(vectors, self._layout.dtype).reshape(-1).view(np.uint8).data
-        size = self._layout.item_bytes
-        for item, first, last in neighbours(items):
-            write_all(self._handle, data[first * size : last * size], self.offset + item * size)
+        data, size = some.bytes.reshape(-1).data, self._layout.item_bytes
+        for item, first, last in some.groups():
+            part, place = data[first * size : last * size], self.offset + item * size
+            if (written := os.pwrite(self._handle, part, place)) < len(part):
+                write_all(self._handle, part[written:], place + written)
 
+    def update(
+        self, attributes: Mapping[str, object], status: Iterable[npt.NDArray[np.uint8]]
+    ) -> None:
+        """Overwrite attributes by values of the same type, and the states of all items.
 
-def neighbours(items: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Split ascending items into groups of consecutive numbers.
+        Parameters
+        ----------
+        attributes : mapping of str to object
+            Numbers and bools.
+        status : iterable of numpy.ndarray
+            As for the constructor.
 
-    Yields
-    ------
-    item, first, last : int
-        For each group: its first item, and its positions ``items[first:last]``.
-    """
-    starts = np.flatnonzero(np.diff(items, prepend=-2) != 1)
-    stops = np.append(starts[1:], len(items))
-    yield from zip(items[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)
+        Raises
+        ------
+        OSError
+            If the write fails.
+        """
+        _in_hdf5_thread(_rewrite_layout, self._handle, attributes, status)
 
 
 class _UnfailingFile(io.RawIOBase):
@@ -153,7 +193,7 @@ class _UnfailingFile(io.RawIOBase):
         self._error: OSError | None = None
         self._kept: list[tuple[int, bytes]] = []
         self._position = 0
-        self._end = 0
+        self._end = os.fstat(handle).st_size
 
     def check(self) -> None:
         """Raise the first error that this file object stored; do nothing if no error occurred."""
@@ -200,6 +240,22 @@ class _UnfailingFile(io.RawIOBase):
             self._error = error
 
 
+def _in_hdf5_thread(
+    write: Callable[Concatenate[_UnfailingFile, Arguments], Result],
+    handle: int,
+    *arguments: Arguments.args,
+    **named: Arguments.kwargs,
+) -> Result:
+    """Call a function that writes a file with HDF5; raise the first error of the file."""
+    unfailing = _UnfailingFile(handle)
+    # HDF5 calls back into Python. A signal handler that raises within such a call would leave the
+    # library in an unknown state; handlers run in the main thread only.
+    with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
+        result = thread.submit(write, unfailing, *arguments, **named).result()
+    unfailing.check()
+    return result
+
+
 def _overlay(data: bytearray, patch: bytes, at: int) -> None:
     """Copy `patch` into `data` at position `at`; bytes that do not fit into `data` are ignored."""
     first, last = max(at, 0), min(at + len(patch), len(data))
@@ -217,6 +273,15 @@ def _write_layout(
         for column, blocks in columns.items():
             _fill(file[column], blocks, unfailing)
     return offset
+
+
+def _rewrite_layout(
+    unfailing: _UnfailingFile, attributes: Mapping[str, object], status: Iterable[Sized]
+) -> None:
+    with h5py.File(unfailing, "r+", libver=("earliest", "v108")) as file:
+        for name, value in attributes.items():
+            file.attrs.modify(name, value)
+        _fill(file["status"], status, unfailing)
 
 
 def _lay_out(file: h5py.File, layout: Layout) -> int:
@@ -268,6 +333,17 @@ def _allocate(handle: int, offset: int, size: int) -> None:
     except OSError as error:
         if error.errno not in _NO_PREALLOCATION:
             raise
+
+
+@contextmanager
+def noting_space(handle: int, layout: Layout) -> Iterator[None]:
+    """Add a note with the bytes needed and available to an OSError of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if is_short_of_space(error):
+            error.add_note(_space_note(handle, layout))
+        raise
 
 
 def _space_note(handle: int, layout: Layout) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import aggregate
+from virnucpro.store import aggregate, item_vectors, row_items
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import survey
 from virnucpro.store.schema import RowState
@@ -127,8 +127,14 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
         ShardWriter(run, unit % 3).commit(segment)
     coverage = survey(run, bounds, FINGERPRINT)
     with pytest.MonkeyPatch.context() as patch:
-        for constant in ("_GATHERED_BYTES", "_ITEMS_AT_ONCE", "_WRITTEN_BYTES"):
-            patch.setattr(aggregate, constant, data.draw(st.integers(1, 300), label=constant))
+        for module, constant, most in (
+            (item_vectors, "_BLOCK_BYTES", 300),
+            (item_vectors, "_ITEMS_AT_ONCE", 30),
+            (aggregate, "_ITEMS_AT_ONCE", 30),
+            (row_items, "_ITEMS_AT_ONCE", 30),
+            (row_items, "_BUCKET_BITS", 6),
+        ):
+            patch.setattr(module, constant, data.draw(st.integers(1, most), label=constant))
         write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
     with h5py.File(run.embeddings) as file:
         np.testing.assert_array_equal(
@@ -138,6 +144,37 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
         np.testing.assert_array_equal(file["status"][:], coverage.row_state[item_row])
         assert len(file["sequence_ids"].asstr()[:]) == len(item_row)
     shutil.rmtree(run.root)
+
+
+class CountingRows:
+    """A column that counts the values that are read."""
+
+    def __init__(self, values):
+        self.values = values
+        self.n_read = 0
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, key):
+        found = self.values[key]
+        self.n_read += found.size
+        return found
+
+
+def test_items_are_read_as_often_for_many_segments_as_for_one(tmp_path, make_segment):
+    n_read = []
+    for n_units in (1, 50):
+        run = RunDirectory(tmp_path / str(n_units))
+        run.root.mkdir()
+        bounds = np.linspace(0, 100, n_units + 1).astype(np.int64)
+        for unit in range(n_units):
+            ShardWriter(run, 0).commit(make_segment(unit, bounds[unit], bounds[unit + 1]))
+        index = index_of(np.random.default_rng(0).integers(0, 100, 400))
+        index.item_row = CountingRows(index.item_row)
+        write_embeddings(run.embeddings, survey(run, bounds, FINGERPRINT), index, VIEWS)
+        n_read.append(index.item_row.n_read)
+    assert n_read[0] == n_read[1] <= 4 * 400
 
 
 def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
-from virnucpro.store import aggregate
+from virnucpro.store import item_vectors
 from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
 from virnucpro.store.loose import survey_loose
 from virnucpro.store.segment import commit_segment
@@ -66,7 +66,7 @@ def test_one_reading_gives_the_same_bytes_as_two(
         torn.write_bytes(torn.read_bytes()[:-1])
     index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregate, "_GATHERED_BYTES", data.draw(st.integers(1, 300)))
+        patch.setattr(item_vectors, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
         coverage = write_loose_embeddings(folder / "once", paths, index, bounds[-1])
     twice = survey_loose(paths, bounds[-1])
     write_embeddings(folder / "twice", twice, index, VIEWS)

@@ -1,0 +1,151 @@
+"""Find the items of given rows: the inversion of a run's column `item_row`, in bounded memory."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.store.embeddings_file import write_all
+
+__all__ = ["RowItems"]
+
+_BUCKET_BITS = 15
+"""Binary logarithm of the rows per bucket; an entry has these low bits of its row."""
+_ITEMS_AT_ONCE = 1 << 20
+_ENTRY_BYTES = 8
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+
+class RowItems:
+    """The items of each row, sorted once into a temporary file of 8 bytes per item.
+
+    A counting sort divides the items into buckets of consecutive rows. An entry of a bucket is
+    int64: the item, and the low bits of its row. Entries are ascending by item. The file has no
+    name; leaving the ``with`` block deletes it.
+
+    Parameters
+    ----------
+    item_row : numpy.ndarray
+        int64 (n_items,), row of each item; read twice in blocks.
+    folder : Path, optional
+        Folder of the temporary file; default: that of the system.
+
+    Raises
+    ------
+    OSError
+        If the temporary file cannot be written.
+    """
+
+    def __init__(self, item_row: IntArray, folder: Path | None = None) -> None:
+        counts = np.zeros(1, np.int64)
+        for first in range(0, len(item_row), _ITEMS_AT_ONCE):
+            block = np.bincount(item_row[first : first + _ITEMS_AT_ONCE] >> _BUCKET_BITS)
+            counts = np.pad(counts, (0, max(0, len(block) - len(counts))))
+            counts[: len(block)] += block
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+        try:
+            self._fill(item_row)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def of(self, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield all items of the given distinct rows, in groups of about a million.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            int64 (n,), in any order.
+
+        Yields
+        ------
+        items : numpy.ndarray
+            int64 (m,), ascending.
+        positions : numpy.ndarray
+            int64 (m,), position of each item's row in `rows`.
+        """
+        items, positions = [], []
+        held = 0
+        for some, places in self._in_buckets(rows):
+            items.append(some)
+            positions.append(places)
+            held += len(some)
+            if held >= _ITEMS_AT_ONCE:
+                yield _ascending(items, positions)
+                items, positions, held = [], [], 0
+        if held:
+            yield _ascending(items, positions)
+
+    def _fill(self, item_row: IntArray) -> None:
+        """Write each item into its bucket."""
+        ends = self._starts[:-1].copy()
+        for first in range(0, len(item_row), _ITEMS_AT_ONCE):
+            rows = item_row[first : first + _ITEMS_AT_ONCE]
+            entries = _entries(np.arange(first, first + len(rows)), rows)
+            bucket = rows >> _BUCKET_BITS
+            # numpy sorts integers of 16 bits by radix.
+            small = bucket.astype(np.min_scalar_type(len(ends)))
+            data = entries[np.argsort(small, kind="stable")].view(np.uint8).data
+            counts = np.bincount(bucket)
+            cuts = np.concatenate([[0], np.cumsum(counts)])
+            for number in np.flatnonzero(counts).tolist():
+                part = data[cuts[number] * _ENTRY_BYTES : cuts[number + 1] * _ENTRY_BYTES]
+                write_all(self._file.fileno(), part, int(ends[number]) * _ENTRY_BYTES)
+            ends[: len(counts)] += counts
+
+    def _in_buckets(self, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield items and positions as in `of`, bucket by bucket."""
+        order = np.argsort(rows, kind="stable")
+        bucket = rows[order] >> _BUCKET_BITS
+        cuts = np.flatnonzero(np.diff(bucket, prepend=-1, append=-1))
+        place = np.empty(1 << _BUCKET_BITS, np.int64)
+        for first, last in pairwise(cuts.tolist()):
+            inside = order[first:last]
+            place.fill(-1)
+            place[_low(rows[inside])] = inside
+            for entries in self._bucket(int(bucket[first])):
+                found = place[_low(entries)]
+                here = np.flatnonzero(found >= 0)
+                yield entries[here] >> _BUCKET_BITS, found[here]
+
+    def _bucket(self, number: int) -> Iterator[IntArray]:
+        if number + 1 >= len(self._starts):
+            return  # rows after the last row of an item
+        for start in range(self._starts[number], self._starts[number + 1], _ITEMS_AT_ONCE):
+            size = min(_ITEMS_AT_ONCE, int(self._starts[number + 1]) - start)
+            data = os.pread(self._file.fileno(), size * _ENTRY_BYTES, start * _ENTRY_BYTES)
+            yield np.frombuffer(data, np.int64)
+
+
+def _entries(items: IntArray, rows: IntArray) -> IntArray:
+    return (items << _BUCKET_BITS) | _low(rows)
+
+
+def _low(values: IntArray) -> IntArray:
+    low: IntArray = values & ((1 << _BUCKET_BITS) - 1)
+    return low
+
+
+def _ascending(items: list[IntArray], positions: list[IntArray]) -> tuple[IntArray, IntArray]:
+    joined = np.concatenate(items)
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.concatenate(positions)[order]
