@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segment
+from virnucpro.store.segment import Segment, read_ahead, read_segment
 
 __all__ = ["ROUNDING", "Coverage", "RejectedFile", "difference", "survey", "valid_segment"]
 
@@ -130,7 +131,8 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
 
     Segments that were copied into the run are included. If a unit has several segments, the first
     valid segment in path order is used. Another copy is rejected if it differs by more than
-    `ROUNDING`. This needs the memory of two segments, and 9 bytes per row.
+    `ROUNDING`. Threads read and verify the next segments. This needs the memory of six segments,
+    and 9 bytes per row.
 
     Parameters
     ----------
@@ -152,8 +154,10 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
     reasons: dict[int, str] = {}
     done: dict[int, Path] = {}
     rejected: list[RejectedFile] = []
-    for unit, path in run.segments():
-        segment = _own_segment(path, bounds, fingerprint)
+    files = run.segments()
+    read = partial(_own_segment, bounds=bounds, fingerprint=fingerprint)
+    verified = read_ahead(read, (path for _, path in files))
+    for (unit, _), (path, segment) in zip(files, verified, strict=True):
         if isinstance(segment, RejectedFile):
             rejected.append(segment)
         elif unit not in done:

@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
@@ -27,11 +27,13 @@ __all__ = [
     "encode_segment",
     "finite_rows",
     "is_short_of_space",
+    "read_ahead",
     "read_segment",
     "read_segments",
 ]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
+Result = TypeVar("Result")
 
 _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
@@ -45,7 +47,7 @@ _ONES = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
 _SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_READERS = 2
+_READERS = 4
 """Threads that read and verify the next segments; each thread keeps one segment in memory."""
 
 
@@ -159,11 +161,21 @@ def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | Damag
     SegmentError, OSError
         As for `read_segment`.
     """
-    ahead: deque[tuple[Path, Future[Segment | DamagedSegmentError]]] = deque()
+    return read_ahead(_read_or_error, paths)
+
+
+def read_ahead(
+    read: Callable[[Path], Result], paths: Iterable[Path]
+) -> Iterator[tuple[Path, Result]]:
+    """Call `read` with each path in prefetch threads; yield path and result in the given order.
+
+    An exception of `read` is raised at its path. The results of four paths are in memory.
+    """
+    ahead: deque[tuple[Path, Future[Result]]] = deque()
     with ThreadPoolExecutor(_READERS, "segment-reader") as pool:
         try:
             for path in paths:
-                ahead.append((path, pool.submit(_read_or_error, path)))
+                ahead.append((path, pool.submit(read, path)))
                 if len(ahead) > _READERS:
                     path, future = ahead.popleft()  # noqa: PLW2901 - the oldest one
                     yield path, future.result()

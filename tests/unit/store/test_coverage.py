@@ -1,4 +1,5 @@
 import shutil
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
+from virnucpro.store import coverage
 from virnucpro.store.coverage import survey, valid_segment
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import encode_segment
+from virnucpro.store.segment import encode_segment, read_segment
 from virnucpro.store.writer import ShardWriter
 
 FINGERPRINT = "f" * 64
@@ -82,6 +84,30 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.done == {1: run.segment(1, 1)}
     assert coverage.rejected == ()
+
+
+def test_segments_are_verified_at_the_same_time_and_kept_in_order(run, unit_of_run, monkeypatch):
+    for unit in range(3):
+        ShardWriter(run, 2 - unit).commit(unit_of_run(unit))
+    together = threading.Barrier(3, timeout=20)
+
+    def verified(path):
+        together.wait()
+        return read_segment(path)
+
+    monkeypatch.setattr(coverage, "read_segment", verified)
+    assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
+
+
+def test_an_error_that_is_not_the_file_s_ends_the_survey(run, unit_of_run, monkeypatch):
+    ShardWriter(run, 0).commit(unit_of_run(0))
+
+    def failing(path):
+        raise OSError(24, "Too many open files", str(path))
+
+    monkeypatch.setattr(coverage, "read_segment", failing)
+    with pytest.raises(OSError, match="Too many open files"):
+        survey(run, BOUNDS, FINGERPRINT)
 
 
 def test_a_copy_is_rejected_only_if_it_differs_by_more_than_rounding(run, unit_of_run):
