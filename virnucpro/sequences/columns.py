@@ -190,6 +190,15 @@ class Column:
         """Return the values ``first:last`` of a column of bytes."""
         return self._map[self._origin + first : self._origin + last]
 
+    @contextmanager
+    def scattered_reads(self) -> Iterator[None]:
+        """Read single pages from disk on access, without readahead, until the block ends."""
+        self._map.madvise(mmap.MADV_RANDOM)
+        try:
+            yield
+        finally:
+            self._map.madvise(mmap.MADV_NORMAL)
+
     def release(self) -> None:
         """Unmap all pages of the column that were read; they stay in the kernel's page cache."""
         self._map.madvise(mmap.MADV_DONTNEED)

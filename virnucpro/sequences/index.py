@@ -237,7 +237,11 @@ class SequenceIndex:
         low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
         spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
         read = self._bases.read
-        return [read(a, b) if onward else reverse_complement(read(a, b)) for a, b, onward in spans]
+        # Rows are sorted by length: neighbours in a unit are far apart in the file.
+        with self._bases.scattered_reads():
+            return [
+                read(a, b) if onward else reverse_complement(read(a, b)) for a, b, onward in spans
+            ]
 
 
 def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:

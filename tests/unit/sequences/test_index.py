@@ -18,7 +18,7 @@ from virnucpro.errors import (
     UsageError,
 )
 from virnucpro.sequences import builder, index, items
-from virnucpro.sequences.columns import COLUMNS, column_path
+from virnucpro.sequences.columns import COLUMNS, Column, column_path
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, RecordStatus, fingerprint
@@ -503,3 +503,27 @@ print(index.n_rows, resident() - before)
     n_rows, grown = map(int, child.stdout.split())
     assert n_rows > 10_000
     assert grown < 10_000_000
+
+
+def test_bases_are_read_without_readahead(build, monkeypatch):
+    """The kernel marks the map with ``rr`` while single pages are read, and only then."""
+    flags = []
+    read = Column.read
+
+    def watched(column, first, last):
+        flags.append(flags_of_map("bases.npy"))
+        return read(column, first, last)
+
+    monkeypatch.setattr(Column, "read", watched)
+    built = build([("a", GENE * 3), ("b", GENE * 2)])
+    before = flags_of_map("bases.npy")
+    built.sequences(np.arange(built.n_rows), "protein")
+    assert flags
+    assert all("rr" in found for found in flags)
+    assert "rr" not in before | flags_of_map("bases.npy")
+
+
+def flags_of_map(name):
+    """Return the flags of a mapped file of this process, as in proc(5)."""
+    entries = Path("/proc/self/smaps").read_text().partition(name)[2]
+    return set(entries.partition("VmFlags:")[2].partition("\n")[0].split())
