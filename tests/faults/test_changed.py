@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
+from virnucpro.pipeline.run import input_check
+from virnucpro.sequences.builder import input_digests
 
 
 def edit_a_base(path):
@@ -63,6 +65,19 @@ def test_a_changed_input_is_refused_by_name_and_the_old_table_is_kept(
     assert without_lock(state_of(copy_of_run)) == without_lock(before)
 
 
+def test_a_change_between_the_samples_is_refused_although_size_and_time_are_equal(
+    copy_of_run, few_fasta, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(input_check, "_BLOCKS", 2)
+    monkeypatch.setattr(input_check, "_BLOCK_BYTES", 16)
+    fasta = Path(shutil.copy2(few_fasta, tmp_path / "given.fa"))
+    command = ["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]
+    assert main(command) == 0  # the run now knows this file
+    swap_for_one_of_the_same_size_and_time(fasta)
+    assert main(command) == 1
+    assert f"the content of {fasta} differs" in capsys.readouterr().err
+
+
 def test_the_same_sequences_under_another_name_and_time_are_accepted(
     copy_of_run, few_fasta, tmp_path
 ):
@@ -113,3 +128,24 @@ def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, capsys):
 def test_devices_ranks_and_threads_may_change(options, copy_of_run, few_fasta):
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]
     assert main([*command, *options]) == 0
+
+
+def test_an_unchanged_input_is_read_once_and_with_check_inputs_again(
+    copy_of_run, few_fasta, tmp_path, monkeypatch
+):
+    fasta = shutil.copy2(few_fasta, tmp_path / "given.fa")
+    command = ["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]
+    read = []
+
+    def counted(paths, spec):
+        read.append(len(paths))
+        return input_digests(paths, spec)
+
+    monkeypatch.setattr(input_check, "input_digests", counted)
+    assert main(command) == 0
+    assert main(command) == 0
+    assert main([*command, "--check-inputs"]) == 0
+    os.utime(fasta)
+    assert main(command) == 0
+    assert main(command) == 0
+    assert read == [1, 0, 1, 1, 0]

@@ -48,6 +48,8 @@ class Execution:
         ``text`` for events in ``logs/*.log``, or ``json`` for events in ``logs/*.jsonl``.
     lock
         False: do not lock the run folder, for file systems without locks.
+    check_inputs
+        True: a resume reads all inputs completely, also those that seem unchanged.
 
     Raises
     ------
@@ -65,6 +67,7 @@ class Execution:
     deadlines: Deadlines = _DEADLINES
     log_format: LogFormat = "text"
     lock: bool = True
+    check_inputs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))

@@ -53,6 +53,11 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     existing.add_argument("--resume", action="store_true", help=text)
     text = "delete the run in DIR and start a new one"
     existing.add_argument("--force", action="store_true", help=text)
+    text = (
+        "with --resume, read all inputs completely; default: read a sample of a file whose size "
+        "and times are unchanged"
+    )
+    parser.add_argument("--check-inputs", action="store_true", help=text)
     options.add_quiet(parser)
     options.add_no_lock(parser)
     group = add_failure_options(parser)
@@ -106,4 +111,5 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         deadlines=deadlines_of(arguments),
         log_format=arguments.log_format,
         lock=arguments.lock,
+        check_inputs=arguments.check_inputs,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from virnucpro import __version__
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
+from virnucpro.pipeline.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls", "classes", "table_version"}
+_ADDED = {"calibration", "calls", "classes", "input_stamps", "table_version"}
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
 _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
@@ -75,6 +76,8 @@ class Manifest:
         Names of the classifier's classes; empty for a classifier of two classes.
     table_version
         Version of the tables; they are written again in the current version.
+    input_stamps
+        Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     """
 
     command: str
@@ -93,6 +96,7 @@ class Manifest:
     calls: Mapping[str, Any] = field(default_factory=dict)
     classes: Sequence[str] = ()
     table_version: int = 1
+    input_stamps: Sequence[InputStamp | None] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -228,6 +232,8 @@ def _parse(content: Mapping[str, Any]) -> Manifest:
     values = {name: content[name] for name in Manifest.__slots__ if name not in _ADDED}
     values |= {name: content[name] for name in _ADDED & content.keys()}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
+    stamps = content.get("input_stamps", ())
+    values["input_stamps"] = tuple(stamp and InputStamp(**stamp) for stamp in stamps)
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
     return Manifest(**values)
 

@@ -18,12 +18,13 @@ from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
+from virnucpro.pipeline.run.input_check import InputStamps, read_changed
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
 from virnucpro.pipeline.run.part_states import refuse_live_parts
 from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
-from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
+from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.partition import unit_bounds
 
 __all__ = [
@@ -206,12 +207,14 @@ def _create(
     started = time.perf_counter()
     if run.next_index.exists():
         shutil.rmtree(run.next_index)
+    stamps = InputStamps(job.inputs)
     index = build_index(run.next_index, job.inputs, job.index)
     run.clear()
     manifest = Manifest(
         command=job.command,
         parameters=job.parameters(),
         inputs=index.inputs,
+        input_stamps=stamps.after_reading(),
         index_fingerprint=index.fingerprint,
         counts={
             "records": index.n_records,
@@ -252,8 +255,13 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     manifest = read_manifest(run)
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
     reporter.stage("comparing the inputs with those of the run")
-    manifest.refuse_other_inputs(run, input_digests(job.inputs, job.index))
+    stamps = InputStamps(job.inputs)
+    known = () if execution.check_inputs else manifest.input_stamps
+    inputs = read_changed(job.inputs, manifest.inputs, known, job.index)
+    manifest.refuse_other_inputs(run, inputs)
     session = _opened(run, manifest)
+    if (found := stamps.after_reading()) != tuple(manifest.input_stamps):
+        session.update(replace(session.manifest, input_stamps=found))
     if job.calls is not None:
         session.update(replace(session.manifest, calls=asdict(job.calls)))
     return session
