@@ -177,6 +177,12 @@ def timed(action: Callable[[], object]) -> Took:
     return time.perf_counter() - started, time.process_time() - cpu, peak[0]
 
 
+def anonymous_memory() -> float:
+    """Return the anonymous memory of this process in MiB; memory-mapped files do not count."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1024
+
+
 @contextmanager
 def watched_memory() -> Iterator[list[float]]:
     """Watch the anonymous memory of this process; yield a list with its peak in MiB."""
@@ -185,9 +191,7 @@ def watched_memory() -> Iterator[list[float]]:
 
     def watch() -> None:
         while not ended.wait(0.02):
-            status = Path("/proc/self/status").read_text()
-            anonymous = int(status.partition("RssAnon:")[2].split()[0]) / 1024
-            peak[0] = max(peak[0], anonymous)
+            peak[0] = max(peak[0], anonymous_memory())
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -109,6 +109,11 @@ class WindowCalls:
     evidence: CodeArray
     status: CodeArray
 
+    def block(self, first: int, last: int) -> "WindowCalls":
+        """Return the calls of the windows ``first`` to ``last - 1``."""
+        values = (getattr(self, name)[first:last] for name in self.__slots__)
+        return WindowCalls(*values)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordScores:

@@ -8,17 +8,19 @@ shortest decimal number that is read back as the same float32.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.classify.call_options import PRESETS
-from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status, WindowCalls
+from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status
 from virnucpro.classify.decision import Decision, Flag, Reason
-from virnucpro.report.tsv import NA, codes, decimals, integers, write_tsv
+from virnucpro.classify.run_scores import WindowBlocks
+from virnucpro.report.tsv import NA, Cells, blocks, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.windows import IntArray
@@ -116,7 +118,7 @@ def write_predictions(
 
 
 def write_windows(
-    path: Path, index: SequenceIndex, windows: WindowCalls, *, version: int = TABLE_VERSION
+    path: Path, index: SequenceIndex, windows: WindowBlocks, *, version: int = TABLE_VERSION
 ) -> None:
     """Write windows.tsv: one row per window, in input order.
 
@@ -130,6 +132,7 @@ def write_windows(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    column = _columns_of(windows)
     write_tsv(
         path,
         index.n_windows,
@@ -138,14 +141,16 @@ def write_windows(
             "window": index.window_names,
             "start": integers(index.window_starts, 1),
             "end": integers(index.window_ends),
-            "n_items": integers(windows.n_items),
-            "n_scored": integers(windows.n_scored),
-            "score": decimals(windows.score),
-            "call": codes(windows.call, CALL_NAMES),
-            "status": codes(windows.status, STATUS_NAMES),
-            "best_frame": lambda rows: _frames(index, windows.best_item[rows]),
+            "n_items": column("n_items", integers),
+            "n_scored": column("n_scored", integers),
+            "score": column("score", decimals),
+            "call": column("call", _named(CALL_NAMES)),
+            "status": column("status", _named(STATUS_NAMES)),
+            "best_frame": column(
+                "best_item", lambda items: lambda rows: _frames(index, items[rows])
+            ),
         }
-        | ({"evidence": codes(windows.evidence, _EVIDENCE_NAMES)} if version > 1 else {}),
+        | ({"evidence": column("evidence", _named(_EVIDENCE_NAMES))} if version > 1 else {}),
     )
 
 
@@ -160,8 +165,6 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordScores) -> 
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    item = index.window_first_item[index.record_first_window]
-    embedding = np.where(np.diff(item) > 0, item[:-1], -1)
     write_tsv(
         path,
         index.n_records,
@@ -169,11 +172,18 @@ def write_sequences(path: Path, index: SequenceIndex, records: RecordScores) -> 
             "seq_name": index.record_names,
             "length": integers(index.record_lengths),
             "status": codes(records.status, STATUS_NAMES),
-            "embedding": lambda rows: [
-                NA if row < 0 else str(row) for row in embedding[rows].tolist()
-            ],
+            "embedding": lambda rows: _first_items(index, rows),
         },
     )
+
+
+def _first_items(index: SequenceIndex, records: IntArray) -> list[str]:
+    """Return the number of each record's first item; `NA` for a record without items."""
+    first, after = (
+        index.window_first_item[index.record_first_window[some]].tolist()
+        for some in (records, records + 1)
+    )
+    return [str(a) if b > a else NA for a, b in zip(first, after, strict=True)]
 
 
 def write_missing(path: Path, index: SequenceIndex, records: RecordScores) -> None:
@@ -274,12 +284,15 @@ def write_results(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    rows = index.item_row
+    rows, frame = index.item_row, index.item_frame
     others, virus = coverage.scores[:, :2].T
     write_tsv(
         path,
-        np.flatnonzero(
-            (coverage.row_state == RowState.DONE)[rows] & (index.item_frame != WINDOW_ITEM)
+        (
+            block[
+                (coverage.row_state[rows[block]] == RowState.DONE) & (frame[block] != WINDOW_ITEM)
+            ]
+            for block in blocks(index.n_items)
         ),
         {
             "Sequence_ID": index.item_names,
@@ -292,7 +305,14 @@ def write_results(
     )
 
 
-def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> None:
+def _scored_frames(index: SequenceIndex, coverage: Coverage) -> Iterator[IntArray]:
+    """Yield the numbers of the open frames with a score, in blocks."""
+    for block in blocks(index.n_items):
+        done = coverage.row_state[index.item_row[block]] == RowState.DONE
+        yield block[done & (index.item_frame[block] != WINDOW_ITEM)]
+
+
+def write_consensus(path: Path, index: SequenceIndex, windows: WindowBlocks) -> None:
     """Write prediction_results_highestscore.csv: call and highest scores of each scored window.
 
     Spreadsheet programs execute a cell that looks like a formula. Therefore the characters ``=``,
@@ -304,19 +324,49 @@ def write_consensus(path: Path, index: SequenceIndex, windows: WindowCalls) -> N
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    viral = windows.call == Call.VIRAL
+    column = _columns_of(windows)
     write_tsv(
         path,
-        np.flatnonzero(
-            (windows.status == Status.SCORED) & ((windows.evidence & Evidence.FRAMES) > 0)
-        ),
+        _with_scored_frames(index, windows),
         {
             "Modified_ID": lambda rows: list(map(_without_formula, index.window_names(rows))),
-            "Is_Virus": lambda rows: list(map(str, viral[rows].tolist())),
-            "max_score_0": lambda rows: _shortest(windows.others[rows]),
-            "max_score_1": lambda rows: _shortest(windows.virus[rows]),
+            "Is_Virus": column("call", lambda call: lambda rows: _is_viral(call[rows])),
+            "max_score_0": column("others", lambda score: lambda rows: _shortest(score[rows])),
+            "max_score_1": column("virus", lambda score: lambda rows: _shortest(score[rows])),
         },
     )
+
+
+def _with_scored_frames(index: SequenceIndex, windows: WindowBlocks) -> Iterator[IntArray]:
+    """Yield the numbers of the windows with a score from open frames, in blocks."""
+    for block in blocks(index.n_windows):
+        calls = windows.block(int(block[0]), int(block[-1]) + 1)
+        yield block[(calls.status == Status.SCORED) & ((calls.evidence & Evidence.FRAMES) > 0)]
+
+
+def _is_viral(calls: npt.NDArray[np.uint8]) -> list[str]:
+    return list(map(str, (calls == Call.VIRAL).tolist()))
+
+
+def _named(names: Sequence[str]) -> Callable[[Any], Cells]:
+    return lambda values: codes(values, names)
+
+
+def _columns_of(windows: WindowBlocks) -> Callable[[str, Callable[[Any], Cells]], Cells]:
+    """Return a function that makes a column for `write_tsv` from an attribute of `WindowCalls`.
+
+    The calls of a block of windows are computed once for all columns.
+    """
+    block = lru_cache(maxsize=1)(windows.block)
+
+    def column(name: str, formatted: Callable[[Any], Cells]) -> Cells:
+        def cells(rows: IntArray) -> list[str]:
+            first = int(rows[0])
+            return formatted(getattr(block(first, int(rows[-1]) + 1), name))(rows - first)
+
+        return cells
+
+    return column
 
 
 def _without_formula(name: str) -> str:

@@ -4,7 +4,7 @@ Cells are written without quotes. This is safe because the only free text is the
 ends at the first white space of the header, and `SequenceIndex` encodes control characters.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,16 +35,18 @@ Cells: TypeAlias = Callable[[IntArray], list[str]]
 _ROWS_AT_ONCE = 1 << 14
 
 
-def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) -> None:
+def write_tsv(
+    path: Path, rows: int | IntArray | Iterable[IntArray], columns: Mapping[str, Cells]
+) -> None:
     """Write a table atomically: the file appears under `path` only after it is complete.
 
     Parameters
     ----------
     path : Path
         File to write.
-    rows : int or IntArray
+    rows : int, IntArray or iterable of IntArray
         Row numbers that are passed to the functions in `columns`, one per line of the table. An int
-        n stands for the numbers 0 to n - 1.
+        n stands for the numbers 0 to n - 1. An iterable yields the numbers in blocks.
     columns : mapping of str to Cells
         For each column name, the function that formats the cells of this column.
 
@@ -55,11 +57,21 @@ def write_tsv(path: Path, rows: int | IntArray, columns: Mapping[str, Cells]) ->
     """
     with write_file(path) as stream:
         stream.write(("\t".join(columns) + "\n").encode())
-        for block in blocks(rows if isinstance(rows, int) else len(rows)):
-            selected = block if isinstance(rows, int) else rows[block]
+        for selected in _in_blocks(rows):
+            if not len(selected):
+                continue
             cells = (column(selected) for column in columns.values())
             text = "\n".join(map("\t".join, zip(*cells, strict=True)))
             stream.write(f"{text}\n".encode())
+
+
+def _in_blocks(rows: int | IntArray | Iterable[IntArray]) -> Iterator[IntArray]:
+    if isinstance(rows, int):
+        yield from blocks(rows)
+    elif isinstance(rows, np.ndarray):
+        yield from (rows[block] for block in blocks(len(rows)))
+    else:
+        yield from rows
 
 
 def blocks(n_rows: int) -> Iterator[IntArray]:

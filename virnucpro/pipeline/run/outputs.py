@@ -13,14 +13,11 @@ from virnucpro.classify.calibration import read_calibration
 from virnucpro.classify.call_options import CallOptions
 from virnucpro.classify.consensus import (
     RecordScores,
-    Status,
     Thresholds,
-    WindowCalls,
-    call_windows,
-    score_records,
 )
 from virnucpro.classify.decision import Decision, decide
 from virnucpro.classify.quality import record_quality
+from virnucpro.classify.run_scores import RunWindows, score_run
 from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
@@ -39,9 +36,6 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.items import LEAST_BASES
-from virnucpro.sequences.windows import IntArray
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, survey
 from virnucpro.store.schema import OVERFLOW, RowState
@@ -176,19 +170,11 @@ def write_tables(
     return records, decision
 
 
-def call_run(session: Session, coverage: Coverage) -> tuple[WindowCalls, RecordScores, Decision]:
+def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordScores, Decision]:
     """Return calls of all windows, and scores and calls of all records, by the run's rule."""
     index, manifest = session.index, session.manifest
-    lengths = index.window_ends - index.window_starts
-    windows = call_windows(
-        index.window_first_item,
-        index.item_row,
-        coverage.scores[:, :2],
-        coverage.row_state,
-        index.item_frame,
-        _status_without_item(index, lengths),
-    )
-    records = score_records(index.record_first_window, index.record_status, windows, lengths)
+    windows = RunWindows(index, coverage)
+    records = score_run(index, windows)
     calibration = manifest.calibration and read_calibration(
         manifest.calibration, session.run.run_json
     )
@@ -200,14 +186,6 @@ def call_run(session: Session, coverage: Coverage) -> tuple[WindowCalls, RecordS
         record_quality(index) if calibration else None,
     )
     return windows, records, decision
-
-
-def _status_without_item(index: SequenceIndex, lengths: IntArray) -> NDArray[np.uint8]:
-    """Return the status of each window if it has no item."""
-    if index.spec.kind != "windows":
-        return np.full(len(lengths), Status.NO_OPEN_FRAME, np.uint8)
-    short = lengths < LEAST_BASES
-    return np.where(short, Status.TOO_SHORT, Status.AMBIGUOUS_BASES).astype(np.uint8)
 
 
 def write_gaps(
