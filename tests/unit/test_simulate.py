@@ -96,7 +96,7 @@ def test_equal_workers_without_failures_are_never_idle(run, policy):
             start_seconds=0,
         )
     )
-    assert found.idle_allocation == pytest.approx(0, abs=0.01)
+    assert found.idle_allocation == pytest.approx(0, abs=0.03)  # one look is 60 s
     assert found.end == pytest.approx(3000)
     assert (found.double, found.left, found.attempts) == (0, 0, 16)
 
@@ -177,21 +177,21 @@ class Story:
     def __init__(self, board, seed):
         dice = random.Random(seed)
         self.board, self.round = board.Board(4), Round(1, tuple(range(24)), 4, "")
-        self.board.now = 10_000.0
+        self.board.now = 100_000.0
         others = [board.SimulatedClaims(self.board, task, 0) for task in (1, 2, 3)]
         self.mine = board.SimulatedClaims(self.board, 0, 0)
         self.finishes, self.taken = [], set()
         for unit in dice.sample(range(24), 16):
             for copy in range(dice.choice([1, 1, 1, 2, MOST_COPIES + 1])):
                 holder = dice.choice([*others, self.mine] if copy == 0 else others)
-                at = 10_000.0 - 100 * dice.randrange(8)
+                at = 100_000.0 - 1000 * dice.randrange(8)
                 self.board.claims[unit].append(board.Claim(holder, at))
                 self.board.claimed[unit % 4].add(unit)
             fate = dice.choice(["done", "later", "never", "taken"])
             if fate == "done":
                 self.commit(holder, unit)
             elif fate == "later":
-                self.finishes.append((10_050.0 + 100 * dice.randrange(12), holder, unit))
+                self.finishes.append((100_500.0 + 1000 * dice.randrange(12), holder, unit))
             elif fate == "taken":
                 self.taken.add(unit)
 
@@ -235,8 +235,8 @@ class Story:
         return found
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1.0, COPY_AFTER_S / 2, 320.0 / 3 + 100]))
+@given(st.integers(0, 10**6), st.sampled_from([1.0, COPY_AFTER_S / 2, 700.0]))
 def test_copies_are_those_of_the_program(board, seed, unit_seconds):
-    """All claims are made at full hundreds of seconds, and finish at fifties: no ties."""
+    """Claims are made at full thousands of seconds, and finish at halves: no ties with looks."""
     real = Story(board, seed).by_the_program(unit_seconds)
     assert Story(board, seed).by_the_simulation(board, unit_seconds) == real

@@ -33,7 +33,7 @@ _FRUITLESS: Final = 64
 _PATIENCE_S: Final = (1.0, 60.0)
 """Shortest and longest wait between two looks at the claims of others.
 
-In the simulation, 60 s instead of 15 s gives the same end with 28 % of the calls to the shared disk.
+In the simulation, 60 s instead of 15 s gives the same end with 28 % of the calls to the disk.
 """
 
 
