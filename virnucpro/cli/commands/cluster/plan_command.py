@@ -45,7 +45,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=options.positive, default=16, metavar="N", help=text)
     text = "kind of the workers' devices; default: cuda if this machine has a GPU, else cpu"
     parser.add_argument("--kind", choices=("cpu", "cuda"), help=text)
-    text = "rows per second of one worker, as printed by virnucpro bench on its device: print hours"
+    text = "rows per second of one worker (sequences/s of virnucpro bench there): print hours"
     parser.add_argument("--throughput", type=options.seconds, metavar="ROWS", help=text)
     options.add_encoder(parser, required=False)
     options.add_bundle(parser)
