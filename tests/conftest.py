@@ -197,6 +197,9 @@ def _descriptors() -> set[str]:
     return descriptors
 
 
+_COMPARED = ("predictions.tsv", "windows.tsv")
+
+
 def read_table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -224,12 +227,21 @@ def tables():
 
 @pytest.fixture
 def difference_of():
-    """Return a function that lists the differences of two run folders' predictions."""
+    """Return a function that lists the differences of two run folders' predictions.
+
+    The name of the input file may differ.
+    """
+
+    def table(path: Path) -> list[dict[str, str]]:
+        return [{**row, "file": ""} for row in read_table(path)]
 
     def compare(left: Path, right: Path) -> list[str]:
-        return differences(
-            read_table(left / "predictions.tsv"), read_table(right / "predictions.tsv")
-        ) + differences(read_table(left / "windows.tsv"), read_table(right / "windows.tsv"))
+        names = ("predictions.tsv", "windows.tsv")
+        return [
+            found
+            for name in names
+            for found in differences(table(left / name), table(right / name))
+        ]
 
     return compare
 

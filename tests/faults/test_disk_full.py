@@ -114,12 +114,15 @@ def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
         index,
         units=len(run.segments()),
         rows=index.n_rows,
-        vector_bytes=2 * sum(one["dim"] for one in encoders) if vectors else 0,
+        row_bytes=2 * sum(one["dim"] for one in encoders) if vectors else 0,
     )
     segments = sum(path.stat().st_size for _, path in run.segments())
     tables = [path for path in undisturbed.iterdir() if path.suffix in {".tsv", ".txt", ".csv"}]
     written = sum(path.stat().st_size for path in tables)
     assert written <= needed["tables"] <= 3 * written
+    letters = sum(path.stat().st_size for path in undisturbed.glob("*.fasta"))
+    written += needed["sequences"]  # which calls a run will have is not known before it
+    assert 0 < letters <= needed["sequences"] <= index.record_lengths.sum() + 60 * index.n_records
     if vectors:
         assert segments <= needed["segments"] <= 1.5 * segments
         whole = (undisturbed / "embeddings.h5").stat().st_size

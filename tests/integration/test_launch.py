@@ -168,9 +168,9 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
         assert process.returncode in {-signal.SIGKILL, 128 + signum}
         no_orphan(process.pid)
     ended = segments_of(out)
-    assert main(["status", str(out / "f1.fa")]) == 0
+    assert main(["status", str(out / "f1.fa")]) == 2
     assert "predict, incomplete" in capsys.readouterr().out
-    assert main(["status", str(out)]) == 0
+    assert main(["status", str(out)]) == 2
     assert "launch, " in (printed := capsys.readouterr().out)
     assert "left" in printed
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}

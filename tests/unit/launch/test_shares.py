@@ -63,7 +63,7 @@ def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_pat
     content = json.loads((tmp_path / "launch.json").read_text())
     assert (content["exit_code"], content["tasks"], content["completed"]) == (2, 3, 6)
     assert sorted(codes) == [0, 2, 2]
-    assert main(["status", str(tmp_path)]) == 0
+    assert main(["status", str(tmp_path)]) == 2
     shown = capsys.readouterr().out
     assert "launch, incomplete: 6 files: 3 done, 1 skipped, 1 partial, 1 failed" in shown
 
@@ -73,7 +73,7 @@ def test_an_array_element_more_than_files_has_nothing_to_do(folder, alone, tmp_p
     array = {f"SLURM_ARRAY_TASK_{name}": number for name, number in bounds.items()}
     last = start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID="7")
     assert last.wait(60) == 0
-    assert main(["status", "--json", str(tmp_path)]) == 0
+    assert main(["status", "--json", str(tmp_path)]) == 2
     shown = json.loads(capsys.readouterr().out)
     assert (shown["state"], shown["left"]) == ("stopped", 6)
     tasks = [start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID=n) for n in "123"]

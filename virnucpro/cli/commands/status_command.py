@@ -33,5 +33,5 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         progress = read_progress(run)
     print(json.dumps(progress.as_dict(), indent=2) if arguments.json else progress.as_text())
-    incomplete = getattr(progress, "state", "") in {"incomplete", "computed"}
+    incomplete = getattr(progress, "state", "") in {"incomplete", "computed", "stopped"}
     return ExitCode.PARTIAL if incomplete else ExitCode.OK

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+import numpy as np
+
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
 from virnucpro.encoders.registry import shapes_of
@@ -52,6 +54,11 @@ _RECORD_BYTES: Final = 128
 """Size of the table line of a record, without its name."""
 _WINDOW_BYTES: Final = 96
 """Size of the lines of a window in two tables, without names."""
+_HEADER_BYTES: Final = 32
+"""Size of the header of a FASTA record, without its name."""
+_WITH_LINE_ENDS: Final = 81 / 80
+_NUMBER_BYTES: Final = 8
+"""Length of the number of a record in its file."""
 _SUFFIX_BYTES: Final = 12
 """Length of the suffix that turns a record name into an item name, such as ``_chunk_17F1``."""
 _FIXED_BYTES: Final = 64 << 10
@@ -245,9 +252,13 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
         Bytes of the stored vectors of all encoders for one row; 0 in a run without embeddings.
     """
     name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
-    tables = index.n_records * (name + _RECORD_BYTES) + index.n_windows * (2 * name + _WINDOW_BYTES)
+    origin = max((len(file.path.encode()) for file in index.inputs), default=0) + _NUMBER_BYTES
+    tables = index.n_records * (name + origin + _RECORD_BYTES)
+    tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
+    bases = int(index.record_lengths.sum(dtype=np.int64)) + index.n_records * (name + _HEADER_BYTES)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),
         "embeddings.h5": round(items * (row_bytes + name + _ITEM_BYTES)) if row_bytes else 0,
         "tables": round(tables + items * (name + _ITEM_BYTES)),
+        "sequences": 0 if index.spec.kind == "whole" else round(bases * _WITH_LINE_ENDS),
     }
