@@ -197,9 +197,6 @@ def _descriptors() -> set[str]:
     return descriptors
 
 
-_COMPARED = ("predictions.tsv", "windows.tsv")
-
-
 def read_table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
