@@ -18,6 +18,8 @@ from virnucpro.sequences.index import SequenceIndex
 CAMPAIGNS = 20
 IN_EVERY_RUN = 1
 DEADLINE = 60.0
+DEEP = ["--bundle", "mini-deep", "--no-fallback"]
+"""A bundle that is slow enough for a kill in the middle of a run."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,8 @@ def undisturbed(tmp_path_factory, many_fasta):
     from virnucpro.cli.main import main
 
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert main(["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    command = ["predict", str(many_fasta), "-o", str(folder), *DEEP]
+    assert main([*command, "--devices", "cpu:1", "-q"]) == 0
     return folder
 
 
@@ -89,7 +92,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     ranks = 3 if campaign % 10 == 0 else 2
     victim = dice.randrange(ranks)
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "virnucpro", "predict", many_fasta, "-o", folder]
+    command = [sys.executable, "-m", "virnucpro", "predict", many_fasta, "-o", folder, *DEEP]
     with subprocess.Popen(
         [*command, "--devices", f"cpu:{ranks}", "--max-restarts", "0", "--no-redeal"],
         stderr=subprocess.PIPE,
@@ -113,7 +116,8 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
     again = 3 if campaign % 10 == 1 else 1
-    done = virnucpro("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}", "--resume")
+    command = ("predict", many_fasta, "-o", folder, *DEEP, "--devices", f"cpu:{again}")
+    done = virnucpro(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "missing.tsv").exists()

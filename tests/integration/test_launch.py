@@ -208,7 +208,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, t
     done = subprocess.run(
         [
             *(sys.executable, FAULTY, json.dumps(plan), "launch", "--input-dir", long_files),
-            *("-o", out, "--gpus", "cpu:2", "--progress-timeout", "3"),
+            *("-o", out, "--gpus", "cpu:2", "--progress-timeout", "3", "-b", "mini-deep"),
         ],
         capture_output=True,
         text=True,
