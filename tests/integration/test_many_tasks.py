@@ -202,6 +202,40 @@ def test_the_same_task_twice_at_once(planned, alone):
     assert len(list((planned / "parts").iterdir())) in (1, 2)
 
 
+def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, capsys):
+    assert ended(work(planned))[0] == [0]
+    _, damaged = RunDirectory(planned).segments()[3]
+    damaged.write_bytes(b"")
+    assert merged(planned) == 2
+    assert main(["rescue", str(planned), "-q"]) == 0
+    assert ended(work(planned))[0] == [0]
+    assert merged(planned) == 0
+    for name in TABLES:
+        assert (planned / name).read_bytes() == (alone / name).read_bytes(), name
+    capsys.readouterr()
+    assert main(["verify", str(planned), "--repair"]) == 0
+    assert f"removed: {damaged}" in capsys.readouterr().out
+    assert main(["verify", str(planned)]) == 0
+
+
+@pytest.mark.parametrize("kind", ["files", "empty round"])
+def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
+    run = RunDirectory(planned)
+    if kind == "files":
+        current = read_latest_round(run)
+        for position, unit in enumerate(current.units):
+            path = run.claims / f"0001/{position % current.strides:04d}/{unit:06d}.0"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    else:
+        run.round(1).write_bytes(b"")
+        assert main(["rescue", str(planned), "-q"]) == 0
+    codes, texts = ended(work(planned))
+    assert codes == [0], texts
+    assert merged(planned) == 0
+    assert_equal_results(planned, alone)
+
+
 def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
     assert merged(planned, "--then-rescue") == 2
     assert RunDirectory(planned).round_numbers() == [1, 2]

@@ -20,8 +20,12 @@ from virnucpro.errors import UsageError
 __all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide", "require_applicable"]
 
 _NO_TIER: Final = 0
-_KNOWN: Final = 0.9
-"""Records with a smaller share of A, C, G and T are flagged."""
+_KNOWN: Final = 0.98
+"""Least share of A, C, G and T of a record without the flag. A genome with every 11th base unknown
+is scored, but its frames and words are broken.
+"""
+_ENOUGH: Final = 10
+"""Scored windows that suffice as evidence, however many windows of the record have no score."""
 
 
 class Reason(IntEnum):
@@ -169,7 +173,7 @@ def _abstentions(
         share = records.n_scored / records.n_windows
     reason = np.full(len(scored), Reason.NONE, np.uint8)
     for why, abstains in (
-        (Reason.FEW_WINDOWS, share < calibration.min_scored),
+        (Reason.FEW_WINDOWS, (share < calibration.min_scored) & (records.n_scored < _ENOUGH)),
         (Reason.TOO_SHORT, records.scored_bases < calibration.min_bases),
         (Reason.LOW_COMPLEXITY, np.False_ if quality is None else ~quality.complex),
     ):

@@ -37,6 +37,8 @@ class CommandReporter:
         Advice to print if the command is stopped before its workers started.
     if_partial
         Advice to print if some sequences have no result yet.
+    resumable
+        Advice to print if the command is stopped while its workers compute.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class CommandReporter:
         quiet: bool,
         if_stopped: str = _IF_STOPPED,
         if_partial: str = _IF_PARTIAL,
+        resumable: str = _RESUMABLE,
     ) -> None:
-        self._if_stopped = if_stopped
+        self._if_stopped, self._resumable = if_stopped, resumable
         self._if_partial = if_partial
         self._view = view
         self._quiet = quiet
@@ -101,13 +104,14 @@ class CommandReporter:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close()
         if error is not None and not isinstance(error, Exception):
-            say(f"stopped ({error}). {_RESUMABLE if self._computing else self._if_stopped}")
+            say(f"stopped ({error}). {self._resumable if self._computing else self._if_stopped}")
 
 
 def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
     """Return a progress reporter: bars on a terminal, else lines; only warnings if `quiet`.
 
-    The optional keyword arguments `if_stopped` and `if_partial` are passed to `CommandReporter`.
+    The optional keyword arguments `if_stopped`, `if_partial` and `resumable` are passed to
+    `CommandReporter`.
     """
     view: _ProgressLines | _RichBars | None = None
     if not quiet:

@@ -79,7 +79,7 @@ def fasta_sources(viral: Sequence[Path], non_viral: Sequence[Path]) -> list[Sour
     return _checked(sources, "the command line")
 
 
-def read_labels(table: Path, split: str | None = None) -> list[Source]:
+def read_labels(table: Path, split: str | None = None, *, one_class: bool = False) -> list[Source]:
     """Read a tab-separated table of labelled files.
 
     Parameters
@@ -90,6 +90,8 @@ def read_labels(table: Path, split: str | None = None) -> list[Source]:
         Other columns are ignored.
     split
         Use only rows with this value in the column ``split``; ``all`` for all rows.
+    one_class
+        Whether all rows may have one label.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def read_labels(table: Path, split: str | None = None) -> list[Source]:
     """
     rows = _rows(table)
     sources = [_source(row, table, number) for number, row in _of_split(rows, table, split)]
-    return _checked(sources, str(table))
+    return _checked(sources, str(table), one_class=one_class)
 
 
 def splits_in(table: Path) -> set[str]:
@@ -172,8 +174,8 @@ def _source(row: dict[str, str], table: Path, number: int) -> Source:
     )
 
 
-def _checked(sources: list[Source], origin: str) -> list[Source]:
-    for viral in (True, False):
+def _checked(sources: list[Source], origin: str, *, one_class: bool = False) -> list[Source]:
+    for viral in () if one_class else (True, False):
         if not any(source.viral is viral for source in sources):
             name = CLASS_NAMES[viral]
             message = f"{origin}: there are no {name} sequences; give at least one {name} file"

@@ -26,17 +26,18 @@ between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vect
 """
 
 
-def difference(one: Segment, other: Segment) -> str:
+def difference(one: Segment, other: Segment, *, states: bool = True) -> str:
     """Describe the first difference of two segments that exceeds `ROUNDING`; return "" for none.
 
-    Texts of quarantine reasons are not compared.
+    Texts of quarantine reasons are not compared. With ``states=False`` only the rows are compared
+    that are done in both segments: a row can kill its worker on one device only.
     """
     if not np.array_equal(one.rows, other.rows):
         return "different rows"
-    if not np.array_equal(one.state, other.state):
+    if states and not np.array_equal(one.state, other.state):
         row = one.rows[(one.state != other.state).argmax()]
         return f"different states of row {row:,}"
-    done = np.flatnonzero(one.state == RowState.DONE)
+    done = np.flatnonzero((one.state == RowState.DONE) & (other.state == RowState.DONE))
     for name, left, right in (
         ("embeddings", one.embeddings, other.embeddings),
         ("scores", one.scores, other.scores),
@@ -160,19 +161,23 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
     for (unit, _), (path, segment) in zip(files, verified, strict=True):
         if isinstance(segment, RejectedFile):
             rejected.append(segment)
-        elif unit not in done:
-            done[unit] = path
-            if segment.scores is not None and segment.scores.shape[1] > scores.shape[1]:
-                missing_columns = segment.scores.shape[1] - scores.shape[1]
-                scores = np.pad(scores, ((0, 0), (0, missing_columns)), constant_values=np.nan)
-            _record(segment, state, scores)
-            reasons.update(segment.reasons)
-        elif differs := _difference(done[unit], segment):
+        elif unit in done and (differs := _difference(done[unit], segment)):
             reason = (
                 f"{path}: {differs} compared with {done[unit]}, which is used. Move one of the two "
                 "files out of the run."
             )
             rejected.append(RejectedFile(path, reason, damaged=False))
+        elif unit not in done or _quarantined(segment.state) < _quarantined(
+            state[segment.rows[0] : segment.rows[-1] + 1]
+        ):
+            done[unit] = path
+            if segment.scores is not None and segment.scores.shape[1] > scores.shape[1]:
+                missing_columns = segment.scores.shape[1] - scores.shape[1]
+                scores = np.pad(scores, ((0, 0), (0, missing_columns)), constant_values=np.nan)
+            _record(segment, state, scores)
+            for row in segment.rows.tolist() if reasons else ():
+                reasons.pop(row, None)
+            reasons.update(segment.reasons)
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
     return Coverage(bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons)
 
@@ -227,9 +232,13 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
 def _difference(path: Path, copy: Segment) -> str:
     """Describe the difference between `copy` and the segment file `path`; return "" for none."""
     try:
-        return difference(read_segment(path), copy)
+        return difference(read_segment(path), copy, states=False)
     except SegmentError:
         return ""  # `path` was damaged after its first read; the next reader reports the damage
+
+
+def _quarantined(state: npt.NDArray[np.uint8]) -> int:
+    return int((state == RowState.QUARANTINED).sum())
 
 
 def _record(
@@ -238,6 +247,7 @@ def _record(
     """Copy the states and scores of `segment` into `state` and `scores`, the arrays of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
+    scores[first:last] = np.nan
     if segment.scores is not None:
         done = segment.state == RowState.DONE
         scores[first:last][done] = segment.scores[done]

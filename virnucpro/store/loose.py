@@ -18,7 +18,8 @@ from virnucpro.store.segment import Segment, read_segment, read_segments
 
 __all__ = ["LooseCoverage", "LooseSurvey", "RowNames", "find_segments", "survey_loose"]
 
-_PATTERNS = ("unit-*.h5", "rank-*/unit-*.h5", "shards/rank-*/unit-*.h5")
+_IN_RUN = "shards/rank-*/unit-*.h5"
+_PATTERNS = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
 
 IntArray = npt.NDArray[np.int64]
 

@@ -213,8 +213,8 @@ def test_a_record_without_a_score_has_no_reason_to_abstain():
         ({"gc": 0.7}, 0),
         ({"gc": 0.71}, Flag.UNUSUAL_GC),
         ({"gc": math.nan, "known": math.nan}, 0),
-        ({"known": 0.89}, Flag.AMBIGUOUS_BASES),
-        ({"known": 0.9}, 0),
+        ({"known": 0.97}, Flag.AMBIGUOUS_BASES),
+        ({"known": 0.98}, 0),
         ({"is_complex": False}, Flag.LOW_COMPLEXITY),
         (
             {"gc": 0.1, "known": 0.5, "is_complex": False},

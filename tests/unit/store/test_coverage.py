@@ -47,6 +47,20 @@ def test_no_unit_of_a_run_without_rows_is_missing(run):
     assert coverage.scores.shape == (0, 2)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_of_several_copies_that_with_the_fewest_quarantined_rows_is_used(run, unit_of_run, order):
+    """A device can kill a row that another device computes."""
+    copies = [unit_of_run(2, quarantined=rows) for rows in ([8, 9], [], [8])]
+    copies[0] = replace(copies[0], reasons={8: "poison", 9: "poison"})
+    for rank, number in enumerate(order):
+        ShardWriter(run, rank).commit(copies[number])
+    found = survey(run, BOUNDS, FINGERPRINT)
+    assert found.done == {2: run.segment(order.index(1), 2)}
+    assert (found.rejected, found.reasons) == ((), {})
+    assert found.row_state[7:].tolist() == [RowState.DONE] * 5
+    np.testing.assert_array_equal(found.scores[7:], copies[1].scores)
+
+
 def test_segments_of_all_ranks_count(run, unit_of_run):
     first, last = unit_of_run(0), unit_of_run(2, quarantined=[8])
     ShardWriter(run, 3).commit(last)

@@ -198,5 +198,5 @@ def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]
     held_out = arguments.held_out or ("valid" if "valid" in splits else None)
     return (
         read_labels(arguments.labels, chosen if splits else None),
-        read_labels(arguments.labels, held_out) if held_out else [],
+        read_labels(arguments.labels, held_out, one_class=True) if held_out else [],
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virnucpro.pipeline.jobs.job import Reporter
-from virnucpro.pipeline.parts.rounds import Round, read_latest_round, write_round
+from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
 from virnucpro.pipeline.run.part_states import part_states
 from virnucpro.pipeline.run.session import Session, reopen_session
@@ -117,7 +117,7 @@ _WORKERS = 16
 def _next_round(
     session: Session, coverage: Coverage, workers: int | None = None, model: str | None = None
 ) -> Round:
-    last = read_latest_round(session.run) if session.run.round_numbers() else None
+    last = find_latest_round(session.run)
     return write_round(
         session.run,
         coverage.missing,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from virnucpro.errors import IndexFormatError
+from virnucpro.errors import IndexFormatError, RunError
 from virnucpro.pipeline.cluster.identity import Task
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.embed_job import embed_job
@@ -87,13 +87,18 @@ def work(
     index = SequenceIndex.open(run.index)
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(f"{run.index} is the index of another run. Restore it from a copy.")
+    bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
+    if current.units and current.units[-1] >= len(bounds) - 1:
+        raise RunError(
+            f"{run.round(current.number)}: has units that the run lacks. Remove this file, then "
+            f"run virnucpro rescue {run.root}."
+        )
     if not open_units(run, current):
         return Worked(None)
     job = _job(run, manifest, model or current.model)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     part = _make_part(run, task, manifest)
-    bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     session = Session(part, replace(manifest, launches=()), index, bounds)
     shares = _shares(run, part, current, task, devices, copy_after)
     execution = replace(execution, outdir=part.root, redeal=False)
@@ -106,8 +111,12 @@ def work(
 
 
 def open_units(run: RunDirectory, current: Round) -> list[int]:
-    """Return the units of a round without a segment file; segments are not read."""
-    present = {unit for unit, _ in run.segments()}
+    """Return the units of a round without a segment file; segments are not read.
+
+    A segment that is older than the round was found damaged when the round began.
+    """
+    began = run.round(current.number).stat().st_mtime_ns
+    present = {unit for unit, path in run.segments() if path.stat().st_mtime_ns >= began}
     return [unit for unit in current.units if unit not in present]
 
 

@@ -8,6 +8,7 @@ link atomically. Locks, clocks and the visibility of other machines' files may b
 
 import os
 import random
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ COPY_AFTER_S: Final = 120.0
 MOST_COPIES: Final = 3
 """Maximum number of copies of a unit, besides its first computation."""
 
+_CLAIM: Final = re.compile(r"(\d{6,})\.\d+")
 _UNIT_TIMES: Final = 3
 _FRUITLESS: Final = 64
 """A worker that found no unclaimed unit in this many strides ends its search."""
@@ -101,7 +103,8 @@ class Claims:
             self._link(path)
         except FileExistsError:
             holder = self._holder(path)
-            return holder == self.name or (holder is not None and self._retake(path, holder, unit))
+            # Something that is no claim decides nothing: the unit is computed.
+            return holder in (None, self.name) or self._retake(path, str(holder), unit)
         return True
 
     def claimed(self, stride: int) -> Collection[int]:
@@ -110,7 +113,7 @@ class Claims:
             names = os.listdir(self._root / f"{stride:04d}")  # noqa: PTH208 - names only
         except FileNotFoundError:
             return ()
-        return {int(name.partition(".")[0]) for name in names if name[:1].isdigit()}
+        return {int(match[1]) for name in names if (match := _CLAIM.fullmatch(name))}
 
     def unfinished(self, unit: int) -> "Unfinished | None":
         """Return the last claim of a unit; None if the unit is done or has no claim."""

@@ -6,7 +6,7 @@ own every stride of them in turn. So any number of tasks and workers can compute
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.partition import deal
 from virnucpro.sequences.spec import json_digest
 
-__all__ = ["Round", "own_strides", "read_latest_round", "write_round"]
+__all__ = ["Round", "find_latest_round", "own_strides", "read_latest_round", "write_round"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,16 @@ def write_round(run: RunDirectory, units: Sequence[int], strides: int, model: st
         raise RunExistsError(
             f"{path} was just written by another process. Rerun the command if units are missing."
         ) from None
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    sync_folder(run.rounds)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(run.rounds)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        error.add_note(f"{path} could not be written; no round was begun")
+        raise
     return new
 
 
@@ -105,22 +110,29 @@ def read_latest_round(run: RunDirectory) -> Round:
     RunError
         If the run has no round: one machine computes it.
     """
-    for number in reversed(run.round_numbers()):
-        content = _content(run.round(number).read_bytes())
-        if content is not None and content["number"] == number:
-            units = (unit for first, end in content["units"] for unit in range(first, end))
-            return Round(number, tuple(units), content["strides"], content["model"])
+    found = find_latest_round(run)
+    if found is not None:
+        return found
     raise RunError(
         f"{run.root}: the run has no round of units for several machines. Begin one with virnucpro "
         f"rescue {run.root}, or compute the run on this machine with --resume."
     )
 
 
-def _content(text: bytes) -> Mapping[str, Any] | None:
-    """Return the content of a round file; None while it is incomplete, or if it is damaged."""
+def find_latest_round(run: RunDirectory) -> Round | None:
+    """Return the latest round whose file is complete; None if there is none."""
+    read = (_parse(run.round(number).read_bytes()) for number in reversed(run.round_numbers()))
+    return next((found for found in read if found is not None), None)
+
+
+def _parse(text: bytes) -> Round | None:
+    """Return the round in a file; None while it is incomplete, or if it is damaged."""
     try:
         content: dict[str, Any] = json.loads(text)
-        return content if content.pop("sha256") == json_digest(content) else None
+        digest, strides = content.pop("sha256"), int(content["strides"])
+        units = (unit for first, end in content["units"] for unit in range(first, end))
+        found = Round(int(content["number"]), tuple(units), strides, str(content["model"]))
+        return found if digest == json_digest(content) and strides > 0 else None
     except (ValueError, KeyError, AttributeError, TypeError):
         return None
 

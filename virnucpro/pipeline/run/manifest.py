@@ -134,11 +134,12 @@ class Manifest:
             for name in sorted({*own, *parameters})
             if own.get(name) != parameters.get(name) and not (name == "bundle" and same_bundle)
         ]
+        renamed = not same_bundle and own.get("bundle_fingerprint") == _FORMER_MINI
         if differing:
             raise FingerprintError(
                 f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
                 "the parameters of the run, choose another output folder, or replace the run with "
-                f"--force.{_RENAMED * (own.get('bundle_fingerprint') == _FORMER_MINI)}"
+                f"--force.{_RENAMED * renamed}"
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:

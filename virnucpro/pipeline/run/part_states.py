@@ -19,6 +19,10 @@ A working part writes its status every 10 s; other machines may see it 60 s late
 """
 
 
+_KEYS: Final = {"state", "done", "total", "seconds"}
+"""Fields of a worker that the states of parts need."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartState:
     """State of one attempt of a task.
@@ -83,8 +87,9 @@ def _last_heartbeat(part: RunDirectory) -> tuple[float, PartState]:
     try:
         seen = part.status_json.stat().st_mtime
         content = json.loads(part.status_json.read_bytes())
-        running, host, ranks = content["running"], str(content["host"]), dict(content["ranks"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        running, host = bool(content["running"]), str(content["host"])
+        ranks = {name: rank for name, rank in content["ranks"].items() if {*rank} >= _KEYS}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         # Before its first heartbeat a part loads its index and starts its workers.
         running, host, ranks = True, "", {}
         try:

@@ -45,6 +45,8 @@ class RunProgress:
         The last known status of every rank of the last launch.
     parts
         State of each attempt of a task, if several machines compute the run.
+    planned
+        Whether several machines compute the run.
     rows_per_second
         Sum over the working tasks; 0 if none has computed a row.
     """
@@ -60,6 +62,7 @@ class RunProgress:
     launches: int
     ranks: Mapping[str, Mapping[str, Any]]
     parts: Sequence[PartState] = ()
+    planned: bool = False
     rows_per_second: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,9 +85,11 @@ class RunProgress:
             sequences = self.rows_per_second * self.records / self.rows_total
             left = (self.rows_total - self.rows_done) / self.rows_per_second
             lines.append(f"{sequences:,.1f} sequences/s, about {_duration(left)} left")
-        if self.parts and self.state == "incomplete":
+        if self.planned and not self.parts and self.state == "incomplete":
+            lines.append(f"to compute the run: virnucpro submit {self.root}, or virnucpro work")
+        elif self.planned and self.state == "incomplete":
             lines.append(f"to compute the rest: virnucpro rescue {self.root}, then work or submit")
-        elif self.parts and self.state == "computed":
+        elif self.planned and self.state == "computed":
             lines.append(f"to write the tables: virnucpro merge {self.root}")
         elif self.state in _ADVICE:
             lines.append(_ADVICE[self.state])
@@ -128,6 +133,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
         launches=len(manifest.launches),
         ranks=_ranks(run, alive=locked),
         parts=parts,
+        planned=bool(run.round_numbers()),
         rows_per_second=round(sum(map(_rows_per_second, working)), 3),
     )
 

@@ -1,14 +1,23 @@
 """Rounds: division into strides, and files that are written once."""
 
+import errno
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import RunError, RunExistsError
-from virnucpro.pipeline.parts.rounds import Round, own_strides, read_latest_round, write_round
+from virnucpro.pipeline.parts.rounds import (
+    Round,
+    find_latest_round,
+    own_strides,
+    read_latest_round,
+    write_round,
+)
 from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.spec import json_digest
 
 
 @given(
@@ -48,6 +57,31 @@ def test_an_incomplete_file_is_not_the_latest_round(tmp_path):
     for text in (b"", whole[:30], whole, b"[]", b"{}"):
         run.round(2).write_bytes(text)
         assert read_latest_round(run) == first
+
+
+def test_a_round_without_space_leaves_no_file(tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path)
+    write_round(run, range(4), 2, "mini")
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_round(run, range(9), 2, "mini")
+    assert run.round_numbers() == [1]
+
+
+@pytest.mark.parametrize(
+    "change", [{"strides": 0}, {"strides": "x"}, {"units": None}, {"number": []}]
+)
+def test_a_round_with_invalid_fields_is_ignored(tmp_path, change):
+    run = RunDirectory(tmp_path)
+    write_round(run, range(4), 2, "mini")
+    content = json.loads(run.round(1).read_bytes()) | change
+    del content["sha256"]
+    run.round(1).write_text(json.dumps({**content, "sha256": json_digest(content)}))
+    assert find_latest_round(run) is None
 
 
 def test_a_round_is_never_written_twice(tmp_path, monkeypatch):

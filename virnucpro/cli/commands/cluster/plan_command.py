@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["add_options", "add_plan_options", "plan_from"]
 
+_BUNDLE = "mini"
+"""Default of the option ``--bundle``."""
+_MOST_RANKS = 65_536
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``plan``."""
@@ -61,6 +65,8 @@ def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter")
     from virnucpro.pipeline.cluster.plan import plan_run
     from virnucpro.runtime.devices import list_gpus
 
+    if arguments.ranks > _MOST_RANKS:
+        raise UsageError(f"--ranks {arguments.ranks:,}: give at most {_MOST_RANKS:,} workers")
     kind: Kind = arguments.kind or ("cuda" if list_gpus() else "cpu")
     job, model = _job(arguments)
     execution = Execution(outdir=outdir, force=arguments.force, lock=arguments.lock)
@@ -91,6 +97,8 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     model = str(arguments.encoder or arguments.bundle)
     if Path(model).exists():
         model = str(Path(model).absolute())
+    if arguments.encoder is not None and arguments.bundle != _BUNDLE:
+        raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
     if arguments.encoder is None:
         return predict_job(arguments.inputs, **given), model
     del given["bundle"]

@@ -72,17 +72,17 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.engines.slurm_jobs import script, submissions
 
     request = _request(arguments)
-    if request is None:
-        return ExitCode.OK
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
     return _engine(arguments.engine).submit(request)
 
 
-def _request(arguments: argparse.Namespace) -> "Request | None":
-    """Return the request, after planning the run if necessary; None if there is nothing to do."""
-    from virnucpro.pipeline.cluster.work import open_units
+def _request(arguments: argparse.Namespace) -> "Request":
+    """Return the request, after planning the run if necessary.
+
+    Without open units the tasks end at once, and the merge writes the tables.
+    """
     from virnucpro.pipeline.engines.request import Request
     from virnucpro.pipeline.parts.rounds import read_latest_round
     from virnucpro.pipeline.run.manifest import read_manifest
@@ -93,9 +93,6 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
     run = RunDirectory(_planned(arguments))
     read_manifest(run)
     current = read_latest_round(run)
-    if not open_units(run, current):
-        say(f"{run.root}: every unit has a segment. Run: virnucpro merge {run.root}")
-        return None
     return Request(
         run=run.root,
         program=arguments.program or _this_program(),

@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         log_format=arguments.log_format,
     )
     stopped = "Finished units are kept. Start the same command again, here or elsewhere."
-    with open_reporter(quiet=arguments.quiet, if_stopped=stopped) as reporter:
+    with open_reporter(quiet=arguments.quiet, if_stopped=stopped, resumable=stopped) as reporter:
         worked = work(
             arguments.folder,
             task,
