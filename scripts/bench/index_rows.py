@@ -1,7 +1,7 @@
 """Measure time, memory and disk of the rows of an index, assigned in memory or on disk.
 
-The items are synthetic: one window of one item per record, random digests, half of the items
-repeat another one, lengths of 30 to 166 residues.
+The items are synthetic: one window of one item per record, random digests, 57 % of the items
+repeat an earlier one, lengths of 30 to 166 residues.
 
     python scripts/bench/index_rows.py WAY [--items 10000000] [--block N] [--folder DIR]
 """

@@ -26,7 +26,7 @@ ROW_COLUMNS = ("item_row", "row_lengths", "row_first_base", "row_span", "row_fra
 IN_MEMORY_ITEMS = 10**8
 """More items than this are sorted on disk; in memory they would take 87 bytes each."""
 BLOCK_ITEMS = 1 << 22
-"""Items of a block and of a bucket; about 100 bytes of memory each."""
+"""Items of a block and of a bucket; about 130 bytes of memory each."""
 
 _SOURCES = (
     "item_digest",
