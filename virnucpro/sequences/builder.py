@@ -16,27 +16,24 @@ from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     TEMPORARY_COLUMNS,
-    Column,
     ColumnFile,
     ColumnWriter,
     Header,
     column_path,
-    write_column,
     write_header,
 )
 from virnucpro.sequences.items import divide_records
 from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
+from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
-from virnucpro.sequences.windows import IntArray
 
-__all__ = ["distinct_rows", "input_digests", "write_index"]
+__all__ = ["input_digests", "write_index"]
 
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
 _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
-_ROW_COLUMNS = ("item_row", "row_lengths", "row_first_base", "row_span", "row_frame")
 _RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
 
 _Batch: TypeAlias = tuple[list[bytes], list[bytes]]
@@ -95,7 +92,7 @@ def _write_columns(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Head
             for batch in _read_batches(digest, spec.alphabet):
                 streamed.add(batch, spec)
         files = streamed.close()
-    files |= _write_rows(folder)
+    files |= write_rows(folder)
     for name in TEMPORARY_COLUMNS:
         column_path(folder, name).unlink()
     read = tuple(digest.result() for digest in digests)
@@ -131,7 +128,7 @@ class _StreamedColumns:
         self._columns = {
             name: stack.enter_context(ColumnWriter(folder, name))
             for name in (*COLUMNS, *TEMPORARY_COLUMNS)
-            if name not in _ROW_COLUMNS
+            if name not in ROW_COLUMNS
         }
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
         for name in _RUNNING_SUMS:
@@ -168,59 +165,3 @@ class _StreamedColumns:
 
     def close(self) -> dict[str, ColumnFile]:
         return {name: column.close() for name, column in self._columns.items()}
-
-
-def _write_rows(folder: Path) -> dict[str, ColumnFile]:
-    """Assign a row to each distinct item and write the row columns; return sizes and checksums."""
-    column = {
-        name: Column(folder, name).values
-        for name in (*COLUMNS, *TEMPORARY_COLUMNS)
-        if name not in _ROW_COLUMNS
-    }
-    digests = np.array(column["item_digest"]).reshape(-1, 2)
-    item_row, first_item = distinct_rows(digests, column["item_length"])
-    window = np.searchsorted(column["window_first_item"], first_item, side="right") - 1
-    record = np.searchsorted(column["record_first_window"], window, side="right") - 1
-    starts = column["window_starts"][window] + column["item_start"][first_item]
-    rows = {
-        "item_row": item_row,
-        "row_lengths": column["item_length"][first_item],
-        "row_first_base": column["record_first_base"][record] + starts,
-        "row_span": column["item_span"][first_item],
-        "row_frame": column["item_frame"][first_item],
-    }
-    return {name: write_column(folder, name, values) for name, values in rows.items()}
-
-
-def distinct_rows(
-    digests: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32]
-) -> tuple[IntArray, IntArray]:
-    """Assign a row to each distinct item: longest first, equal lengths by first appearance.
-
-    Parameters
-    ----------
-    digests
-        ``(n_items, 2)`` uint64; items with equal digests are identical.
-    lengths
-        ``(n_items,)`` int32; items with equal digests have equal lengths.
-
-    Returns
-    -------
-    item_row
-        ``(n_items,)`` int64: the row of each item.
-    first_item
-        ``(n_rows,)`` int64: the first item of each row.
-    """
-    if not len(digests):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    # lexsort is stable: identical items stay in the order of their appearance.
-    order = np.lexsort((digests[:, 1], digests[:, 0]))
-    ordered = digests[order]
-    new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
-    group_first = order[new]
-    by_rank = np.lexsort((group_first, -lengths[group_first].astype(np.int64)))
-    row_of_group = np.empty(len(by_rank), np.int64)
-    row_of_group[by_rank] = np.arange(len(by_rank))
-    item_row = np.empty(len(order), np.int64)
-    item_row[order] = row_of_group[np.cumsum(new) - 1]
-    return item_row, group_first[by_rank]
