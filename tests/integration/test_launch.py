@@ -217,7 +217,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, t
     )
     assert done.returncode == 0, done.stderr
     assert "is retried: worker " in done.stderr
-    assert "it made no progress within 3.0 s" in done.stderr
+    assert "it made no progress within 3 s" in done.stderr
     rows = rows_of(out, tables).values()
     assert [row["status"] for row in rows] == ["done"] * len(SIZES)
     assert sorted(row["attempts"] for row in rows) == ["1"] * (len(SIZES) - 1) + ["2"]
