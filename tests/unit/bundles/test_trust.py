@@ -128,7 +128,7 @@ def test_a_description_says_if_a_bundle_was_not_made_here(fetch, alone, data, tm
     copy = shutil.copytree(bundle.path, tmp_path / "copy")
     assert "not made by" not in describe_bundle(open_bundle(str(copy)))
     write_manifest(copy, replace(read_manifest(copy), version="2"))
-    assert "converted on another machine" in describe_bundle(open_bundle(str(copy)))
+    assert "are those of its author" in describe_bundle(open_bundle(str(copy)))
 
 
 def test_a_published_name_is_not_given_to_anything_else(
