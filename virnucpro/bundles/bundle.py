@@ -242,7 +242,7 @@ def describe_bundle(bundle: Bundle) -> str:
         data_folder(), bundle.path
     ):
         lines.append(
-            "description and accuracy are those of its author: trained, or converted on another machine"
+            "description and accuracy are those of its author, and are not verified"
         )
     card = bundle.path / "CARD.md"
     if card.is_file():
