@@ -241,9 +241,7 @@ def describe_bundle(bundle: Bundle) -> str:
     if bundle.path not in _embedded().values() and not parts_converted_here(
         data_folder(), bundle.path
     ):
-        lines.append(
-            "description and accuracy are those of its author, and are not verified"
-        )
+        lines.append("description and accuracy are those of its author, and are not verified")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
