@@ -234,9 +234,9 @@ def test_the_table_is_that_of_this_launch_from_its_start(tmp_path):
 
 def test_status_reads_the_table_of_a_launch(tmp_path, capsys):
     LaunchTable(tmp_path, tmp_path, [tmp_path / "a"], {}, LoadBalancer([0])).begin()
-    assert main(["status", str(tmp_path)]) == 0
+    assert main(["status", str(tmp_path)]) == 2
     assert "launch, stopped: 1 files: 1 left" in capsys.readouterr().out
-    assert main(["status", "--json", str(tmp_path)]) == 0
+    assert main(["status", "--json", str(tmp_path)]) == 2
     assert json.loads(capsys.readouterr().out)["left"] == 1
     for damaged in ("{}", '{"files": ['):
         (tmp_path / "launch.json").write_text(damaged)
