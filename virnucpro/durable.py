@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["finished_name", "sync_folder", "temporary_beside", "write_file"]
+__all__ = ["file_server_time", "finished_name", "sync_folder", "temporary_beside", "write_file"]
 
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
@@ -35,6 +35,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def file_server_time(folder: Path) -> float:
+    """Return the time of the file server in seconds since 1970, from a new link in `folder`.
+
+    The clock of this machine may differ from that of the file server.
+
+    Raises
+    ------
+    OSError
+        If the folder is not writable.
+    """
+    probe = temporary_beside(folder / "clock")
+    probe.symlink_to("clock")
+    try:
+        return os.lstat(probe).st_mtime
+    finally:
+        probe.unlink()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from virnucpro.durable import temporary_beside
+from virnucpro.durable import file_server_time, temporary_beside
 from virnucpro.pipeline.parts.rounds import Round
 from virnucpro.run_dir import RunDirectory
 
@@ -173,13 +173,8 @@ class Claims:
         return rank.isdecimal() and self._run.part(part).segment(int(rank), unit).exists()
 
     def server_time(self) -> float:
-        """Return the time of the file server in seconds since 1970, from a new link in the part."""
-        probe = temporary_beside(self._run.part(self._part).root / "clock")
-        probe.symlink_to(self.name)
-        try:
-            return os.lstat(probe).st_mtime
-        finally:
-            probe.unlink()
+        """Return the time of the file server in seconds since 1970."""
+        return file_server_time(self._run.part(self._part).root)
 
 
 class Unfinished(NamedTuple):

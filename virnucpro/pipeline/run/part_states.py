@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from virnucpro.durable import temporary_beside
+from virnucpro.durable import file_server_time
 from virnucpro.errors import RunLockedError
 from virnucpro.run_dir import RunDirectory
 
@@ -105,16 +105,8 @@ def _with_age(part: PartState, age: float) -> PartState:
 
 
 def _server_time(run: RunDirectory) -> float | None:
-    """Return the time of the file server in seconds since 1970, from a new link in the run.
-
-    If the folder is read-only, return None. The clock of this machine may differ.
-    """
-    probe = temporary_beside(run.root / "clock")
+    """Return the time of the file server; None if the folder of the run is read-only."""
     try:
-        probe.symlink_to("clock")
+        return file_server_time(run.root)
     except OSError:
         return None
-    try:
-        return os.lstat(probe).st_mtime
-    finally:
-        probe.unlink()
