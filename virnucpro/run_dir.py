@@ -113,8 +113,15 @@ class RunDirectory:
 
         These are the segments in all shards of the run and of its parts.
         """
-        runs = (self, *map(self.part, self.part_names()))
-        return sorted(found for run in runs for found in run.own_segments())
+        return sorted(self._all_segments())
+
+    def has_segments(self) -> bool:
+        """Return whether a shard of the run or of a part has a segment file."""
+        return next(self._all_segments(), None) is not None
+
+    def _all_segments(self) -> Iterator[tuple[int, Path]]:
+        for run in (self, *map(self.part, self.part_names())):
+            yield from run.own_segments()
 
     def own_segments(self) -> Iterator[tuple[int, Path]]:
         """Yield unit and path of each segment file in the shards of this folder, without parts."""

@@ -110,6 +110,8 @@ class Coverage:
         and quarantined rows, and in runs without a classifier.
     reasons : mapping of int to str
         Reason of each quarantined row, if known.
+    n_copies : int
+        Number of valid segments that are not in use, because another segment has their unit.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -120,6 +122,7 @@ class Coverage:
     row_state: npt.NDArray[np.uint8]
     scores: npt.NDArray[np.float32]
     reasons: Mapping[int, str]
+    n_copies: int = 0
 
     @property
     def complete(self) -> bool:
@@ -179,7 +182,10 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
                 reasons.pop(row, None)
             reasons.update(segment.reasons)
     missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
-    return Coverage(bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons)
+    copies = len(files) - len(rejected) - len(done)
+    return Coverage(
+        bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons, copies
+    )
 
 
 def valid_segment(

@@ -73,12 +73,11 @@ def merge(
         begun = None
         if then_rescue and coverage.missing and not working:
             begun = _next_round(session, coverage)
-        rejected = len(coverage.rejected)
         return Merged(
             outcome,
             units=len(session.bounds) - 1,
             missing=len(coverage.missing),
-            duplicates=len(run.segments()) - rejected - len(coverage.done),
+            duplicates=coverage.n_copies,
             working=working,
             next_round=begun,
         )

@@ -150,7 +150,7 @@ class Claims:
         """Return the name of the worker that has a claim; None without a claim."""
         try:
             return str(path.readlink())
-        except OSError:  # no such link, or a file that is no link
+        except OSError:  # there is no such link, or the file is not a link
             return None
 
     def _retake(self, path: Path, holder: str, unit: int) -> bool:

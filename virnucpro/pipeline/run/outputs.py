@@ -102,7 +102,7 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
 
     Each invalid segment is reported as a warning, and ignored.
     """
-    if session.run.segments():
+    if session.run.has_segments():
         reporter.stage("verifying segments")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
     for rejected in coverage.rejected:

@@ -203,7 +203,7 @@ def _rank_records(
 
 def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]) -> None:
     """Raise WorkerError if every rank failed and no unit is committed."""
-    if all(not status.succeeded for status in statuses.values()) and not session.run.segments():
+    if all(not status.succeeded for status in statuses.values()) and not session.run.has_segments():
         rank, status = min(statuses.items())
         raise WorkerError(
             f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "

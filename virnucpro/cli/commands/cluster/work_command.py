@@ -5,7 +5,7 @@ failure. When all tasks have ended, write the tables with virnucpro merge RUN.
 
 The number of the task comes from --task; else from a SLURM array, and from the variables of srun,
 torchrun or MPI. Exit codes: 0 no unit left for this task; 2 a worker failed permanently, and
-virnucpro merge or rescue shows what is missing; 143 stopped by SIGTERM or SIGUSR1.
+virnucpro merge lists the missing sequences; 143 stopped by SIGTERM or SIGUSR1.
 """
 
 import argparse
