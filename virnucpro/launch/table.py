@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from virnucpro.console import CONTROL, printable, say
 from virnucpro.durable import write_file
 from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.merged import MERGED_NAMES, MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
 
 __all__ = [
@@ -32,7 +33,7 @@ JSON_NAME = "launch.json"
 LOGS_NAME = "launch.logs"
 LOCK_NAME = "launch.lock"
 TASKS_NAME = "launch.tasks"
-OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME}
+OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME, *MERGED_NAMES.values()}
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
@@ -81,6 +82,8 @@ class LaunchTable:
         Constant entries of ``launch.json``, such as the input folder.
     balancer
         Object that collects the results.
+    merges
+        Whether the outputs of all files are merged as well.
     """
 
     source: Path
@@ -88,7 +91,12 @@ class LaunchTable:
     files: Sequence[Path]
     facts: Mapping[str, Any]
     balancer: LoadBalancer
+    merges: bool = True
     _not_before: float = 0.0
+    _merged: MergedOutputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._merged = MergedOutputs(self.target)
 
     def begin(self) -> None:
         """Write the first version of the table; an earlier table is replaced.
@@ -105,10 +113,13 @@ class LaunchTable:
         started = time.monotonic()
         if started < self._not_before:
             return
+        results = self._results("not done yet")
         with suppress(OSError):
-            self._write(self._results("not done yet"), None, lasting=False)
+            self._write(results, None, lasting=False)
         now = time.monotonic()
         self._not_before = now + max(_INTERVAL_S, _SHARE * (now - started))
+        if self.merges:
+            self._merged.update(results)
 
     def end(self) -> LaunchReport:
         """Write the final table and return the report.
@@ -119,6 +130,15 @@ class LaunchTable:
         reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
         results = self._results(f"the launch ended before this file was done{reason}")
         exit_code = self.balancer.get_exit_code() if self.files else 0
+        if self.merges:
+            try:
+                self._merged.write(results)
+            except OSError as raised:
+                say(
+                    f"error: the outputs of all files could not be merged: {raised}. Correct this "
+                    "error, and rerun the command. The results of the files are unaffected."
+                )
+                exit_code = exit_code or 2
         try:
             rows = self._write(results, exit_code, lasting=True)
         except OSError as raised:
@@ -179,8 +199,8 @@ def _column_names(fields: Sequence[str]) -> list[str]:
     If the name of a field is already a column name, the prefix ``result.`` is added.
     """
     names: list[str] = []
-    for field in fields:
-        name = _cell(field)
+    for one in fields:
+        name = _cell(one)
         while name in (*_OWN_COLUMNS, *names):
             name = f"result.{name}"
         names.append(name)
