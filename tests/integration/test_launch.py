@@ -80,8 +80,8 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     merged = tables(out / "launch.predictions.tsv")
     done = [name for name, row in rows.items() if row["status"] == "done"]
     wanted = [row for name in done for row in tables(out / name / "predictions.tsv")]
-    assert merged == wanted
-    assert {row["file"] for row in merged} == {str(folder / name) for name in done}
+    assert [{**row, "file": ""} for row in merged] == [{**row, "file": ""} for row in wanted]
+    assert {row["file"] for row in merged} == {*done}
     fasta_of = [(out / name / "viral.fasta").read_bytes() for name in done]
     assert (out / "launch.viral.fasta").read_bytes() == b"".join(fasta_of)
 

@@ -2,7 +2,8 @@
 
 ::
 
-    OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv
+    OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv; the column `file`
+                                    has the names of launch.tsv
     OUT/launch.viral.fasta[.gz]     viral sequences of all files, in the same order
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from virnucpro.durable import write_file
+from virnucpro.launch.cells import encoded, file_cell
 from virnucpro.launch.results import FileResult
 
 __all__ = ["MERGED_NAMES", "OUTPUTS_KEY", "MergedOutputs"]
@@ -26,6 +28,7 @@ MERGED_NAMES: Final = {
 }
 """Name of the merged file for each output that is merged."""
 
+_FILE: Final = b"file"
 _NA: Final = b"NA"
 _SHARE: Final = 20
 """Minimum seconds between two updates, per second that the last update took."""
@@ -36,11 +39,12 @@ class MergedOutputs:
 
     Parameters
     ----------
-    folder
-        Output folder of the launch.
+    source, folder
+        Input folder and output folder of the launch.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, source: Path, folder: Path) -> None:
+        self._source = source
         self._folder = folder
         self._merged = 0
         self._not_before = 0.0
@@ -68,7 +72,7 @@ class MergedOutputs:
             If a file cannot be read or written; existing merged files are unchanged.
         """
         for name, merged in MERGED_NAMES.items():
-            sources = [Path(path) for path in _outputs(results, name)]
+            sources = list(self._outputs(results, name))
             target = self._folder / merged
             if not sources:
                 target.unlink(missing_ok=True)
@@ -77,38 +81,43 @@ class MergedOutputs:
             with write_file(target) as stream:
                 join(sources, stream)
 
+    def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
+        """Yield for each result that has the output `name`: the name of its file, and the path."""
+        for one in results:
+            outputs = one.result.get(OUTPUTS_KEY)
+            if one.status.answered and isinstance(outputs, dict) and name in outputs:
+                yield encoded(file_cell(one.file, self._source)), Path(outputs[name])
 
-def _outputs(results: Sequence[FileResult], name: str) -> Iterator[str]:
-    for one in results:
-        outputs = one.result.get(OUTPUTS_KEY)
-        if one.status.answered and isinstance(outputs, dict) and name in outputs:
-            yield outputs[name]
 
-
-def _join_files(sources: Sequence[Path], stream: IO[bytes]) -> None:
-    for path in sources:
+def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
+    for _, path in sources:
         with path.open("rb") as source:
             shutil.copyfileobj(source, stream)
 
 
-def _join_tables(sources: Sequence[Path], stream: IO[bytes]) -> None:
+def _join_tables(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
     """Write the rows of all tables below one header; missing columns are NA.
 
     Tables of earlier versions lack the last columns of newer tables.
     """
-    headers = [_header(path) for path in sources]
+    headers = [_header(path) for _, path in sources]
     columns = max(headers, key=len)
     columns += [name for header in headers for name in header if name not in columns]
     stream.write(b"\t".join(columns) + b"\n")
-    for path, header in zip(sources, headers, strict=True):
+    for (file, path), header in zip(sources, headers, strict=True):
+        constant = [file if name == _FILE else _NA for name in columns]
+        places = [
+            header.index(name) if name in header and name != _FILE else -1 for name in columns
+        ]
         with path.open("rb") as source:
             source.readline()
-            if header == columns:
-                shutil.copyfileobj(source, stream)
-                continue
             for line in source:
-                cells = dict(zip(header, line.rstrip(b"\n").split(b"\t"), strict=True))
-                stream.write(b"\t".join(cells.get(name, _NA) for name in columns) + b"\n")
+                cells = line.rstrip(b"\n").split(b"\t")
+                row = [
+                    other if place < 0 else cells[place]
+                    for place, other in zip(places, constant, strict=True)
+                ]
+                stream.write(b"\t".join(row) + b"\n")
 
 
 def _header(path: Path) -> list[bytes]:

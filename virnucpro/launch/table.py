@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from virnucpro.console import CONTROL, printable, say
+from virnucpro.console import printable, say
 from virnucpro.durable import write_file
 from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.cells import cell, encoded, file_cell
 from virnucpro.launch.merged import MERGED_NAMES, MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
 
@@ -96,7 +96,7 @@ class LaunchTable:
     _merged: MergedOutputs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._merged = MergedOutputs(self.target)
+        self._merged = MergedOutputs(self.source, self.target)
 
     def begin(self) -> None:
         """Write the first version of the table; an earlier table is replaced.
@@ -173,7 +173,7 @@ class LaunchTable:
             "files": [_plain(one) for one in results],
         }
         with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
-            stream.writelines(b"\t".join(map(_encoded, row)) + b"\n" for row in rows)
+            stream.writelines(b"\t".join(map(encoded, row)) + b"\n" for row in rows)
         with write_file(self.target / JSON_NAME, lasting=lasting) as stream:
             stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
         return rows
@@ -200,7 +200,7 @@ def _column_names(fields: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     for one in fields:
-        name = _cell(one)
+        name = cell(one)
         while name in (*_OWN_COLUMNS, *names):
             name = f"result.{name}"
         names.append(name)
@@ -210,22 +210,14 @@ def _column_names(fields: Sequence[str]) -> list[str]:
 def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
     values = [one.result.get(name) for name in fields]
     return [
-        _cell(str(Path(one.file).relative_to(input_dir))),
-        *(_cell(value if isinstance(value, _SCALARS) else None) for value in values),
+        file_cell(one.file, input_dir),
+        *(cell(value if isinstance(value, _SCALARS) else None) for value in values),
         one.status.value,
         "NA" if one.seconds is None else f"{one.seconds:.2f}",
-        _cell(one.gpu_id),
+        cell(one.gpu_id),
         str(one.attempts),
-        _cell(one.error or None),
+        cell(one.error or None),
     ]
-
-
-def _cell(value: object) -> str:
-    """Return a value as text in one line without tabs; None as ``NA``."""
-    if value is None:
-        return "NA"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return " ".join(text.split()) or "NA"
 
 
 def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -241,18 +233,6 @@ def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 def _shortened(text: str) -> str:
     text = printable(text)
     return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 3] + "..."
-
-
-def _encoded(text: str) -> bytes:
-    """Return text as UTF-8, with percent-encoded control characters.
-
-    File names that are not valid UTF-8 keep their original bytes.
-    """
-    text = CONTROL.sub(lambda match: quote(match[0]), text)
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # surrogates that do not encode a byte
-        return text.encode("utf-8", "backslashreplace")
 
 
 def _plain(one: FileResult) -> dict[str, Any]:

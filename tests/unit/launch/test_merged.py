@@ -28,7 +28,7 @@ def test_rows_and_sequences_are_merged_in_the_order_of_the_table(tmp_path):
         FileResult("3.fa", FileStatus.FAILED, result={"outputs": "none"}),
         result(tmp_path, 4, FileStatus.PARTIAL, table="seq_name\tcall\na\tnon-viral\n", fasta=""),
     ]
-    MergedOutputs(tmp_path).write(results)
+    MergedOutputs(Path(), tmp_path).write(results)
     merged = (tmp_path / "launch.predictions.tsv").read_text()
     assert merged == "seq_name\tcall\na\tviral\na\tnon-viral\n"
     assert (tmp_path / "launch.viral.fasta").read_text() == ">a\nAC\n"
@@ -38,11 +38,11 @@ def test_rows_and_sequences_are_merged_in_the_order_of_the_table(tmp_path):
 def test_columns_that_an_older_table_lacks_are_na(tmp_path):
     results = [
         result(tmp_path, 1, table="seq_name\tcall\na\tviral\n"),
-        result(tmp_path, 2, table="seq_name\tcall\tfile\nb\tviral\tb.fa\n"),
+        result(tmp_path, 2, table="seq_name\tcall\tfile\nb\tviral\tsub.fa\n"),
     ]
-    MergedOutputs(tmp_path).write(results)
+    MergedOutputs(Path(), tmp_path).write(results)
     merged = (tmp_path / "launch.predictions.tsv").read_text()
-    assert merged == "seq_name\tcall\tfile\na\tviral\tNA\nb\tviral\tb.fa\n"
+    assert merged == "seq_name\tcall\tfile\na\tviral\t1.fa\nb\tviral\t2.fa\n"
 
 
 def test_compressed_files_are_joined(tmp_path):
@@ -52,13 +52,13 @@ def test_compressed_files_are_joined(tmp_path):
         path.write_bytes(gzip.compress(f">{number}\nA\n".encode()))
         outputs = {"outputs": {"viral.fasta.gz": str(path)}}
         results.append(FileResult(f"{number}.fa", FileStatus.SKIPPED, result=outputs))
-    MergedOutputs(tmp_path).write(results)
+    MergedOutputs(Path(), tmp_path).write(results)
     with gzip.open(tmp_path / "launch.viral.fasta.gz", "rt") as stream:
         assert stream.read() == ">0\nA\n>1\nA\n>2\nA\n"
 
 
 def test_merged_outputs_are_kept_up_and_removed(tmp_path):
-    merged, path = MergedOutputs(tmp_path), tmp_path / "launch.predictions.tsv"
+    merged, path = MergedOutputs(Path(), tmp_path), tmp_path / "launch.predictions.tsv"
     merged.update([FileResult("1.fa", FileStatus.LEFT)])
     assert not path.exists()
     first = result(tmp_path, 1, table="seq_name\tcall\na\tviral\n")
