@@ -4,8 +4,8 @@ import os
 from typing import Final
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.decision import require_applicable
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.decision import require_applicable
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import (
