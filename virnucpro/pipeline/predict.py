@@ -26,8 +26,9 @@ from virnucpro.pipeline.scheduling.preflight import (
     with_fallback,
     with_precision,
 )
-from virnucpro.pipeline.scheduling.runner import run_job
+from virnucpro.pipeline.scheduling.runner import run_in_process, run_job
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.runtime.devices import Device
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -149,5 +150,8 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     job = with_precision(with_fallback(job, execution), execution)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
-    outcome, _ = run_job(job, devices, execution, reporter)
+    if execution.in_process and devices == [Device("cpu")]:
+        outcome, _ = run_in_process(job, execution, devices[0], reporter)
+    else:
+        outcome, _ = run_job(job, devices, execution, reporter)
     return outcome
