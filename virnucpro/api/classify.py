@@ -32,8 +32,9 @@ def classify(
     tiling: Tiling | None = None,
     genetic_code: int | None = None,
     precision: PrecisionChoice = "auto",
-    embeddings: EmbeddingsDtype = "fp16",
+    embeddings: EmbeddingsDtype | None = None,
     fallback: bool = True,
+    published_files: bool | None = None,
     threads: int | None = None,
     resume: bool = False,
     force: bool = False,
@@ -73,10 +74,14 @@ def classify(
     precision
         Precision of the encoders: ``auto``, ``fp32``, ``fp16`` or ``bf16``.
     embeddings
-        Precision of the vectors in embeddings.h5: ``fp16``, ``fp32``, or ``none`` for no vectors.
+        Keep the vectors, for `virnucpro.read_embeddings`, at ``fp16`` or ``fp32``; ``none`` to keep
+        none. None: as in the resumed run, or ``none``.
     fallback
         Whether windows without an open frame are scored by their composition, if the bundle scores
         frames only.
+    published_files
+        Whether the two tables of the published VirNucPro are written into the run folder; None for
+        the published bundles only.
     threads
         CPU threads of all workers together; None for all CPUs of this process.
     resume
@@ -133,6 +138,7 @@ def classify(
             precision=precision,
             embeddings=embeddings,
             fallback=fallback,
+            published_files=published_files,
             calls=CallOptions(**rule) if rule else None,
             extracts=ExtractOptions(calls, bool(compress)) if chosen else None,
         )

@@ -175,7 +175,7 @@ def embeddings_of(folder: RunFolder, level: Level) -> Embeddings:
 def _require_vectors(run: RunDirectory) -> None:
     stored = read_manifest(run).parameters["embeddings"]
     if stored == "none":
-        raise RunError(f'{run.root} stored no vectors: run it again with embeddings="fp16"')
+        raise RunError(f'{run.root} keeps no vectors: classify again with embeddings="fp16"')
     if not run.embeddings.is_file():
         raise RunError(
             f"{run.embeddings} does not exist: the run was stopped; resume it (resume=True)"
