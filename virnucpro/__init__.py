@@ -72,15 +72,17 @@ _MODULES = {
 """Module in `virnucpro.api` of each name that is imported at its first use."""
 
 
-def __getattr__(name: str) -> object:
-    """Import a name of the Python API at its first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - needed only here
+if not TYPE_CHECKING:  # type checkers would accept every name
 
-    value: object = getattr(import_module(f"virnucpro.api.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Import a name of the Python API at its first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - needed only here
+
+        value: object = getattr(import_module(f"virnucpro.api.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

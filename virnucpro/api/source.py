@@ -21,8 +21,7 @@ Letters: TypeAlias = str | bytes | SupportsBytes
 Source: TypeAlias = (
     str
     | os.PathLike[str]
-    | Iterable[str | os.PathLike[str]]
-    | Iterable[tuple[str, Letters]]
+    | Iterable[str | os.PathLike[str] | tuple[str, Letters]]
     | Mapping[str, Letters]
 )
 """One file, several files, or pairs of name and sequence."""
