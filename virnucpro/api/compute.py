@@ -2,18 +2,19 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple
 
 from virnucpro.api.run_folder import RunFolder
 from virnucpro.api.source import Source, input_files
+from virnucpro.cli.progress import CommandReporter, open_view
 from virnucpro.errors import VirnucproError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, Reporter, SilentReporter
+from virnucpro.pipeline.jobs.job import Job
 from virnucpro.pipeline.predict import predict
 from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.runtime.process import leave_unguarded_import
-from virnucpro.runtime.status import WorkerStatus
 
 __all__ = ["Computed", "compute"]
 
@@ -29,22 +30,19 @@ class Computed(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class _WarningReporter:
-    """Reporter that collects warnings, and passes all messages on to another reporter."""
+class _ApiReporter(CommandReporter):
+    """Reporter of the command line that collects warnings, and prints only if `progress`."""
 
-    def __init__(self, inner: Reporter) -> None:
-        self._inner = inner
-        self.texts: dict[str, None] = {}
-
-    def stage(self, text: str) -> None:
-        self._inner.stage(text)
-
-    def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
-        self._inner.ranks(statuses)
+    def __init__(self, *, progress: bool) -> None:
+        super().__init__(open_view() if progress else None, quiet=not progress)
+        self._progress = progress
+        self.warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
-        self.texts[text] = None
-        self._inner.warn(text)
+        """Collect a warning."""
+        self.warnings[text] = None
+        if self._progress:
+            super().warn(text)
 
 
 def compute(
@@ -97,24 +95,14 @@ def compute(
 
 def _run(job: Job, execution: Execution, *, progress: bool) -> tuple[Outcome, tuple[str, ...]]:
     """Run a job; return the counts of its results, and its warnings."""
-    if progress:
-        from virnucpro.cli.progress import open_reporter  # noqa: PLC0415 - needed only here
-
-        with open_reporter(quiet=False) as shown:
-            reporter = _WarningReporter(shown)
-            outcome = predict(job, execution, reporter)
-            shown.finish(outcome)
-        return outcome, tuple(reporter.texts)
-    reporter = _WarningReporter(SilentReporter())
-    outcome = predict(job, execution, reporter)
-    if not outcome.complete:
-        reporter.warn(
-            f"{outcome.rows_missing:,} rows are missing and {outcome.rows_quarantined:,} are "
-            f"quarantined: their sequences have no complete result. See the column status."
-        )
-    for text in reporter.texts:
-        warnings.warn(text, stacklevel=_CALLER)
-    return outcome, tuple(reporter.texts)
+    reporter = _ApiReporter(progress=progress)
+    with closing(reporter):
+        outcome = predict(job, execution, reporter)
+        reporter.finish(outcome)
+    if not progress:
+        for text in reporter.warnings:
+            warnings.warn(text, stacklevel=_CALLER)
+    return outcome, tuple(reporter.warnings)
 
 
 def _add_notes(error: VirnucproError, folder: RunFolder) -> None:
