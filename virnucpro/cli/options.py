@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.classify.call_options import PRESETS, CallOptions
+from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
 from virnucpro.report.extract_options import ExtractOptions

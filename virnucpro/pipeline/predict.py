@@ -5,8 +5,8 @@ from typing import Final
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.published import published_names
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.decision import require_applicable
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.decision import require_applicable
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import (
@@ -27,8 +27,9 @@ from virnucpro.pipeline.scheduling.preflight import (
     devices_of,
     with_precision,
 )
-from virnucpro.pipeline.scheduling.runner import run_job
+from virnucpro.pipeline.scheduling.runner import run_in_process, run_job
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.runtime.devices import Device
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -158,5 +159,8 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     job = with_precision(as_resumed(job, execution), execution)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
-    outcome, _ = run_job(job, devices, execution, reporter)
+    if execution.in_process and devices == [Device("cpu")]:
+        outcome, _ = run_in_process(job, execution, devices[0], reporter)
+    else:
+        outcome, _ = run_job(job, devices, execution, reporter)
     return outcome

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from virnucpro.classify.call_options import CallOptions
+from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.errors import UsageError
 from virnucpro.report.extract_options import ExtractOptions

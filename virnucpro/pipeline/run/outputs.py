@@ -10,16 +10,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.consensus import (
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.consensus import (
     RecordScores,
     Thresholds,
 )
-from virnucpro.classify.decision import Decision, decide
-from virnucpro.classify.quality import record_quality
-from virnucpro.classify.run_scores import RunWindows, score_run
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier.decision import Decision, decide
+from virnucpro.classifier.quality import record_quality
+from virnucpro.classifier.run_scores import RunWindows, score_run
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session

@@ -71,6 +71,7 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
     On a machine without GPUs, ``auto`` selects one CPU rank per thread, if the memory suffices. On
     a busy machine, two ranks with one thread each are much faster than one rank with two threads,
     because the threads of one rank wait for each other. On an idle machine, the speed is equal.
+    A run inside the calling process has one CPU rank.
 
     Raises
     ------
@@ -78,7 +79,8 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
         If the devices are invalid or missing.
     """
     devices = parse_devices(execution.devices, os.environ)
-    if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
+    many = execution.devices.strip() == "auto" and not execution.in_process
+    if not many or devices != [Device("cpu")]:
         return devices
     rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
     return devices * ranks_that_fit(threads_of_rank(execution, 1), rank_bytes, usable_memory())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision, View
 from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.encoder import Encoder

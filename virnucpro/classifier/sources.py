@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from virnucpro.classify.consensus import Status
-from virnucpro.classify.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.consensus import Status
+from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.windows import IntArray
 from virnucpro.store.coverage import Coverage

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.decision import RecordQuality
+from virnucpro.classifier.decision import RecordQuality
 from virnucpro.sequences.index import SequenceIndex
 
 __all__ = ["is_complex", "record_quality"]

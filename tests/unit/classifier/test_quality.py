@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from virnucpro.classify import quality
-from virnucpro.classify.quality import record_quality
+from virnucpro.classifier import quality
+from virnucpro.classifier.quality import record_quality
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

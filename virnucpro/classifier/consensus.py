@@ -5,7 +5,7 @@ Window: ``others`` and ``virus`` are the highest scores of each class over the w
 call is viral if ``virus >= others``, as in the published tool. The window's score is
 ``virus / (others + virus)``.
 Record: the score is the mean score of its scored windows, and the logit is the mean logit of these
-windows. `virnucpro.classify.decision` calls the record.
+windows. `virnucpro.classifier.decision` calls the record.
 
 A missing item can still be computed by a resume, so its window has no score and its record has no
 call. A quarantined item will never have a score, so the call ignores this item.
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import LOGIT_LIMIT
+from virnucpro.classifier.calibration import LOGIT_LIMIT
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState

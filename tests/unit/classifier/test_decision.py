@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify.calibration import Calibration, PlattLine, Preset, q_values
-from virnucpro.classify.call_options import PRESETS, CallOptions
-from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status, Thresholds
-from virnucpro.classify.decision import Flag, Reason, RecordQuality, decide
+from virnucpro.classifier.calibration import Calibration, PlattLine, Preset, q_values
+from virnucpro.classifier.call_options import PRESETS, CallOptions
+from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status, Thresholds
+from virnucpro.classifier.decision import Flag, Reason, RecordQuality, decide
 from virnucpro.errors import UsageError
 
 VIRAL, OTHER, AMBIGUOUS, NOT_SCORED = Call.VIRAL, Call.NON_VIRAL, Call.AMBIGUOUS, Call.NOT_SCORED

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify.calibration import LOGIT_LIMIT
-from virnucpro.classify.consensus import Call, Evidence, Status, call_windows, score_records
+from virnucpro.classifier.calibration import LOGIT_LIMIT
+from virnucpro.classifier.consensus import Call, Evidence, Status, call_windows, score_records
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState

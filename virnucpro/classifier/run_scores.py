@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.consensus import (
+from virnucpro.classifier.consensus import (
     RecordScores,
     Status,
     WindowCalls,

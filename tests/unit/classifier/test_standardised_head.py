@@ -5,9 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from virnucpro.classify.head import load_head, scores_of
-from virnucpro.classify.head_tensors import head_sizes, standardised_shape
-from virnucpro.classify.standardised_head import StandardisedHead
+from virnucpro.classifier.head import load_head, scores_of
+from virnucpro.classifier.head_tensors import head_sizes, standardised_shape
+from virnucpro.classifier.standardised_head import StandardisedHead
 from virnucpro.errors import BundleError, DeviceError
 
 

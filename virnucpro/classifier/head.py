@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import batch_norm, pad
 
-from virnucpro.classify.head_tensors import layer_sizes, standardised_shape
-from virnucpro.classify.standardised_head import StandardisedHead, load_standardised
+from virnucpro.classifier.head_tensors import layer_sizes, standardised_shape
+from virnucpro.classifier.standardised_head import StandardisedHead, load_standardised
 from virnucpro.encoders.device import open_device
 from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
 

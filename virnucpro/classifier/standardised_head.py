@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch.nn.functional import gelu, linear
 
-from virnucpro.classify.head_tensors import MEAN, SCALE, VIRAL, StandardisedShape
+from virnucpro.classifier.head_tensors import MEAN, SCALE, VIRAL, StandardisedShape
 from virnucpro.encoders.device import open_device
 from virnucpro.errors import BundleError
 

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import Calibration, estimate_prevalence, q_values
-from virnucpro.classify.call_options import PRESETS, CallOptions
-from virnucpro.classify.consensus import Call, RecordScores, Status, Thresholds
+from virnucpro.classifier.calibration import Calibration, estimate_prevalence, q_values
+from virnucpro.classifier.call_options import PRESETS, CallOptions
+from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.errors import UsageError
 
 __all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide", "require_applicable"]

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify import run_scores
-from virnucpro.classify.consensus import RecordScores, Status, WindowCalls, call_windows
-from virnucpro.classify.consensus import score_records as scores_at_once
-from virnucpro.classify.run_scores import RunWindows, record_blocks, score_run
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier import run_scores
+from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls, call_windows
+from virnucpro.classifier.consensus import score_records as scores_at_once
+from virnucpro.classifier.run_scores import RunWindows, record_blocks, score_run
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState

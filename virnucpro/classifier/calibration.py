@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.call_options import PRESETS
+from virnucpro.classifier.call_options import PRESETS
 from virnucpro.errors import BundleError
 
 __all__ = [

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from virnucpro.classify.consensus import Status, call_windows
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier.consensus import Status, call_windows
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

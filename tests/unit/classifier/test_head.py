@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from virnucpro.classify.head import Head, load_head
-from virnucpro.classify.head_tensors import head_shapes, layer_sizes
+from virnucpro.classifier.head import Head, load_head
+from virnucpro.classifier.head_tensors import head_shapes, layer_sizes
 from virnucpro.errors import BundleError
 
 

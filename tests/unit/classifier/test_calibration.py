@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classify.calibration import (
+from virnucpro.classifier.calibration import (
     Calibration,
     PlattLine,
     Preset,
