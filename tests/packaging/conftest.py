@@ -1,6 +1,7 @@
 """The tools that build and check packages, in environments of their own."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,11 @@ def identity():
         for what in ("NAME", "EMAIL")
     }
     return {**os.environ, **names}
+
+
+@pytest.fixture
+def on_path(tmp_path_factory):
+    """An environment with the program virnucpro on PATH, and nothing else of its environment."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "virnucpro").symlink_to(Path(sys.executable).with_name("virnucpro"))
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}

@@ -41,6 +41,11 @@ def predict(folder: Path) -> None:
         " --threads {snakemake.threads} --quiet {extra} {log}"
     )
     for name, path in snakemake.output.items():
+        if not (folder / FILES[name]).exists():
+            raise FileNotFoundError(
+                f"output {name}: the run has no {FILES[name]}; remove the output from the rule, "
+                "or add the option that writes it to params.extra"
+            )
         shutil.copyfile(folder / FILES[name], path)
 
 
