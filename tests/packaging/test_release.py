@@ -9,7 +9,7 @@ import zipfile
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.packages, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.packages, pytest.mark.timeout(600)]
 
 SDIST_URL = "https://example.org/virnucpro.tar.gz"
 MOST_BYTES = 20_000_000
