@@ -38,8 +38,8 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
 _FIRST_WITH_EXTRACTS: Final = 3
@@ -79,6 +79,10 @@ class Outcome:
         For each precision, the number of rows that were recomputed one by one at this precision,
         because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
+    missing_units
+        Units without a valid segment, ascending.
+    copies
+        Number of valid segments of units that another segment has too.
     """
 
     root: Path
@@ -90,6 +94,8 @@ class Outcome:
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
+    missing_units: tuple[int, ...]
+    copies: int
 
     @property
     def complete(self) -> bool:
@@ -105,8 +111,23 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     if session.run.has_segments():
         reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    _warn_of_rejected(coverage, reporter)
+    return coverage
+
+
+def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
     for rejected in coverage.rejected:
         reporter.warn(f"file not used: {rejected.reason}")
+
+
+def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
+    """Write embeddings.h5 in the same reading as `survey_segments`; return the coverage."""
+    reporter.stage("writing embeddings")
+    reading = Survey(session.run, session.bounds, session.manifest.fingerprint)
+    index, views = session.index, session.manifest.views
+    path = session.run.embeddings
+    coverage = write_surveyed_embeddings(path, reading, index, index.n_rows, views=views)
+    _warn_of_rejected(coverage, reporter)
     return coverage
 
 
@@ -120,7 +141,8 @@ def write_outputs(
     Parameters
     ----------
     coverage
-        Result of `survey_segments` for the current segments; None to read the segments here.
+        Result of `survey_segments` for the current segments; None to read the segments here, each
+        of them once.
 
     Raises
     ------
@@ -128,14 +150,18 @@ def write_outputs(
         If an output cannot be written; the segments are unchanged.
     """
     started = time.perf_counter()
-    coverage = coverage or survey_segments(session, reporter)
+    embeds = session.manifest.parameters["embeddings"] != "none"
+    embedded = coverage is None and embeds
+    if coverage is None:
+        read = _survey_and_embed if embeds else survey_segments
+        coverage = read(session, reporter)
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
     if session.manifest.table_version != TABLE_VERSION:
         session.update(replace(session.manifest, table_version=TABLE_VERSION))
     records, decision = write_tables(session.run, session, coverage)
-    if session.manifest.parameters["embeddings"] != "none":
+    if embeds and not embedded:
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
@@ -251,6 +277,8 @@ def _outcome(
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
+        missing_units=coverage.missing,
+        copies=coverage.n_copies,
     )
 
 
