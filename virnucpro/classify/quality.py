@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from virnucpro.classify.decision import RecordQuality
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.spec import RecordStatus
 
 __all__ = ["is_complex", "record_quality"]
 
@@ -32,10 +33,13 @@ _CODES[list(b"ACGT")] = range(4)
 
 
 def record_quality(index: SequenceIndex) -> RecordQuality:
-    """Return the composition of all records of an index, from up to 100,000 bases of each."""
+    """Return the composition of all records of an index, from up to 100,000 bases of each.
+
+    That of records with invalid letters is unknown.
+    """
     gc, known = (np.full(index.n_records, np.nan) for _ in range(2))
     not_simple = np.ones(index.n_records, np.bool_)
-    for record in range(index.n_records):
+    for record in np.flatnonzero(index.record_status != RecordStatus.INVALID_LETTERS).tolist():
         codes = _CODES[np.frombuffer(_sample(index, record), np.uint8)]
         counts = np.bincount(codes, minlength=5)
         if len(codes):

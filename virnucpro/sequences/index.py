@@ -21,6 +21,7 @@ from virnucpro.sequences.columns import (
     column_path,
     read_header,
 )
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
@@ -49,8 +50,10 @@ class SequenceIndex:
         Numbers of records, windows, items and distinct items.
     name_bytes
         Total length of the records' names in UTF-8.
+    warnings
+        Warnings about the inputs, see `virnucpro.sequences.input_rules.InputNotes`.
     record_lengths
-        ``(n_records,)`` int64: bases, or residues of proteins.
+        ``(n_records,)`` int64: bases, or residues of proteins, without gaps.
     record_status
         ``(n_records,)`` uint8 of `RecordStatus`.
     record_first_window
@@ -72,6 +75,7 @@ class SequenceIndex:
         self.spec = header.spec
         self.inputs = header.inputs
         self.fingerprint = header.fingerprint
+        self.warnings = header.warnings
         self._folder = folder
         self._files = header.files
         self._columns = {name: Column(folder, name) for name in COLUMNS}
@@ -244,7 +248,9 @@ class SequenceIndex:
             ]
 
 
-def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:
+def build_index(
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, rules: InputRules | None = None
+) -> SequenceIndex:
     """Read all inputs and build their index.
 
     The memory needed is that of the longest record, plus about 50 bytes per item. The folder is
@@ -258,6 +264,8 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
         Files for `virnucpro.sequences.records.read_records`, in the order of the records.
     spec
         Rules that divide records into items.
+    rules
+        Which trouble in the inputs is refused; None for the default rules.
 
     Raises
     ------
@@ -270,7 +278,7 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec)
+    write_index(folder, inputs, spec, rules or InputRules())
     return SequenceIndex.open(folder)
 
 

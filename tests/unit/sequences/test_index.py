@@ -20,6 +20,7 @@ from virnucpro.errors import (
 from virnucpro.sequences import builder, index, items
 from virnucpro.sequences.columns import COLUMNS, Column, column_path
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code, peptide, reverse_complement
@@ -157,7 +158,7 @@ def test_names_with_control_characters_are_counted(at_once, build, monkeypatch):
     names = ["a", "b\x1b\x1b", "\u200d", "", "\x9b", "b\x1b\x1b", "\u03b1\u2028"]
     found = build([(name, GENE) for name in names])
     assert found.count_encoded_names() == 4
-    encoded = ["a", "b%1B%1B", "\u200d", "", "%C2%9B", "b%1B%1B", "\u03b1%E2%80%A8"]
+    encoded = ["a", "b%1B%1B", "\u200d", "unnamed_4", "%C2%9B", "b%1B%1B", "\u03b1%E2%80%A8"]
     assert found.record_names(np.arange(7)) == encoded
 
 
@@ -338,9 +339,9 @@ def test_an_invalid_window_is_rejected_at_once(window):
 
 
 def test_invalid_input_leaves_no_index(tmp_path):
-    path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGT-")])
+    path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGTE")])
     with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
-        build_index(tmp_path / "index", [path], SPEC)
+        build_index(tmp_path / "index", [path], SPEC, InputRules(strict=True))
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
@@ -366,6 +367,7 @@ import resource, signal, sys
 from pathlib import Path
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

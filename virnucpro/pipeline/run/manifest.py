@@ -26,7 +26,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls", "classes", "extracts", "input_stamps", "table_version"}
+_ADDED = {
+    *("bundle_window", "calibration", "calls", "classes", "extracts", "input_stamps"),
+    "table_version",
+}
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
 _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
@@ -78,6 +81,8 @@ class Manifest:
         Version of the tables; they are written again in the current version.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
+    bundle_window
+        Window of the bundle; the run may have another. None for embed and older runs.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     """
@@ -100,6 +105,7 @@ class Manifest:
     table_version: int = 1
     extracts: Mapping[str, Any] = field(default_factory=dict)
     input_stamps: Sequence[InputStamp | None] = ()
+    bundle_window: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -111,6 +117,11 @@ class Manifest:
             "units": dict(self.units),
         }
         return json_digest(content)
+
+    @property
+    def has_other_window(self) -> bool:
+        """Return whether the run has another window than its bundle."""
+        return self.bundle_window not in (None, self.parameters["window"])
 
     @property
     def views(self) -> Mapping[str, int]:

@@ -34,7 +34,7 @@ __all__ = [
     "threads_of_rank",
     "vector_bytes",
     "weight_bytes",
-    "with_fallback",
+    "with_choices_of_run",
     "with_precision",
 ]
 
@@ -145,10 +145,11 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
-def with_fallback(job: Job, execution: Execution) -> Job:
-    """Return the job with or without its fallback, as the run that is resumed; else unchanged.
+def with_choices_of_run(job: Job, execution: Execution) -> Job:
+    """Return the job with fallback and least length of the run that is resumed; else unchanged.
 
-    Runs of earlier versions have no fallback.
+    A job keeps the least length that the user gave. Runs of earlier versions have neither fallback
+    nor least length.
 
     Raises
     ------
@@ -156,11 +157,15 @@ def with_fallback(job: Job, execution: Execution) -> Job:
         If the run to resume cannot be read.
     """
     run = RunDirectory(execution.outdir)
-    if job.fallback is None or not execution.resume or not is_manifest(run.run_json):
+    if not execution.resume or not is_manifest(run.run_json):
         return job
-    if "fallback" in read_manifest(run).parameters:
-        return job
-    return replace(job, fallback=None, index=replace(job.index, fallback=False))
+    parameters = read_manifest(run).parameters
+    if job.fallback is not None and "fallback" not in parameters:
+        job = replace(job, fallback=None, index=replace(job.index, fallback=False))
+    if job.min_length is None:
+        least = parameters.get("min_length", 0)
+        job = replace(job, index=replace(job.index, min_length=least))
+    return job
 
 
 def with_precision(job: Job, execution: Execution) -> Job:

@@ -10,7 +10,7 @@ from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling import preflight as fitting
-from virnucpro.pipeline.scheduling.preflight import check_device_memory, with_fallback
+from virnucpro.pipeline.scheduling.preflight import check_device_memory, with_choices_of_run
 from virnucpro.runtime.devices import Device
 
 
@@ -52,18 +52,18 @@ def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
 def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
     """Runs of earlier versions have no fallback."""
     path = tmp_path / "in.fa"
-    path.write_text(">a\n" + "TTAA" * 30 + "\n")
+    path.write_text(">a\n" + "TTAA" * 60 + "\n")
     made = Execution(tmp_path / "run", devices="cpu:1", resume=True)
     job = predict_job(str(path), bundle="mini-deep", fallback=fallback)
     assert job.index.fallback is fallback
     with open_session(job, made, SilentReporter()) as session:
         assert session.index.n_rows == fallback
-    asked = with_fallback(predict_job(str(path), bundle="mini-deep"), made)
+    asked = with_choices_of_run(predict_job(str(path), bundle="mini-deep"), made)
     assert asked == job
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
-    assert with_fallback(asked, anew) == asked
+    assert with_choices_of_run(asked, anew) == asked
     elsewhere = Execution(tmp_path / "other", devices="cpu:1", resume=True)
-    assert with_fallback(job, elsewhere) == job
+    assert with_choices_of_run(job, elsewhere) == job
 
 
 def test_a_bundle_of_whole_windows_has_no_fallback():
