@@ -157,7 +157,7 @@ def with_choices_of_run(job: Job, execution: Execution) -> Job:
         If the run to resume cannot be read.
     """
     run = RunDirectory(execution.outdir)
-    if not execution.resume or not is_manifest(run.run_json):
+    if not (execution.resume and run.run_json.is_file() and is_manifest(run.run_json)):
         return job
     parameters = read_manifest(run).parameters
     if job.fallback is not None and "fallback" not in parameters:
