@@ -2,10 +2,10 @@
 
 import shutil
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from virnucpro.sequences.repeats import count_repeats
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 
-__all__ = ["input_digests", "write_index"]
+__all__ = ["ReadListener", "input_digests", "no_listener", "write_index"]
 
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
@@ -38,6 +38,13 @@ _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
 _RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
+
+ReadListener: TypeAlias = Callable[[int, int], object]
+"""Called with the numbers of records and letters that have been read, about once per MB."""
+
+
+def no_listener(_records: int, _letters: int) -> None:
+    """Do nothing."""
 
 
 class _Batch(NamedTuple):
@@ -52,7 +59,9 @@ class _Batch(NamedTuple):
     unnamed: list[int]
 
 
-def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec, rules: InputRules) -> None:
+def write_index(
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
+) -> None:
     """Read all inputs and write their index into `folder`, which is created atomically.
 
     Raises
@@ -67,7 +76,7 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec, rules: Inp
     temporary = temporary_beside(folder)
     try:
         temporary.mkdir()
-        write_header(temporary, _write_columns(temporary, inputs, spec, rules))
+        write_header(temporary, _write_columns(temporary, inputs, spec, read, rules))
         temporary.replace(folder)
         sync_folder(folder.parent)
     except OSError as error:
@@ -98,13 +107,14 @@ def input_digests(
 
 
 def _write_columns(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, rules: InputRules
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
     reader = _Reader(inputs, spec, rules)
     with ExitStack() as stack:
         streamed = _StreamedColumns(folder, stack)
         for batch in reader.batches():
             streamed.add(batch, spec)
+            read(*reader.counts())
         files = streamed.close()
     files |= write_rows(folder)
     warnings = tuple(reader.warnings(folder))
@@ -134,6 +144,11 @@ class _Reader:
                 digest.add(names, batch.sequences)
                 yield batch
             self._notes.end()
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of records and letters that have been read."""
+        found = self._digests
+        return sum(one.n_records for one in found), sum(one.n_bases for one in found)
 
     def digests(self) -> tuple[InputFile, ...]:
         """Return the digests of all inputs."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from virnucpro.console import CONTROL
 from virnucpro.errors import IndexFormatError, UsageError
-from virnucpro.sequences.builder import input_digests, write_index
+from virnucpro.sequences.builder import ReadListener, input_digests, no_listener, write_index
 from virnucpro.sequences.columns import (
     ADVICE,
     COLUMNS,
@@ -249,7 +249,12 @@ class SequenceIndex:
 
 
 def build_index(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, rules: InputRules | None = None
+    folder: Path,
+    inputs: Sequence[str],
+    spec: IndexSpec,
+    read: ReadListener = no_listener,
+    *,
+    rules: InputRules | None = None,
 ) -> SequenceIndex:
     """Read all inputs and build their index.
 
@@ -264,6 +269,8 @@ def build_index(
         Files for `virnucpro.sequences.records.read_records`, in the order of the records.
     spec
         Rules that divide records into items.
+    read
+        Called about once per MB with the numbers of records and letters that have been read.
     rules
         Which trouble in the inputs is refused; None for the default rules.
 
@@ -278,7 +285,7 @@ def build_index(
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec, rules or InputRules())
+    write_index(folder, inputs, spec, read, rules or InputRules())
     return SequenceIndex.open(folder)
 
 

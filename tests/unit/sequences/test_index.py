@@ -341,7 +341,7 @@ def test_an_invalid_window_is_rejected_at_once(window):
 def test_invalid_input_leaves_no_index(tmp_path):
     path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGTE")])
     with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
-        build_index(tmp_path / "index", [path], SPEC, InputRules(strict=True))
+        build_index(tmp_path / "index", [path], SPEC, rules=InputRules(strict=True))
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 

@@ -18,7 +18,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_encoder(parser, required=True)
     options.add_strict(parser)
     options.add_force_alphabet(parser)
-    options.add_precision(parser, embeddings=("fp16", "fp32"))
+    options.add_precision(parser)
+    text = "floating-point precision of embeddings.h5; default: %(default)s"
+    parser.add_argument("--embeddings", choices=("fp16", "fp32"), default="fp16", help=text)
     parser.set_defaults(run=_run)
 
 

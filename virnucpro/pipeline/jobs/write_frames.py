@@ -59,7 +59,8 @@ def write_frames(
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
-            index = build_index(Path(own) / "index", [name], spec, InputRules(strict=strict))
+            rules = InputRules(strict=strict)
+            index = build_index(Path(own) / "index", [name], spec, rules=rules)
             for warning in filter(None, (*index.warnings, names_warning(index))):
                 say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ __all__ = [
 SCHEMA_VERSION = 1
 _ADDED = {
     *("bundle_window", "calibration", "calls", "classes", "extracts", "input_stamps"),
-    "table_version",
+    *("published_files", "table_version"),
 }
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
@@ -83,6 +83,8 @@ class Manifest:
         Fields of the `ExtractOptions`; empty for the default.
     bundle_window
         Window of the bundle; the run may have another. None for embed and older runs.
+    published_files
+        Whether the two tables of the published tool are written, as by earlier versions.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     """
@@ -104,6 +106,7 @@ class Manifest:
     classes: Sequence[str] = ()
     table_version: int = 1
     extracts: Mapping[str, Any] = field(default_factory=dict)
+    published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
     bundle_window: int | None = None
 

@@ -25,6 +25,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 
 __all__ = [
+    "as_resumed",
     "check_device_memory",
     "check_disk_space",
     "default_precision",
@@ -34,7 +35,6 @@ __all__ = [
     "threads_of_rank",
     "vector_bytes",
     "weight_bytes",
-    "with_choices_of_run",
     "with_precision",
 ]
 
@@ -145,11 +145,11 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
-def with_choices_of_run(job: Job, execution: Execution) -> Job:
-    """Return the job with fallback and least length of the run that is resumed; else unchanged.
+def as_resumed(job: Job, execution: Execution) -> Job:
+    """Return the job with what it leaves to the run that is resumed; without a run, unchanged.
 
-    A job keeps the least length that the user gave. Runs of earlier versions have neither fallback
-    nor least length.
+    The run decides about the stored vectors and the least length, unless the job does, and about
+    the fallback: runs of earlier versions have neither fallback nor least length.
 
     Raises
     ------
@@ -160,12 +160,14 @@ def with_choices_of_run(job: Job, execution: Execution) -> Job:
     if not (execution.resume and run.run_json.is_file() and is_manifest(run.run_json)):
         return job
     parameters = read_manifest(run).parameters
-    if job.fallback is not None and "fallback" not in parameters:
-        job = replace(job, fallback=None, index=replace(job.index, fallback=False))
+    if job.embeddings is None:
+        job = replace(job, embeddings=parameters["embeddings"])
     if job.min_length is None:
         least = parameters.get("min_length", 0)
         job = replace(job, index=replace(job.index, min_length=least))
-    return job
+    if job.fallback is None or "fallback" in parameters:
+        return job
+    return replace(job, fallback=None, index=replace(job.index, fallback=False))
 
 
 def with_precision(job: Job, execution: Execution) -> Job:
@@ -230,17 +232,17 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
         listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
+        smaller = "" if vector_bytes(job) == 0 else ", or store no vectors (--embeddings none)"
         raise RunError(
             f"{session.run.root}: the run needs about {needed / 1e6:,.1f} MB of disk "
             f"({listed}), but {disk.free / 1e6:,.1f} MB are free. Free space and rerun with "
-            "--resume, choose an output folder on another disk, or store no vectors (--embeddings "
-            "none)."
+            f"--resume, choose an output folder on another disk{smaller}."
         )
 
 
 def vector_bytes(job: Job) -> int:
     """Return the bytes of the stored vectors of all encoders for one row."""
-    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
+    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.stored_dtype]
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) -> dict[str, int]:

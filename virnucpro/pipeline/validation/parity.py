@@ -168,7 +168,7 @@ def _items(
         return {view: short[view] + long[view] for view in views}
     with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
         index = build_index(
-            Path(folder) / "index", [os.fspath(fasta)], spec, InputRules(strict=True)
+            Path(folder) / "index", [os.fspath(fasta)], spec, rules=InputRules(strict=True)
         )
         if not index.n_rows:
             raise InputError(
