@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 import shutil
 import subprocess
@@ -529,3 +530,24 @@ def flags_of_map(name):
     """Return the flags of a mapped file of this process, as in proc(5)."""
     entries = Path("/proc/self/smaps").read_text().partition(name)[2]
     return set(entries.partition("VmFlags:")[2].partition("\n")[0].split())
+
+
+def test_a_record_without_a_name_has_the_digest_of_earlier_versions(build):
+    found = build([("", GENE), ("b", b"ACGT")])
+    text = b"\n" + GENE + b"\nb\nACGT\n"
+    assert found.inputs[0].sha256 == hashlib.sha256(text).hexdigest()
+    assert found.record_names(np.arange(2)) == ["unnamed_1", "b"]
+
+
+def test_invalid_records_keep_their_letters_and_have_no_windows(build):
+    found = build([("a", GENE), ("p", b"mkvl>-E"), ("b", GENE), ("", b"")])
+    valid = build([("a", GENE), ("b", GENE)])
+    assert found.record_lengths.tolist() == [21, 6, 21, 0]
+    assert found.record_sequence(1, 0, 6) == b"MKVL?E"
+    assert found.record_sequence(2, 0, 21) == GENE
+    assert np.diff(found.record_first_window).tolist() == [1, 0, 1, 0]
+    assert found.record_status[1] == RecordStatus.INVALID_LETTERS
+    assert found.item_row.tolist() == valid.item_row.tolist()
+    rows = np.arange(found.n_rows)
+    assert found.sequences(rows, "protein") == valid.sequences(rows, "protein")
+    assert found.fingerprint != build([("a", GENE), ("p", b"MKVL?L"), ("b", GENE)]).fingerprint
