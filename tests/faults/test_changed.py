@@ -138,7 +138,7 @@ def test_a_run_with_invalid_records_is_resumed_unless_strict(few_fasta, tmp_path
     table = (folder / "predictions.tsv").read_bytes()
     assert b"invalid_letters" in table
     assert main([*command, "--resume", "--strict"]) == 1
-    assert "record 121 (p): 'L' (letter 4)" in capsys.readouterr().err
+    assert "record 121 (p): 'L' (line 242, letter 4)" in capsys.readouterr().err
     (folder / "predictions.tsv").unlink()
     assert main([*command, "--resume", "--check-inputs"]) == 0
     assert (folder / "predictions.tsv").read_bytes() == table

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import STANDARD_INPUT, read_blocks, split_fasta, split_fastq
+from virnucpro.sequences.letter_lines import line_of_letter
 
 __all__ = ["STANDARD_INPUT", "UNNAMED", "Alphabet", "Record", "read_records"]
 
@@ -135,8 +136,11 @@ def read_records(
         if b"\0" not in sequence:
             yield Record(name, sequence)
         elif strict:
+            letter = _first_invalid(body, alphabet)
+            line = line_of_letter(path, number, letter)
+            place = f"letter {letter:,}" if line is None else f"line {line:,}, letter {letter:,}"
             raise InputError(
-                f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet)}"
+                f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet, place)}"
             )
         else:
             yield _repaired(name, body, alphabet)
@@ -152,7 +156,9 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     sequence = letters.translate(_SPELLING[alphabet])
     if b"\0" not in sequence:
         return Record(name, sequence, gaps)
-    return Record(name, letters.translate(_INVALID_SPELLING), gaps, _problem(letters, alphabet))
+    place = f"letter {_first_invalid(letters, alphabet):,}"
+    problem = _problem(letters, alphabet, place)
+    return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
@@ -189,15 +195,19 @@ def _name(header: bytes) -> str:
         return words[0].decode("latin-1")
 
 
-def _problem(body: bytes, alphabet: Alphabet) -> str:
-    """Return the first invalid letter of a body, its position, and advice."""
+def _first_invalid(body: bytes, alphabet: Alphabet) -> int:
+    """Return the number of the first invalid letter of a body, from 1, without white space."""
+    return body.translate(_SPELLING[alphabet], _SPACE).index(b"\0") + 1
+
+
+def _problem(body: bytes, alphabet: Alphabet, place: str) -> str:
+    """Return the first invalid letter of a body, its place, and advice."""
     whole = body.translate(None, _SPACE)
-    place = whole.translate(_SPELLING[alphabet]).index(b"\0")
-    letter, kind = chr(whole[place]), alphabet.name.lower()
+    letter, kind = chr(whole[_first_invalid(body, alphabet) - 1]), alphabet.name.lower()
     if letter in "-.*":
         advice = "remove gaps and stops from the sequence"
     elif alphabet is Alphabet.NUCLEOTIDE and letter.upper() in Alphabet.PROTEIN.value:
         advice = "this looks like a protein; give its nucleotide sequence"
     else:
         advice = f"give a file of {kind} sequences"
-    return f"{letter!r} (letter {place + 1:,}) is not a {kind} letter; {advice}"
+    return f"{letter!r} ({place}) is not a {kind} letter; {advice}"
