@@ -58,6 +58,7 @@ class Status(IntEnum):
     AMBIGUOUS_BASES = 3
     QUARANTINED = 4
     MISSING = 5
+    INVALID_LETTERS = 6
 
 
 class Evidence(IntEnum):
@@ -274,6 +275,7 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
     table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
     table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
+    table[RecordStatus.INVALID_LETTERS] = Status.INVALID_LETTERS
     return table[record_status]
 
 

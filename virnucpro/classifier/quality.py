@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from virnucpro.classifier.decision import RecordQuality
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.spec import RecordStatus
 
 __all__ = ["is_complex", "record_quality"]
 
@@ -41,7 +42,10 @@ _CODES[list(b"ACGT")] = range(4)
 
 
 def record_quality(index: SequenceIndex) -> RecordQuality:
-    """Return the composition of all records of an index, from up to 100,000 bases of each."""
+    """Return the composition of all records of an index, from up to 100,000 bases of each.
+
+    That of records with invalid letters is unknown.
+    """
     gc, known = (np.full(index.n_records, np.nan) for _ in range(2))
     not_simple = np.ones(index.n_records, np.bool_)
     for first, last in _batches(index.record_lengths):
@@ -54,6 +58,8 @@ def record_quality(index: SequenceIndex) -> RecordQuality:
         gc_bases = counts[:, 1:3].sum(axis=1)
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
         not_simple[first:last] = _are_complex(codes, lengths)
+    invalid = index.record_status == RecordStatus.INVALID_LETTERS
+    gc[invalid], known[invalid], not_simple[invalid] = np.nan, np.nan, True
     return RecordQuality(gc, known, not_simple)
 
 

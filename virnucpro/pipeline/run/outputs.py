@@ -236,6 +236,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordSc
         calibration or None,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
+        other_window=manifest.has_other_window,
     )
     return windows, records, decision
 

@@ -146,6 +146,7 @@ def _scored_by(
         thresholds=bundle.thresholds,
         calibration=bundle.calibration,
         classes=bundle.classes,
+        bundle_window=bundle.window,
     )
     return replace(session, manifest=manifest), replace(coverage, scores=scores)
 
