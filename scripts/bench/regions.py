@@ -389,7 +389,8 @@ def draw(path: Path, table: Table) -> None:
         axis.set_title(title, fontsize=10)
         axis.grid(axis="y", alpha=0.3)
         if name == "boundary_error":
-            axis.set_yscale("symlog", linthresh=1000)
+            axis.set_yscale("log")
+            axis.set_ylim(50, 50_000)
         else:
             axis.set_ylim(0, 1.02)
     axes[0].legend(fontsize=8, loc="lower right")

@@ -80,8 +80,8 @@ class Regions:
         found: BoolArray = np.bincount(self.record, minlength=n_records) > 1
         return found
 
-    def select(self, chosen: BoolArray) -> "Regions":
-        """Return the stretches where `chosen`, ``(n,)``, is true."""
+    def select(self, chosen: BoolArray | IntArray) -> "Regions":
+        """Return the stretches where `chosen`, ``(n,)``, is true, or those with its numbers."""
         return Regions(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 

@@ -79,10 +79,12 @@ def _records(
 
 
 def _stretches(index: SequenceIndex, regions: Regions) -> Iterator[bytes]:
-    scores = regions.score.tolist()
-    spans = zip(regions.record.tolist(), regions.start.tolist(), regions.end.tolist(), strict=True)
-    for name, score, span in zip(region_names(index, regions), scores, spans, strict=True):
-        yield from _entry(index, name, score, *span)
+    for block in blocks(len(regions.record)):
+        part = regions.select(block)
+        columns = (part.score, part.record, part.start, part.end)
+        values = zip(*(column.tolist() for column in columns), strict=True)
+        for name, one in zip(region_names(index, part), values, strict=True):
+            yield from _entry(index, name, *one)
 
 
 def _entry(

@@ -5,7 +5,7 @@ Records with equal names cannot be told apart in them; regions.tsv has their fil
 """
 
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import repeat, starmap
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -17,8 +17,9 @@ from virnucpro.classify.regions import LEAST_WINDOWS, Regions, window_spans
 from virnucpro.classify.run_scores import WindowBlocks, record_blocks
 from virnucpro.durable import write_file
 from virnucpro.report.tables import origin_columns
-from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
+from virnucpro.report.tsv import NA, blocks, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.windows import IntArray
 
 __all__ = ["region_names", "write_bed", "write_bedgraph", "write_gff3", "write_regions"]
 
@@ -82,25 +83,25 @@ def write_bed(path: Path, index: SequenceIndex, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    viral = regions.select(regions.viral)
-    columns: tuple[Cells, ...] = (
-        integers(viral.n_windows),
-        integers(viral.n_scored),
-        decimals(viral.score),
-        decimals(viral.log_odds),
-    )
-    rows = np.arange(len(viral.record))
-    cells = zip(
-        index.record_names(viral.record),
-        map(str, viral.start.tolist()),
-        map(str, viral.end.tolist()),
-        region_names(index, viral),
-        (f"{1000 * share:.0f}" if share == share else "0" for share in viral.probability.tolist()),  # noqa: PLR0124 - false for NaN only
-        repeat("."),
-        *(column(rows) for column in columns),
-        strict=False,
-    )
-    _write_lines(path, map("\t".join, cells))
+    _write_lines(path, _bed_lines(index, regions.select(regions.viral)))
+
+
+def _bed_lines(index: SequenceIndex, viral: Regions) -> Iterator[str]:
+    for rows in blocks(len(viral.record)):
+        part = viral.select(rows)
+        cells = (
+            index.record_names(part.record),
+            map(str, part.start.tolist()),
+            map(str, part.end.tolist()),
+            region_names(index, part),
+            (f"{1000 * share:.0f}" for share in np.nan_to_num(part.probability).tolist()),
+            repeat(".", len(rows)),
+            map(str, part.n_windows.tolist()),
+            map(str, part.n_scored.tolist()),
+            decimals(viral.score)(rows),
+            decimals(viral.log_odds)(rows),
+        )
+        yield from map("\t".join, zip(*cells, strict=True))
 
 
 def write_gff3(path: Path, index: SequenceIndex, regions: Regions) -> None:
@@ -120,31 +121,56 @@ def write_gff3(path: Path, index: SequenceIndex, regions: Regions) -> None:
 
 def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
     yield "##gff-version 3"
-    mixed = regions.in_both(index.n_records)[regions.record]
-    viral, mixed = regions.select(regions.viral), mixed[regions.viral]
-    names = [quote(name, safe=_GFF3_SAFE) for name in index.record_names(viral.record)]
+    inserted = regions.in_both(index.n_records)[regions.record][regions.viral]
+    viral = regions.select(regions.viral)
     lengths: dict[str, int] = {}
-    for name, length in zip(names, index.record_lengths[viral.record].tolist(), strict=True):
-        lengths[name] = max(length, lengths.get(name, 0))
-    for name, length in lengths.items():
-        yield f"##sequence-region {name} 1 {length}"
-    probability, score, log_odds = (
-        decimals(values)(np.arange(len(names)))
-        for values in (viral.probability, viral.score, viral.log_odds)
-    )
-    for number, (name, shown) in enumerate(zip(names, region_names(index, viral), strict=True)):
-        kind = "proviral_region" if mixed[number] else "viral_sequence"
-        attributes = (
-            f"ID=region{number + 1}",
-            f"Name={quote(shown, safe=_ATTRIBUTE_SAFE)}",
-            f"n_windows={viral.n_windows[number]}",
-            f"n_scored={viral.n_scored[number]}",
-            f"score={score[number]}",
-            f"log_odds={log_odds[number]}",
+    for rows in blocks(len(viral.record)):
+        records = viral.record[rows]
+        pairs = zip(_seqids(index, records), index.record_lengths[records].tolist(), strict=True)
+        for name, length in pairs:
+            lengths[name] = max(length, lengths.get(name, 0))
+    yield from (f"##sequence-region {name} 1 {length}" for name, length in lengths.items())
+    for rows in blocks(len(viral.record)):
+        part = viral.select(rows)
+        cells = (
+            rows.tolist(),
+            _seqids(index, part.record),
+            codes(inserted, ("viral_sequence", "proviral_region"))(rows),
+            (part.start + 1).tolist(),
+            part.end.tolist(),
+            decimals(viral.probability)(rows),
+            region_names(index, part),
+            part.n_windows.tolist(),
+            part.n_scored.tolist(),
+            decimals(viral.score)(rows),
+            decimals(viral.log_odds)(rows),
         )
-        chance = "." if probability[number] == NA else probability[number]
-        span = f"{viral.start[number] + 1}\t{viral.end[number]}"
-        yield f"{name}\tvirnucpro\t{kind}\t{span}\t{chance}\t.\t.\t{';'.join(attributes)}"
+        yield from starmap(_gff3_line, zip(*cells, strict=True))
+
+
+def _seqids(index: SequenceIndex, records: IntArray) -> list[str]:
+    return [quote(name, safe=_GFF3_SAFE) for name in index.record_names(records)]
+
+
+def _gff3_line(
+    number: int,
+    seqid: str,
+    kind: str,
+    start: int,
+    end: int,
+    probability: str,
+    name: str,
+    n_windows: int,
+    n_scored: int,
+    score: str,
+    log_odds: str,
+) -> str:
+    chance = "." if probability == NA else probability
+    attributes = (
+        f"ID=region{number + 1};Name={quote(name, safe=_ATTRIBUTE_SAFE)};n_windows={n_windows};"
+        f"n_scored={n_scored};score={score};log_odds={log_odds}"
+    )
+    return f"{seqid}\tvirnucpro\t{kind}\t{start}\t{end}\t{chance}\t.\t.\t{attributes}"
 
 
 def write_bedgraph(path: Path, index: SequenceIndex, windows: WindowBlocks) -> None:
