@@ -22,6 +22,7 @@ from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
+from virnucpro.pipeline.run.region_files import write_region_files
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
@@ -198,7 +199,14 @@ def write_tables(
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(
-            target.predictions, index, records, decision, sources, names, version=version
+            target.predictions,
+            index,
+            records,
+            decision,
+            sources,
+            names,
+            provirus=write_region_files(target, session, windows, records, decision),
+            version=version,
         )
         _write_extracts(target, session, records, decision)
     else:
