@@ -139,7 +139,7 @@ class Worker(FileWorker):
 
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
-        execution = Execution(folder, threads=self._threads, resume=True)
+        execution = Execution(folder, threads=self._threads, resume=True, report=False)
         warnings = _Warnings()
         job = preflight.with_fallback(replace(self._job, inputs=(data,)), execution)
         try:

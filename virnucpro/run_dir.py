@@ -40,6 +40,7 @@ class RunDirectory:
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         viral.fasta, ambiguous.fasta ...  records by call, as chosen; .gz if compressed
         missing.tsv, quarantine.tsv     absent if empty
+        report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
 
     A run that several machines compute has in addition::
@@ -81,7 +82,13 @@ class RunDirectory:
             self.quarantine,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
-        self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
+        self.report = root / "report.html"
+        self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
+        self.reports = (self.report, *self.multiqc)
+        self._files = (
+            *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *self.reports,
+        )
 
     def extract(self, call: str, *, compressed: bool = False) -> Path:
         """Return the path of the FASTA file of the records with a call, such as viral.fasta."""

@@ -50,6 +50,8 @@ class Execution:
         False: do not lock the run folder, for file systems without locks.
     check_inputs
         True: a resume reads all inputs completely, also those that seem unchanged.
+    report
+        True: write report.html from the tables of a run of predict.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class Execution:
     log_format: LogFormat = "text"
     lock: bool = True
     check_inputs: bool = False
+    report: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))

@@ -20,6 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_fallback(parser)
     options.add_calls(parser)
     options.add_extracts(parser)
+    options.add_report(parser)
     options.add_precision(parser, embeddings=("fp16", "fp32", "none"))
     parser.set_defaults(run=_run)
 
