@@ -85,6 +85,15 @@ class RunDirectory:
         self.report = root / "report.html"
         self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
         self.reports = (self.report, *self.multiqc)
+        self.results = (
+            self.predictions,
+            self.sequences,
+            *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            self.embeddings,
+            self.report,
+            self.missing,
+            self.quarantine,
+        )
         self._files = (
             *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
             *self.reports,

@@ -21,6 +21,7 @@ __all__ = [
     "PrecisionChoice",
     "Reporter",
     "SilentReporter",
+    "Workload",
     "inputs_of",
     "require_inputs",
 ]
@@ -105,7 +106,8 @@ class Job:
         Precision of the encoders; `virnucpro.pipeline.scheduling.preflight.with_precision`
         resolves ``auto``.
     embeddings
-        Precision of the stored vectors; ``none`` to store no vectors.
+        Precision of the stored vectors; ``none`` to store no vectors. None for that of the run that
+        is resumed (`virnucpro.pipeline.scheduling.preflight.as_resumed`), or ``none``.
     fallback
         Scores the windows without an open frame; None to leave these windows without a score.
     calibration
@@ -118,6 +120,9 @@ class Job:
     extracts
         Which records are written as FASTA; None for the choice of the run that is resumed, or the
         default.
+    published_files
+        Whether the two tables of the published tool are written; None for the choice of the run
+        that is resumed, or no.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -142,13 +147,14 @@ class Job:
     classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
     precision: PrecisionChoice = "fp32"
-    embeddings: EmbeddingsDtype = "fp16"
+    embeddings: EmbeddingsDtype | None = None
+    published_files: bool | None = None
     verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (
             ("precision", self.precision, _PRECISIONS),
-            ("precision of embeddings", self.embeddings, _EMBEDDINGS),
+            ("precision of embeddings", self.stored_dtype, _EMBEDDINGS),
         ):
             if given not in known:
                 raise UsageError(f"unknown {what} {given!r}: give {', '.join(known)}")
@@ -169,6 +175,11 @@ class Job:
             )
         return self.precision
 
+    @property
+    def stored_dtype(self) -> EmbeddingsDtype:
+        """Return the precision of the stored vectors; ``none`` if no vectors are stored."""
+        return self.embeddings or "none"
+
     def parameters(self) -> dict[str, Any]:
         """Return name and value of each parameter of this job; a resume needs equal values."""
         parameters = {
@@ -179,11 +190,38 @@ class Job:
             "tiling": self.index.tiling,
             "genetic_code": self.index.genetic_code,
             "precision": self.settled_precision,
-            "embeddings": self.embeddings,
+            "embeddings": self.stored_dtype,
         }
         if self.fallback is not None:  # older runs lack this parameter
             parameters["fallback"] = self.fallback.fingerprint
         return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one launch computes.
+
+    Attributes
+    ----------
+    records, letters
+        Numbers of records and of their letters (bases or residues) that the launch computes, by
+        the share of the run's rows.
+    rows
+        Number of rows to compute.
+    workers
+        Number of workers.
+    protein
+        Whether the letters are residues.
+    resumed
+        Whether other rows of the run are finished already.
+    """
+
+    records: int
+    letters: int
+    rows: int
+    workers: int
+    protein: bool
+    resumed: bool
 
 
 class Reporter(Protocol):
@@ -191,6 +229,15 @@ class Reporter(Protocol):
 
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
+
+    def read(self, records: int, letters: int, *, protein: bool) -> None:
+        """Report how many records and letters of the inputs have been read."""
+
+    def computing(self, work: Workload) -> None:
+        """Report that the computation of `work` starts now."""
+
+    def computed(self) -> None:
+        """Report that the workers have ended."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
         """Report the status of all ranks; called about twice a second."""
@@ -203,6 +250,15 @@ class SilentReporter:
     """A `Reporter` that prints nothing."""
 
     def stage(self, text: str) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def read(self, records: int, letters: int, *, protein: bool) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def computing(self, work: Workload) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def computed(self) -> None:
         """Ignore the message: this reporter prints nothing."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:

@@ -72,8 +72,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
-    main_output
-        Path of the most important output: predictions.tsv, or sequences.tsv of an embed run.
+    files
+        Paths of the outputs for people, the most important first.
     precision
         Precision of the run.
     again
@@ -88,7 +88,7 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
-    main_output: Path
+    files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
 
@@ -104,10 +104,10 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     Each invalid segment is reported as a warning, and ignored.
     """
     if session.run.has_segments():
-        reporter.stage("verifying segments")
+        reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
     for rejected in coverage.rejected:
-        reporter.warn(f"segment not used: {rejected.reason}")
+        reporter.warn(f"file not used: {rejected.reason}")
     return coverage
 
 
@@ -172,8 +172,12 @@ def write_tables(
     if session.manifest.command == "predict":
         version = session.manifest.table_version
         write_windows(target.windows, index, windows, version=version)
-        write_results(target.published_results, index, coverage, session.manifest.labels)
-        write_consensus(target.published_consensus, index, windows)
+        if session.manifest.published_files:
+            write_results(target.published_results, index, coverage, session.manifest.labels)
+            write_consensus(target.published_consensus, index, windows)
+        else:
+            target.published_results.unlink(missing_ok=True)
+            target.published_consensus.unlink(missing_ok=True)
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(
@@ -253,7 +257,7 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
-        main_output=session.run.predictions if predicts else session.run.sequences,
+        files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
     )

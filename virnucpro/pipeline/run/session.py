@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.partition import unit_bounds
+from virnucpro.sequences.records import Alphabet
 
 __all__ = [
     "Session",
@@ -208,7 +210,9 @@ def _create(
     if run.next_index.exists():
         shutil.rmtree(run.next_index)
     stamps = InputStamps(job.inputs)
-    index = build_index(run.next_index, job.inputs, job.index)
+    protein = job.index.alphabet is Alphabet.PROTEIN
+    read = partial(reporter.read, protein=protein)
+    index = build_index(run.next_index, job.inputs, job.index, read)
     run.clear()
     manifest = Manifest(
         command=job.command,
@@ -234,6 +238,7 @@ def _create(
         table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
+        published_files=bool(job.published_files),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
@@ -267,6 +272,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
         session.update(replace(session.manifest, calls=asdict(job.calls)))
     if job.extracts is not None:
         session.update(replace(session.manifest, extracts=asdict(job.extracts)))
+    if job.published_files is not None:
+        session.update(replace(session.manifest, published_files=job.published_files))
     return session
 
 
