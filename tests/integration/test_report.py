@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -137,29 +138,59 @@ def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, m
 
 
 def test_a_partial_run_says_so(run, tmp_path):
-    import shutil
-
-    copy = RunDirectory(tmp_path / "half")
-    shutil.copytree(run.root, copy.root)
+    copy = copied(run, tmp_path)
     for _, path in copy.segments()[::2]:
         path.unlink()
     assert main(["report", str(copy.root), "-q"]) == 0
-    assert "partial" not in words_of(copy.report)  # the tables of the whole run are still there
+    assert "report is partial" not in words_of(
+        copy.report
+    )  # the tables of the whole run are still there
     assert main(["aggregate", str(copy.root), "-q"]) == 2
     text = words_of(copy.report)
     assert "This report is partial." in text
-    assert re.search(r"half: \d+ sequences not computed yet, listed in missing.tsv", text)
+    assert re.search(r"copy: \d+ sequences not computed yet, listed in missing.tsv", text)
 
 
 def test_a_run_without_tables_gets_no_report_and_a_next_step(run, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(run.root, tmp_path / "r")
     (tmp_path / "r/predictions.tsv").unlink()
     assert main(["report", str(tmp_path / "r")]) == 1
     printed = capsys.readouterr().err
     assert "has no predictions.tsv" in printed
     assert f"virnucpro aggregate {tmp_path / 'r'}" in printed
+
+
+def test_a_table_of_an_earlier_version_has_a_report(run, tmp_path):
+    """It has neither probabilities nor files, and the run has no logs."""
+    copy = copied(run, tmp_path)
+    rows = [line.split("\t")[:9] for line in copy.predictions.read_text().splitlines()]
+    copy.predictions.write_text("".join("\t".join(row) + "\n" for row in rows))
+    shutil.rmtree(copy.logs)
+    assert main(["report", str(copy.root), "-q"]) == 0
+    data = data_of(copy.report)
+    assert data["files"][0]["file"] == "small.fa"
+    assert sum(data["files"][0][call] for call in ("viral", "non-viral")) > 0
+    assert data["probability"] is None
+    assert "The run folder has no logs of its workers." in words_of(copy.report)
+
+
+def test_a_report_without_windows_says_so(run, tmp_path):
+    copy = copied(run, tmp_path)
+    copy.windows.unlink()
+    assert main(["report", str(copy.root), "-q"]) == 0
+    assert "The scores of the windows cannot be shown:" in words_of(copy.report)
+
+
+def test_a_damaged_table_is_named_with_its_line(run, tmp_path, capsys):
+    copy = copied(run, tmp_path)
+    copy.predictions.write_text(copy.predictions.read_text()[:-20])
+    assert main(["report", str(copy.root), "-q"]) == 1
+    assert re.search(r"predictions.tsv cannot be read: line \d+ has not", capsys.readouterr().err)
+
+
+def copied(run, folder):
+    shutil.copytree(run.root, folder / "copy")
+    return RunDirectory(folder / "copy")
 
 
 def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
@@ -198,9 +229,14 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
         assert main([*words, "-o", str(tmp_path / name)]) == 0
     assert main(["report", str(tmp_path / "a/out"), str(tmp_path / "b/out")]) == 64
     assert "name the report of all of them with -o" in capsys.readouterr().err
+    (tmp_path / "a/begun").mkdir()
+    (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
+    (tmp_path / "a/launch.json").write_text("{}")
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
     assert main(["report", *folders, "-o", str(path), "-q"]) == 0
+    warning = f"1 runs without predictions.tsv are left out: {tmp_path / 'a/begun'}"
+    assert warning in capsys.readouterr().err
     data = data_of(path)
     assert [one["sample"] for one in data["samples"]] == ["a_out", "b_out", "small"]
     assert len({*zip(data["records"]["sample"], data["records"]["file"], strict=True)}) == 3

@@ -14,12 +14,13 @@ from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["read_run", "renew_report", "report_on", "run_folders", "sample_names"]
+__all__ = ["read_run", "renew_report", "report_on", "sample_names"]
 
 _COMMON_NAMES: Final = {
     *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
 }
 """Names of run folders that many samples share: the folder above is added."""
+_NAMED: Final = 3
 
 
 def renew_report(run: RunDirectory, reporter: Reporter, *, wanted: bool = True) -> None:
@@ -59,7 +60,9 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     OSError
         If the report cannot be written; an existing file is unchanged.
     """
-    runs = [RunDirectory(folder) for folder in run_folders(folders)]
+    runs = _runs_in(folders, reporter)
+    if not runs:
+        raise StoreError("none of the runs has tables, so that there is nothing to report")
     if output is None and len(runs) > 1:
         raise UsageError(f"{len(runs)} runs: name the report of all of them with -o FILE")
     path = output or runs[0].report
@@ -123,27 +126,35 @@ def _require_tables(run: RunDirectory) -> None:
         )
 
 
-def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders among `folders`; of a folder of runs, such as that of launch, all.
+def _runs_in(folders: Sequence[Path], reporter: Reporter) -> list[RunDirectory]:
+    """Return the runs in `folders`: each is a run, or a folder of runs, such as that of launch.
 
-    Runs of other commands in a folder of runs are left out.
-
-    Raises
-    ------
-    RunError
-        If a folder is neither a run nor a folder of runs.
+    Runs below a folder that cannot have a report are left out, with a warning.
     """
-    found: list[Path] = []
+    found: dict[Path, None] = {}
+    left_out: list[str] = []
     for folder in folders:
-        inside = []
-        if not is_manifest(folder / "run.json") and folder.is_dir():
-            inside = [
-                path
-                for path in sorted(folder.iterdir())
-                if is_manifest(path / "run.json") and (path / "predictions.tsv").is_file()
-            ]
-        found += inside or [folder]
-    return list(dict.fromkeys(found))
+        below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
+        for path in below or [folder]:
+            if below and not RunDirectory(path).predictions.is_file():
+                left_out.append(str(path))
+            else:
+                found[path] = None
+    if left_out:
+        names = ", ".join(left_out[:_NAMED]) + ", ..." * (len(left_out) > _NAMED)
+        reporter.warn(f"{len(left_out):,} runs without predictions.tsv are left out: {names}")
+    return [RunDirectory(path) for path in found]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the run folders below a folder, sorted; a run is not searched for further runs."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from _below(path)
 
 
 def sample_names(folders: Sequence[Path]) -> list[str]:

@@ -31,13 +31,16 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """Why a call is ambiguous, by the column `reason`."""
 
+_SPACE: Final = "\u00a0"
+"""Space without a line break, between a number and what it counts."""
+
 
 def bases(number: float) -> str:
     """Return a number of bases as text, such as ``1.2 Mb``."""
     for size, name in ((1e9, "Gb"), (1e6, "Mb"), (1e3, "kb")):
         if number >= size:
-            return f"{number / size:.1f} {name}"
-    return f"{number:.0f} bases"
+            return f"{number / size:.1f}{_SPACE}{name}"
+    return f"{number:.0f}{_SPACE}bases"
 
 
 def share(part: float, whole: float) -> str:
@@ -46,8 +49,9 @@ def share(part: float, whole: float) -> str:
         return "-"
     percent = 100 * part / whole
     if 0 < percent < 0.1:
-        return "< 0.1 %"
-    return f"{percent:.0f} %" if percent in (0, 100) else f"{percent:.1f} %"
+        return f"<{_SPACE}0.1{_SPACE}%"
+    digits = 0 if percent in (0, 100) else 1
+    return f"{percent:.{digits}f}{_SPACE}%"
 
 
 def duration(seconds: float) -> str:

@@ -57,7 +57,7 @@
     const made = new Tabulator(`#${id}`, {
       data: rows, columns, layout: "fitColumns", pagination: rows.length > 10, paginationSize: pageSize,
       paginationSizeSelector: [10, 25, 50, 100], paginationCounter: "rows", placeholder: "Nothing matches the filters.",
-      columnDefaults: { minWidth: 92, headerTooltip: true }, debugInvalidOptions: true, headerFilterLiveFilterDelay: 150,
+      columnDefaults: { minWidth: 92, headerTooltip: true, headerWordWrap: true }, debugInvalidOptions: true, headerFilterLiveFilterDelay: 150,
     });
     return made;
   };
@@ -106,9 +106,9 @@
     const samples = data.samples.map((one, id) => ({ id, ...one, share: one.records ? one.viral / one.records : 0, state: one.partial ? "partial" : "complete" }));
     table("samples-table", samples, [
       text("sample", "sample", { minWidth: 150, widthGrow: 2 }),
-      number("sequences", "records", whole), number("bases", "bases", whole, { minWidth: 110 }),
+      number("sequences", "records", whole, { minWidth: 108 }), number("bases", "bases", whole, { minWidth: 110 }),
       number("viral", "viral", whole), number("viral share", "share", share, { headerFilter: false }),
-      number("viral bases", "viral_bases", whole, { minWidth: 110 }), number("ambiguous", "ambiguous", whole),
+      number("viral bases", "viral_bases", whole, { minWidth: 110 }), number("ambiguous", "ambiguous", whole, { minWidth: 108 }),
       number("not scored", "not_scored", whole), choice("bundle", "bundle", samples), choice("state", "state", samples),
     ], 25);
   }
