@@ -141,7 +141,7 @@ class Worker(FileWorker):
 
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
-        execution = Execution(folder, threads=self._threads, resume=True)
+        execution = Execution(folder, threads=self._threads, resume=True, report=False)
         warnings = _Warnings()
         job = preflight.as_resumed(replace(self._job, inputs=(data,)), execution)
         try:

@@ -28,6 +28,7 @@ __all__ = [
     "add_outdir",
     "add_precision",
     "add_quiet",
+    "add_report",
     "add_stored_vectors",
     "add_strict",
     "add_threads",
@@ -147,6 +148,12 @@ def add_threads(parser: _Group) -> None:
 def add_quiet(parser: _Group) -> None:
     """Add the option that turns off progress messages."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def add_report(parser: _Group) -> None:
+    """Add the option that leaves out the report."""
+    text = "do not write report.html; to write it later: virnucpro report DIR"
+    parser.add_argument("--no-report", dest="report", action="store_false", help=text)
 
 
 def add_no_lock(parser: _Group) -> None:

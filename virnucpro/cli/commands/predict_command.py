@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_strict(parser)
     options.add_calls(parser)
     options.add_extracts(parser)
+    options.add_report(parser)
     options.add_precision(parser)
     options.add_stored_vectors(parser)
     parser.set_defaults(run=_run)

@@ -23,6 +23,7 @@ from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.region_files import write_region_files
+from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
@@ -133,7 +134,11 @@ def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
 
 
 def write_outputs(
-    session: Session, reporter: Reporter, coverage: Coverage | None = None
+    session: Session,
+    reporter: Reporter,
+    coverage: Coverage | None = None,
+    *,
+    report: bool = True,
 ) -> Outcome:
     """Write every output from the rows of the valid segments.
 
@@ -144,6 +149,8 @@ def write_outputs(
     coverage
         Result of `survey_segments` for the current segments; None to read the segments here, each
         of them once.
+    report
+        Whether a run of predict gets a report.html.
 
     Raises
     ------
@@ -170,6 +177,8 @@ def write_outputs(
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
+    if session.manifest.command == "predict":
+        renew_report(session.run, reporter, wanted=report)
     return _outcome(session, coverage, records, decision)
 
 
