@@ -1,8 +1,9 @@
 """Measure time and memory of the tables of a run, from a synthetic index and random scores.
 
-Every window is one item. All records have the same bases, so the index is small on disk.
+Every window is one item. All records have the same bases, so the index is small on disk. With a
+calibration, the bases of each record are examined.
 
-    python scripts/bench/tables.py [--items 1000000] [--windows 5]
+    python scripts/bench/tables.py [--items 1000000] [--windows 5] [--calibrated]
 """
 
 import argparse
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 from aggregate import anonymous_memory, timed
 
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.pipeline.run.outputs import write_tables
 from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
@@ -31,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--windows", type=int, default=5, help="windows per record")
+    parser.add_argument("--calibrated", action="store_true", help="with mini's calibration")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         run = RunDirectory(Path(name))
@@ -51,8 +54,10 @@ def main() -> None:
         manifest = SimpleNamespace(
             command="predict",
             thresholds={"viral": 0.6, "non_viral": 0.4},
-            calibration=None,
+            calibration=open_bundle("mini").calibration if given.calibrated else None,
             calls={},
+            extracts={},
+            published_files=False,
             labels=("others", "virus"),
             classes=(),
             table_version=TABLE_VERSION,
