@@ -83,7 +83,7 @@ MEASURED: Final = Measured(
     index_bytes=88.9,
     table_bytes=170.0,
     segment_bytes=88.3,
-    merge_bytes=958,
+    merge_bytes=156,
     merge_seconds=3.51e-5,
 )
 """On 2 cores Intel Xeon (24 GiB) with other work, with the bundle mini."""

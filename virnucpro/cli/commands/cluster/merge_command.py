@@ -24,8 +24,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``merge``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     text = (
-        "if units are missing and no task works, begin a round for them, as virnucpro rescue; waits "
-        "up to 90 s until killed tasks are known"
+        "if units are missing and no task works, begin a round for them, as virnucpro rescue; "
+        "waits up to 90 s until killed tasks are known"
     )
     parser.add_argument("--then-rescue", action="store_true", help=text)
     options.add_quiet(parser)
