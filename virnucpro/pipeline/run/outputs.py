@@ -10,18 +10,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.consensus import (
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.consensus import (
     RecordScores,
     Thresholds,
 )
-from virnucpro.classify.decision import Decision, decide
-from virnucpro.classify.quality import record_quality
-from virnucpro.classify.run_scores import RunWindows, score_run
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier.decision import Decision, decide
+from virnucpro.classifier.quality import record_quality
+from virnucpro.classifier.run_scores import RunWindows, score_run
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
+from virnucpro.pipeline.run.region_files import write_region_files
+from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
@@ -132,7 +134,11 @@ def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
 
 
 def write_outputs(
-    session: Session, reporter: Reporter, coverage: Coverage | None = None
+    session: Session,
+    reporter: Reporter,
+    coverage: Coverage | None = None,
+    *,
+    report: bool = True,
 ) -> Outcome:
     """Write every output from the rows of the valid segments.
 
@@ -143,6 +149,8 @@ def write_outputs(
     coverage
         Result of `survey_segments` for the current segments; None to read the segments here, each
         of them once.
+    report
+        Whether a run of predict gets a report.html.
 
     Raises
     ------
@@ -169,6 +177,8 @@ def write_outputs(
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
+    if session.manifest.command == "predict":
+        renew_report(session.run, reporter, wanted=report)
     return _outcome(session, coverage, records, decision)
 
 
@@ -198,7 +208,14 @@ def write_tables(
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(
-            target.predictions, index, records, decision, sources, names, version=version
+            target.predictions,
+            index,
+            records,
+            decision,
+            sources,
+            names,
+            provirus=write_region_files(target, session, windows, records, decision),
+            version=version,
         )
         _write_extracts(target, session, records, decision)
     else:
@@ -236,6 +253,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordSc
         calibration or None,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
+        other_window=manifest.has_other_window,
     )
     return windows, records, decision
 
