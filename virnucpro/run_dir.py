@@ -42,6 +42,7 @@ class RunDirectory:
         viral_regions.fasta             viral stretches of records of both kinds; .gz if compressed
         regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
         missing.tsv, quarantine.tsv     absent if empty
+        report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
 
     A run that several machines compute has in addition::
@@ -95,15 +96,23 @@ class RunDirectory:
             *self.region_files,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
+        self.report = root / "report.html"
+        self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
+        self.reports = (self.report, *self.multiqc)
         self.results = (
             self.predictions,
             self.sequences,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            self.regions,
             self.embeddings,
+            self.report,
             self.missing,
             self.quarantine,
         )
-        self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
+        self._files = (
+            *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *self.reports,
+        )
 
     def extract(self, call: str, *, compressed: bool = False) -> Path:
         """Return the path of the FASTA file of the records with a call, such as viral.fasta."""

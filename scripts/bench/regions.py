@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.regions import evidence_of, window_log_odds
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.regions import evidence_of, window_log_odds
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.run.outputs import call_run, survey_segments
 from virnucpro.pipeline.run.session import reopen_session

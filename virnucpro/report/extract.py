@@ -10,7 +10,7 @@ from typing import IO, Final
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.classify.regions import Regions
+from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
 from virnucpro.report.tsv import blocks

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from virnucpro.classify.consensus import Status
-from virnucpro.classify.regions import LEAST_WINDOWS, Regions, window_spans
-from virnucpro.classify.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.consensus import Status
+from virnucpro.classifier.regions import LEAST_WINDOWS, Regions, window_spans
+from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
 from virnucpro.durable import write_file
 from virnucpro.report.tables import origin_columns
 from virnucpro.report.tsv import NA, blocks, codes, decimals, integers, write_tsv

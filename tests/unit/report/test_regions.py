@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from virnucpro.classify.regions import Regions
+from virnucpro.classifier.regions import Regions
 from virnucpro.report.extract import write_region_extract
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3, write_regions
 

@@ -5,11 +5,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.consensus import RecordScores
-from virnucpro.classify.decision import Decision
-from virnucpro.classify.regions import find_regions
-from virnucpro.classify.run_scores import WindowBlocks
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.consensus import RecordScores
+from virnucpro.classifier.decision import Decision
+from virnucpro.classifier.regions import find_regions
+from virnucpro.classifier.run_scores import WindowBlocks
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_region_extract
 from virnucpro.report.extract_options import ExtractOptions
