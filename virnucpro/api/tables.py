@@ -32,6 +32,7 @@ KINDS: Final[dict[str, _Kind]] = {
     **dict.fromkeys(
         ("length", "n_windows", "n_scored", "record", "start", "end", "n_items"), "integer"
     ),
+    "topology": "text",
     **dict.fromkeys(("scored_fraction", "score", "probability", "fdr"), "number"),
     **dict.fromkeys(
         ("best_window", "best_frame", "tier", "evidence", "reason", "flags", "likely_source"),
