@@ -95,7 +95,7 @@ def _name(name: object, number: int) -> bytes:
     if CONTROL.search(name) or text.translate(None, _SPACE) != text:
         raise UsageError(
             f"{where}: the name {shortened(name)!r} has white space or control characters, which "
-            "names in tables cannot have; for example, replace them by _"
+            'would end it in a FASTA file; replace them, for example by "_".join(name.split())'
         )
     return text
 
