@@ -58,6 +58,7 @@ class Status(IntEnum):
     AMBIGUOUS_BASES = 3
     QUARANTINED = 4
     MISSING = 5
+    INVALID_LETTERS = 6
 
 
 class Evidence(IntEnum):
@@ -108,6 +109,13 @@ class WindowCalls:
     call: CodeArray
     evidence: CodeArray
     status: CodeArray
+
+    def logits(self) -> NDArray[np.float64]:
+        """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
+        with np.errstate(divide="ignore"):
+            logit = np.log(self.virus.astype(np.float64)) - np.log(self.others)
+        limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+        return limited
 
     def block(self, first: int, last: int) -> "WindowCalls":
         """Return the calls of the windows ``first`` to ``last - 1``."""
@@ -240,9 +248,7 @@ def score_records(
     status[n_scored > 0] = Status.SCORED
     status[n_missing > 0] = Status.MISSING
 
-    with np.errstate(divide="ignore"):
-        logit = np.log(windows.virus.astype(np.float64)) - np.log(windows.others)
-    logit = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+    logit = windows.logits()
 
     def total(values: NDArray[Any]) -> NDArray[np.float64]:
         return _group(np.add, record_first_window, np.where(scored, values, 0), 0, np.float64)
@@ -274,6 +280,7 @@ def _structural_status(record_status: CodeArray) -> CodeArray:
     table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
     table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
+    table[RecordStatus.INVALID_LETTERS] = Status.INVALID_LETTERS
     return table[record_status]
 
 

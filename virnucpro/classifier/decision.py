@@ -44,6 +44,7 @@ class Flag(IntFlag):
     LOW_COMPLEXITY = 1
     AMBIGUOUS_BASES = 2
     UNUSUAL_GC = 4
+    OTHER_WINDOW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ def decide(
     calibration: Calibration | None = None,
     options: CallOptions | None = None,
     quality: RecordQuality | None = None,
+    *,
+    other_window: bool = False,
 ) -> Decision:
     """Return the calls of all records.
 
@@ -115,6 +118,9 @@ def decide(
         The rule; by default the preset ``default``.
     quality
         Composition of the records; None to skip the check for low complexity.
+    other_window
+        Whether the windows have another length than those of the bundle: scored records are called
+        all the same, and get a flag.
 
     Raises
     ------
@@ -124,7 +130,22 @@ def decide(
     options = options or CallOptions()
     scored = records.status == Status.SCORED
     if calibration is None:
-        return _by_score(records, scored, thresholds, options)
+        decision = _by_score(records, scored, thresholds, options)
+    else:
+        decision = _by_probability(records, scored, calibration, options, quality)
+    if other_window:
+        decision.flags[scored] |= np.uint8(Flag.OTHER_WINDOW)
+    return decision
+
+
+def _by_probability(
+    records: RecordScores,
+    scored: NDArray[np.bool_],
+    calibration: Calibration,
+    options: CallOptions,
+    quality: RecordQuality | None,
+) -> Decision:
+    """Return the calls of a calibrated bundle."""
     prevalence = calibration.prevalence
     probability = calibration.probability(
         records.logit, records.n_scored, records.scored_bases, prevalence

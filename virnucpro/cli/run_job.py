@@ -112,4 +112,5 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         log_format=arguments.log_format,
         lock=arguments.lock,
         check_inputs=arguments.check_inputs,
+        report=getattr(arguments, "report", True),
     )

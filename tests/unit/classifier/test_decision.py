@@ -288,3 +288,13 @@ def test_stricter_presets_call_fewer_records_viral(probability, preset):
     tier = decided(probability, preset=preset).tier
     for number, name in enumerate(PRESETS, 1):
         assert ((tier >= number) == viral[name]).all()
+
+
+@pytest.mark.parametrize("calibration", [CALIBRATION, None])
+def test_scored_records_of_another_window_have_a_flag_and_the_same_calls(calibration):
+    records = records_of([0.9, None, 0.2], status=[Status.SCORED, Status.INVALID_LETTERS, 0])
+    usual = decide(records, Thresholds(), calibration)
+    found = decide(records, Thresholds(), calibration, other_window=True)
+    assert found.flags.tolist() == [Flag.OTHER_WINDOW, 0, Flag.OTHER_WINDOW]
+    assert found.call.tolist() == usual.call.tolist()
+    assert found.call[1] == Call.NOT_SCORED

@@ -75,3 +75,16 @@ def test_blocks_of_a_long_record_are_examined(quality_of, monkeypatch):
     )
     assert found.complex.tolist() == [False, True, True]
     assert found.known.tolist() == [1, 1, 0.5]
+
+
+@pytest.mark.parametrize("batch", [1, 1_000, 1 << 20])
+def test_records_examined_together_are_judged_as_alone(quality_of, monkeypatch, batch):
+    monkeypatch.setattr(quality, "_BATCH_BASES", batch)
+    repeat = random_bases(40)
+    sequences = [
+        random_bases(int(length)) if kind else repeat * int(length // 40)
+        for kind, length in zip(RNG.integers(0, 2, 40), RNG.integers(0, 400, 40), strict=True)
+    ]
+    alone = [quality.is_complex(sequence) for sequence in sequences]
+    assert quality_of(*sequences).complex.tolist() == alone
+    assert 5 < sum(alone) < 40

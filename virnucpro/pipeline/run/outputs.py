@@ -22,6 +22,8 @@ from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
+from virnucpro.pipeline.run.region_files import write_region_files
+from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
@@ -38,8 +40,8 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
 _FIRST_WITH_EXTRACTS: Final = 3
@@ -79,6 +81,10 @@ class Outcome:
         For each precision, the number of rows that were recomputed one by one at this precision,
         because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
+    missing_units
+        Units without a valid segment, ascending.
+    copies
+        Number of valid segments of units that another segment has too.
     """
 
     root: Path
@@ -90,6 +96,8 @@ class Outcome:
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
+    missing_units: tuple[int, ...]
+    copies: int
 
     @property
     def complete(self) -> bool:
@@ -105,13 +113,32 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     if session.run.has_segments():
         reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    _warn_of_rejected(coverage, reporter)
+    return coverage
+
+
+def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
     for rejected in coverage.rejected:
         reporter.warn(f"file not used: {rejected.reason}")
+
+
+def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
+    """Write embeddings.h5 in the same reading as `survey_segments`; return the coverage."""
+    reporter.stage("writing embeddings")
+    reading = Survey(session.run, session.bounds, session.manifest.fingerprint)
+    index, views = session.index, session.manifest.views
+    path = session.run.embeddings
+    coverage = write_surveyed_embeddings(path, reading, index, index.n_rows, views=views)
+    _warn_of_rejected(coverage, reporter)
     return coverage
 
 
 def write_outputs(
-    session: Session, reporter: Reporter, coverage: Coverage | None = None
+    session: Session,
+    reporter: Reporter,
+    coverage: Coverage | None = None,
+    *,
+    report: bool = True,
 ) -> Outcome:
     """Write every output from the rows of the valid segments.
 
@@ -120,7 +147,10 @@ def write_outputs(
     Parameters
     ----------
     coverage
-        Result of `survey_segments` for the current segments; None to read the segments here.
+        Result of `survey_segments` for the current segments; None to read the segments here, each
+        of them once.
+    report
+        Whether a run of predict gets a report.html.
 
     Raises
     ------
@@ -128,14 +158,18 @@ def write_outputs(
         If an output cannot be written; the segments are unchanged.
     """
     started = time.perf_counter()
-    coverage = coverage or survey_segments(session, reporter)
+    embeds = session.manifest.parameters["embeddings"] != "none"
+    embedded = coverage is None and embeds
+    if coverage is None:
+        read = _survey_and_embed if embeds else survey_segments
+        coverage = read(session, reporter)
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
     if session.manifest.table_version != TABLE_VERSION:
         session.update(replace(session.manifest, table_version=TABLE_VERSION))
     records, decision = write_tables(session.run, session, coverage)
-    if session.manifest.parameters["embeddings"] != "none":
+    if embeds and not embedded:
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
@@ -143,6 +177,8 @@ def write_outputs(
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
+    if session.manifest.command == "predict":
+        renew_report(session.run, reporter, wanted=report)
     return _outcome(session, coverage, records, decision)
 
 
@@ -172,7 +208,14 @@ def write_tables(
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(
-            target.predictions, index, records, decision, sources, names, version=version
+            target.predictions,
+            index,
+            records,
+            decision,
+            sources,
+            names,
+            provirus=write_region_files(target, session, windows, records, decision),
+            version=version,
         )
         _write_extracts(target, session, records, decision)
     else:
@@ -210,6 +253,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordSc
         calibration or None,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
+        other_window=manifest.has_other_window,
     )
     return windows, records, decision
 
@@ -251,6 +295,8 @@ def _outcome(
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
+        missing_units=coverage.missing,
+        copies=coverage.n_copies,
     )
 
 

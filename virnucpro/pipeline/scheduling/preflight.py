@@ -150,8 +150,8 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
 def as_resumed(job: Job, execution: Execution) -> Job:
     """Return the job with what it leaves to the run that is resumed; without a run, unchanged.
 
-    The run decides about the stored vectors, unless the job does, and about the fallback: runs of
-    earlier versions have none.
+    The run decides about the stored vectors and the least length, unless the job does, and about
+    the fallback: runs of earlier versions have neither fallback nor least length.
 
     Raises
     ------
@@ -164,6 +164,9 @@ def as_resumed(job: Job, execution: Execution) -> Job:
     parameters = read_manifest(run).parameters
     if job.embeddings is None:
         job = replace(job, embeddings=parameters["embeddings"])
+    if job.min_length is None:
+        least = parameters.get("min_length", 0)
+        job = replace(job, index=replace(job.index, min_length=least))
     if job.fallback is None or "fallback" in parameters:
         return job
     return replace(job, fallback=None, index=replace(job.index, fallback=False))

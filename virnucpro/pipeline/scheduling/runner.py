@@ -67,7 +67,8 @@ def run_job(
             rejected = [file.path for file in coverage.rejected]
             launch = RankLaunch(session, job, used, execution, reporter, log)
             launch.run(shares, rejected, rank)
-        return write_outputs(session, reporter, None if n_missing else coverage), n_missing
+        known = None if n_missing else coverage
+        return write_outputs(session, reporter, known, report=execution.report), n_missing
 
 
 def run_in_process(

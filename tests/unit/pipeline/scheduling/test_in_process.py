@@ -38,7 +38,7 @@ def do(tmp_path, models):
         dice = random.Random(name)
         path = tmp_path / f"{name}.fa"
         path.write_text(
-            "".join(f">{n}\n{''.join(dice.choices(CODING, k=40))}\n" for n in range(n_records))
+            "".join(f">{n}\n{''.join(dice.choices(CODING, k=60))}\n" for n in range(n_records))
         )
         folder = RunDirectory(tmp_path / name)
         execution = Execution(folder.root, threads=1, resume=True)
