@@ -8,7 +8,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.report.html import page
-from virnucpro.report.html.counts import LENGTH_CLASSES
+from virnucpro.report.lengths import LENGTH_CLASSES
 from virnucpro.run_dir import RunDirectory
 
 REPORTS = {
