@@ -17,6 +17,7 @@ from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError, UsageError, VirnucproError
+from virnucpro.launch.merged import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.execution import Execution
@@ -124,7 +125,8 @@ class Worker(FileWorker):
         Returns
         -------
         A dict of: sequences and viral (numbers of sequences), complete (whether every row has a
-        result), skipped (whether an earlier launch computed all results), and details. The details
+        result), skipped (whether an earlier launch computed all results), outputs (paths by name,
+        from which a launch merges some), and details. The details
         are: folder, units_computed, records (number by status), calls (number by call),
         rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
 
@@ -157,6 +159,7 @@ class Worker(FileWorker):
             "viral": outcome.calls.get("viral", 0),
             "complete": outcome.complete,
             "skipped": existed and not computed,
+            OUTPUTS_KEY: {path.name: str(path) for path in outcome.files},
             "details": {
                 "folder": str(folder),
                 "units_computed": computed,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.classify.call_options import PRESETS, CallOptions
+from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
 from virnucpro.report.extract_options import ExtractOptions
@@ -20,14 +20,17 @@ __all__ = [
     "add_extracts",
     "add_failures",
     "add_fallback",
+    "add_force_alphabet",
     "add_inputs",
     "add_json",
+    "add_min_length",
     "add_no_lock",
     "add_outdir",
     "add_precision",
     "add_quiet",
     "add_report",
     "add_stored_vectors",
+    "add_strict",
     "add_threads",
     "add_tiling",
     "call_options",
@@ -43,7 +46,7 @@ DEFAULTS: Final = Execution(Path())
 
 _JOB_OPTIONS: Final = (
     *("bundle", "encoder", "window", "tiling", "genetic_code", "precision", "embeddings"),
-    *("fallback", "published_files"),
+    *("fallback", "min_length", "strict", "force_alphabet", "published_files"),
 )
 _CALL_OPTIONS: Final = ("preset", "threshold", "fdr", "prevalence")
 _PRECISION: Final[dict[str, Any]] = {"choices": ("auto", "fp32", "fp16", "bf16"), "default": "auto"}
@@ -90,6 +93,33 @@ def add_inputs(parser: _Group) -> None:
     """Add the argument for the input files."""
     text = "FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst); - for standard input"
     parser.add_argument("inputs", nargs="+", metavar="FASTA", help=text)
+
+
+def add_strict(parser: _Group) -> None:
+    """Add the option that refuses inputs with gaps or invalid letters."""
+    text = (
+        "refuse inputs with gaps or invalid letters; default: remove gaps, and give sequences with "
+        "invalid letters the status invalid_letters"
+    )
+    parser.add_argument("--strict", action="store_true", default=None, help=text)
+
+
+def add_force_alphabet(parser: _Group) -> None:
+    """Add the option that accepts inputs of the other alphabet."""
+    text = (
+        "accept inputs that look like nucleotides for an encoder of proteins, and the reverse; "
+        "default: refuse them"
+    )
+    parser.add_argument("--force-alphabet", action="store_true", default=None, help=text)
+
+
+def add_min_length(parser: _Group) -> None:
+    """Add the option for the least length of a sequence."""
+    text = (
+        "least length of a sequence in bases; shorter ones get the status too_short; default: a "
+        "third of a window, and 0 with the tiling published"
+    )
+    parser.add_argument("--min-length", type=integer_from(0), metavar="BASES", help=text)
 
 
 def add_outdir(parser: _Group, metavar: str, text: str) -> None:

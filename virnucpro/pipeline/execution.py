@@ -52,6 +52,10 @@ class Execution:
         True: a resume reads all inputs completely, also those that seem unchanged.
     report
         True: write report.html from the tables of a run of predict.
+    in_process
+        True: a single CPU worker is not a process of its own but runs in the calling process, and
+        ``auto`` without a GPU selects a single CPU worker. An error of the worker is raised; there
+        are no restarts and no deadlines.
 
     Raises
     ------
@@ -71,6 +75,7 @@ class Execution:
     lock: bool = True
     check_inputs: bool = False
     report: bool = True
+    in_process: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import numpy as np
 
-from virnucpro.classify.call_options import PRESETS
-from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status
-from virnucpro.classify.decision import Decision, Flag, Reason
-from virnucpro.classify.run_scores import WindowBlocks
+from virnucpro.classifier.call_options import PRESETS
+from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status
+from virnucpro.classifier.decision import Decision, Flag, Reason
+from virnucpro.classifier.run_scores import WindowBlocks
 from virnucpro.console import CONTROL
 from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex

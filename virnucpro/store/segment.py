@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
+from virnucpro.store.segment_form import MARKED_UNIT, SegmentForm
 
 __all__ = [
     "Segment",
@@ -49,6 +50,9 @@ _FLOATS = (np.dtype(np.float16), np.dtype(np.float32))
 _SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READERS = 4
 """Threads that read and verify the next segments; each thread keeps one segment in memory."""
+_MOST_FORMS = 256
+_FORMS: dict[int, SegmentForm | None] = {}
+"""Form of the segments of each size in bytes; None after one segment of a size."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -271,20 +275,43 @@ def _check_version(path: Path, header: bytes, signature: bytes) -> None:
 
 
 def _decode(image: bytes) -> Segment:
+    """Return the content of a verified image.
+
+    From the third image of a size on, HDF5 reads only images of another form than the second one.
+    """
+    size = len(image)
+    known = _FORMS.get(size)
+    if known is not None and (unit := known.unit_of(image)) is not None:
+        return _segment(unit, known.fingerprint, known.arrays_of(image))
+    segment = _decode_hdf5(image)
+    if size not in _FORMS:
+        if len(_FORMS) >= _MOST_FORMS:
+            _FORMS.clear()
+        _FORMS[size] = None
+    elif known is None and not _problem(segment):
+        _FORMS[size] = SegmentForm.of(encode_segment(replace(segment, unit=MARKED_UNIT)))
+    return segment
+
+
+def _decode_hdf5(image: bytes) -> Segment:
     with h5py.File(BytesIO(image), "r") as file:
         if file.attrs["format"] != _FORMAT:
             raise ValueError(f"format {file.attrs['format']!r}")
         columns = {name.decode(): _column(h5py.h5d.open(file.id, name), image) for name in file.id}
-        reasons = json.loads(columns["reasons"].tobytes())
-        return Segment(
-            unit=int(file.attrs["unit"]),
-            fingerprint=str(file.attrs["fingerprint"]),
-            rows=columns["rows"],
-            state=columns["state"],
-            embeddings=columns.get("embeddings"),
-            scores=columns.get("scores"),
-            reasons={int(row): str(why) for row, why in reasons.items()},
-        )
+        return _segment(int(file.attrs["unit"]), str(file.attrs["fingerprint"]), columns)
+
+
+def _segment(unit: int, fingerprint: str, columns: Mapping[str, npt.NDArray[Any]]) -> Segment:
+    reasons = json.loads(columns["reasons"].tobytes())
+    return Segment(
+        unit,
+        fingerprint,
+        rows=columns["rows"],
+        state=columns["state"],
+        embeddings=columns.get("embeddings"),
+        scores=columns.get("scores"),
+        reasons={int(row): str(why) for row, why in reasons.items()},
+    )
 
 
 def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:

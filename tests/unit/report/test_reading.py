@@ -161,10 +161,10 @@ def test_a_record_is_found_by_name_file_and_number(tmp_path):
 
 def test_numbers_of_a_real_table_equal_those_that_csv_reads(index_records, cover, tmp_path):
     """The readers follow the writers of this program."""
-    from virnucpro.classify.call_options import CallOptions
-    from virnucpro.classify.consensus import Thresholds
-    from virnucpro.classify.decision import decide
-    from virnucpro.classify.run_scores import RunWindows, score_run
+    from virnucpro.classifier.call_options import CallOptions
+    from virnucpro.classifier.consensus import Thresholds
+    from virnucpro.classifier.decision import decide
+    from virnucpro.classifier.run_scores import RunWindows, score_run
     from virnucpro.report.tables import write_predictions, write_windows
 
     index = index_records([("a", "ACG" * 400), ("b", "ACG" * 40), ("empty", "")])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virnucpro.classify.consensus import Call, Thresholds, score_records
-from virnucpro.classify.decision import Decision, Flag, Reason, decide
+from virnucpro.classifier.consensus import Call, Thresholds, score_records
+from virnucpro.classifier.decision import Decision, Flag, Reason, decide
 from virnucpro.report import tsv
 from virnucpro.report.published_files import write_consensus, write_results
 from virnucpro.report.tables import (

@@ -72,6 +72,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_bundle(job)
     options.add_tiling(job)
     options.add_fallback(job)
+    options.add_min_length(job)
+    options.add_strict(job)
     options.add_calls(parser)
     options.add_extracts(parser)
     options.add_precision(job)

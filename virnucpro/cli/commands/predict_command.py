@@ -18,6 +18,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_bundle(parser)
     options.add_tiling(parser)
     options.add_fallback(parser)
+    options.add_min_length(parser)
+    options.add_strict(parser)
     options.add_calls(parser)
     options.add_extracts(parser)
     options.add_report(parser)

@@ -9,7 +9,6 @@ from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outpu
 from virnucpro.pipeline.run.part_states import part_states
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.coverage import Coverage
 
 __all__ = ["Merged", "merge", "rescue"]
 
@@ -68,16 +67,15 @@ def merge(
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
-        coverage = survey_segments(session, reporter)
-        outcome = write_outputs(session, reporter, coverage)
+        outcome = write_outputs(session, reporter)
         begun = None
-        if then_rescue and coverage.missing and not working:
-            begun = _next_round(session, coverage)
+        if then_rescue and outcome.missing_units and not working:
+            begun = _next_round(session, outcome.missing_units)
         return Merged(
             outcome,
             units=len(session.bounds) - 1,
-            missing=len(coverage.missing),
-            duplicates=coverage.n_copies,
+            missing=len(outcome.missing_units),
+            duplicates=outcome.copies,
             working=working,
             next_round=begun,
         )
@@ -106,20 +104,20 @@ def rescue(
         If the folder is not a run or is damaged, or another process works on it.
     """
     with reopen_session(RunDirectory(root), lock=lock) as session:
-        coverage = survey_segments(session, reporter)
-        return _next_round(session, coverage, workers, model) if coverage.missing else None
+        missing = survey_segments(session, reporter).missing
+        return _next_round(session, missing, workers, model) if missing else None
 
 
 _WORKERS = 16
 
 
 def _next_round(
-    session: Session, coverage: Coverage, workers: int | None = None, model: str | None = None
+    session: Session, missing: tuple[int, ...], workers: int | None = None, model: str | None = None
 ) -> Round:
     last = find_latest_round(session.run)
     return write_round(
         session.run,
-        coverage.missing,
+        missing,
         workers or (last.strides if last else _WORKERS),
         model or (last.model if last else session.manifest.parameters["bundle"]),
     )

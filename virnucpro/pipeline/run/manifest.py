@@ -27,8 +27,8 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 _ADDED = {
-    *("calibration", "calls", "classes", "extracts", "input_stamps", "published_files"),
-    "table_version",
+    *("bundle_window", "calibration", "calls", "classes", "extracts", "input_stamps"),
+    *("published_files", "table_version"),
 }
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
@@ -81,6 +81,8 @@ class Manifest:
         Version of the tables; they are written again in the current version.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
+    bundle_window
+        Window of the bundle; the run may have another. None for embed and older runs.
     published_files
         Whether the two tables of the published tool are written, as by earlier versions.
     input_stamps
@@ -106,6 +108,7 @@ class Manifest:
     extracts: Mapping[str, Any] = field(default_factory=dict)
     published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
+    bundle_window: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -117,6 +120,11 @@ class Manifest:
             "units": dict(self.units),
         }
         return json_digest(content)
+
+    @property
+    def has_other_window(self) -> bool:
+        """Return whether the run has another window than its bundle."""
+        return self.bundle_window not in (None, self.parameters["window"])
 
     @property
     def views(self) -> Mapping[str, int]:

@@ -10,16 +10,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.consensus import (
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.consensus import (
     RecordScores,
     Thresholds,
 )
-from virnucpro.classify.decision import Decision, decide
-from virnucpro.classify.quality import record_quality
-from virnucpro.classify.run_scores import RunWindows, score_run
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier.decision import Decision, decide
+from virnucpro.classifier.quality import record_quality
+from virnucpro.classifier.run_scores import RunWindows, score_run
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.report import renew_report
@@ -39,8 +39,8 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
 _FIRST_WITH_EXTRACTS: Final = 3
@@ -80,6 +80,10 @@ class Outcome:
         For each precision, the number of rows that were recomputed one by one at this precision,
         because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
+    missing_units
+        Units without a valid segment, ascending.
+    copies
+        Number of valid segments of units that another segment has too.
     """
 
     root: Path
@@ -91,6 +95,8 @@ class Outcome:
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
+    missing_units: tuple[int, ...]
+    copies: int
 
     @property
     def complete(self) -> bool:
@@ -106,8 +112,23 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     if session.run.has_segments():
         reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    _warn_of_rejected(coverage, reporter)
+    return coverage
+
+
+def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
     for rejected in coverage.rejected:
         reporter.warn(f"file not used: {rejected.reason}")
+
+
+def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
+    """Write embeddings.h5 in the same reading as `survey_segments`; return the coverage."""
+    reporter.stage("writing embeddings")
+    reading = Survey(session.run, session.bounds, session.manifest.fingerprint)
+    index, views = session.index, session.manifest.views
+    path = session.run.embeddings
+    coverage = write_surveyed_embeddings(path, reading, index, index.n_rows, views=views)
+    _warn_of_rejected(coverage, reporter)
     return coverage
 
 
@@ -125,7 +146,8 @@ def write_outputs(
     Parameters
     ----------
     coverage
-        Result of `survey_segments` for the current segments; None to read the segments here.
+        Result of `survey_segments` for the current segments; None to read the segments here, each
+        of them once.
     report
         Whether a run of predict gets a report.html.
 
@@ -135,14 +157,18 @@ def write_outputs(
         If an output cannot be written; the segments are unchanged.
     """
     started = time.perf_counter()
-    coverage = coverage or survey_segments(session, reporter)
+    embeds = session.manifest.parameters["embeddings"] != "none"
+    embedded = coverage is None and embeds
+    if coverage is None:
+        read = _survey_and_embed if embeds else survey_segments
+        coverage = read(session, reporter)
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
     if session.manifest.table_version != TABLE_VERSION:
         session.update(replace(session.manifest, table_version=TABLE_VERSION))
     records, decision = write_tables(session.run, session, coverage)
-    if session.manifest.parameters["embeddings"] != "none":
+    if embeds and not embedded:
         reporter.stage("writing embeddings")
         views = session.manifest.views
         write_embeddings(session.run.embeddings, coverage, session.index, views)
@@ -219,6 +245,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordSc
         calibration or None,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
+        other_window=manifest.has_other_window,
     )
     return windows, records, decision
 
@@ -260,6 +287,8 @@ def _outcome(
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
+        missing_units=coverage.missing,
+        copies=coverage.n_copies,
     )
 
 
