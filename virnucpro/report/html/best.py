@@ -24,12 +24,12 @@ RECORD_COLUMNS: Final = (
 """Columns of predictions.tsv in the table of records, where the run has them."""
 _NUMBERS: Final = {"length", "probability", "score", "record"}
 _POINTS: Final = 400
-_LONGEST: Final = 120
+_LONGEST: Final = 80
 
 
 def shown(name: str) -> str:
-    """Return a name for the page: the middle of a name of more than 120 characters is left out."""
-    return name if len(name) <= _LONGEST else f"{name[:90]}…{name[-29:]}"
+    """Return a name for the page: the middle of a name of more than 80 characters is left out."""
+    return name if len(name) <= _LONGEST else f"{name[:50]}…{name[-29:]}"
 
 
 def best_records(table: RecordTable, number: int) -> npt.NDArray[np.int64]:
