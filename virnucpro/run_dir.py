@@ -39,6 +39,8 @@ class RunDirectory:
         budgets.json                    largest batch per device that fits in memory
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         viral.fasta, ambiguous.fasta ...  records by call, as chosen; .gz if compressed
+        viral_regions.fasta             viral stretches of records of both kinds; .gz if compressed
+        regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
         missing.tsv, quarantine.tsv     absent if empty
         report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
@@ -72,6 +74,17 @@ class RunDirectory:
         self.published_results = root / "prediction_results.txt"
         self.published_consensus = root / "prediction_results_highestscore.csv"
         self.embeddings = root / "embeddings.h5"
+        self.regions = root / "regions.tsv"
+        self.regions_bed = root / "regions.bed"
+        self.regions_gff3 = root / "regions.gff3"
+        self.scores_bedgraph = root / "scores.bedgraph"
+        self.region_files = (
+            self.regions,
+            self.regions_bed,
+            self.regions_gff3,
+            self.scores_bedgraph,
+            *(self.region_extract(compressed=end) for end in (False, True)),
+        )
         self.tables = (
             self.predictions,
             self.windows,
@@ -80,6 +93,7 @@ class RunDirectory:
             self.published_consensus,
             self.missing,
             self.quarantine,
+            *self.region_files,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
         self.report = root / "report.html"
@@ -89,6 +103,7 @@ class RunDirectory:
             self.predictions,
             self.sequences,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            self.regions,
             self.embeddings,
             self.report,
             self.missing,
@@ -102,6 +117,10 @@ class RunDirectory:
     def extract(self, call: str, *, compressed: bool = False) -> Path:
         """Return the path of the FASTA file of the records with a call, such as viral.fasta."""
         return self.root / f"{call}.fasta{'.gz' * compressed}"
+
+    def region_extract(self, *, compressed: bool = False) -> Path:
+        """Return the path of the FASTA file of the viral stretches, viral_regions.fasta."""
+        return self.extract("viral_regions", compressed=compressed)
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""

@@ -110,6 +110,13 @@ class WindowCalls:
     evidence: CodeArray
     status: CodeArray
 
+    def logits(self) -> NDArray[np.float64]:
+        """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
+        with np.errstate(divide="ignore"):
+            logit = np.log(self.virus.astype(np.float64)) - np.log(self.others)
+        limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+        return limited
+
     def block(self, first: int, last: int) -> "WindowCalls":
         """Return the calls of the windows ``first`` to ``last - 1``."""
         values = (getattr(self, name)[first:last] for name in self.__slots__)
@@ -241,9 +248,7 @@ def score_records(
     status[n_scored > 0] = Status.SCORED
     status[n_missing > 0] = Status.MISSING
 
-    with np.errstate(divide="ignore"):
-        logit = np.log(windows.virus.astype(np.float64)) - np.log(windows.others)
-    logit = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+    logit = windows.logits()
 
     def total(values: NDArray[Any]) -> NDArray[np.float64]:
         return _group(np.add, record_first_window, np.where(scored, values, 0), 0, np.float64)
