@@ -21,5 +21,5 @@ LENGTH_CLASSES: Final[Mapping[str, int]] = {
 
 def length_class(lengths: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Return the position of each length (n,) in `LENGTH_CLASSES`."""
-    found: npt.NDArray[np.intp] = np.digitize(lengths, list(LENGTH_CLASSES.values())[1:])
-    return found
+    classes: npt.NDArray[np.intp] = np.digitize(lengths, list(LENGTH_CLASSES.values())[1:])
+    return classes
