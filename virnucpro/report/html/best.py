@@ -61,13 +61,14 @@ def _number(cell: str) -> float | int | None:
 def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], str]:
     """Return tracks of window scores of the best records, and why there is none.
 
-    Records with both kinds of regions come first, then those with more than one window. A long
-    record is averaged over 400 stretches.
+    Records with both kinds of regions come first, as an eighth of the tracks at most, then those with
+    more than one window. A long record is averaged over 400 stretches.
     """
     table = facts.records
     best = best_records(table, len(table))
     windows, known = table.numbers["n_windows"][best], np.isfinite(table.evidence[best])
     candidates = _candidates(table)[best]
+    candidates &= np.cumsum(candidates) <= max(1, number // 8)
     first = np.lexsort((np.arange(len(best)), windows < 2, ~candidates))[:number]
     chosen = [int(one) for one in best[first[known[first]]]]
     if not chosen:
