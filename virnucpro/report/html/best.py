@@ -61,8 +61,8 @@ def _number(cell: str) -> float | int | None:
 def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], str]:
     """Return tracks of window scores of the best records, and why there is none.
 
-    Records with both kinds of regions come first, as an eighth of the tracks at most, then those with
-    more than one window. A long record is averaged over 400 stretches.
+    Records with both kinds of regions come first, on an eighth of the tracks at most, then those
+    with more than one window. A long record is averaged over 400 stretches.
     """
     table = facts.records
     best = best_records(table, len(table))
