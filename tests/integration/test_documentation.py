@@ -54,7 +54,7 @@ NOT_RUN = {
     ("docs/install.md", "rattler-build build"): PACKAGES,
     ("docs/install.md", "docker build"): PACKAGES,
     ("docs/install.md", "apptainer build"): PACKAGES,
-    ("docs/install.md", "pip download"): NETWORK,
+    ("docs/install.md", "pip wheel"): NETWORK,
     ("docs/install.md", "pip install --no-index"): NETWORK,
     ("docs/install.md", "bundle verify mini-deep --golden"): "docs/parity.md runs these",
     ("docs/models.md", "bundle fetch virnucpro-500"): NETWORK,
