@@ -72,6 +72,11 @@ class Segment:
         float32 (n, 2), finite; zero for quarantined rows. None in runs without a classifier.
     reasons : mapping of int to str
         Text ``reason: evidence`` of each quarantined row, if known.
+    residues : numpy.ndarray or None
+        float16 or float32 (sum of counts, D), finite: one vector per token, row by row, instead of
+        `embeddings`. None in other runs.
+    counts : numpy.ndarray or None
+        int64 (n,), number of vectors of each row in `residues`; 0 for quarantined rows.
     """
 
     unit: int
@@ -81,6 +86,8 @@ class Segment:
     embeddings: FloatArray | None
     scores: npt.NDArray[np.float32] | None
     reasons: Mapping[int, str] = field(default_factory=dict)
+    residues: FloatArray | None = None
+    counts: npt.NDArray[np.int64] | None = None
 
 
 def encode_segment(segment: Segment) -> bytes:
@@ -108,6 +115,8 @@ def encode_segment(segment: Segment) -> bytes:
             ("reasons", np.frombuffer(reasons.encode(), np.uint8)),
             ("embeddings", segment.embeddings),
             ("scores", segment.scores),
+            ("residues", segment.residues),
+            ("counts", segment.counts),
         ):
             if values is not None:
                 file.create_dataset(name, data=values, track_times=False)
@@ -284,6 +293,8 @@ def _decode(image: bytes) -> Segment:
             embeddings=columns.get("embeddings"),
             scores=columns.get("scores"),
             reasons={int(row): str(why) for row, why in reasons.items()},
+            residues=columns.get("residues"),
+            counts=columns.get("counts"),
         )
 
 
@@ -313,9 +324,29 @@ def _problem(segment: Segment) -> str:
         scores.dtype == np.float32 and scores.ndim == 2 and scores.shape[1] >= 2
     ):
         return "scores are not float32 (n, 2) or wider"
-    return _numbers_problem("embeddings", vectors, quarantined) or _numbers_problem(
-        "scores", scores, quarantined
+    return (
+        _numbers_problem("embeddings", vectors, quarantined)
+        or _numbers_problem("scores", scores, quarantined)
+        or _residues_problem(segment.residues, segment.counts, quarantined)
     )
+
+
+def _residues_problem(
+    residues: FloatArray | None,
+    counts: npt.NDArray[np.int64] | None,
+    quarantined: npt.NDArray[np.bool_],
+) -> str:
+    if residues is None and counts is None:
+        return ""
+    if residues is None or counts is None:
+        return "residues and counts are not both present"
+    if residues.dtype not in _FLOATS or residues.ndim != 2 or not residues.shape[1]:
+        return "residues are not float16 or float32 (n, D)"
+    if counts.dtype != np.int64 or counts.shape != quarantined.shape or (counts < 0).any():
+        return "counts are not int64 (n,), at least 0"
+    if counts[quarantined].any() or counts.sum() != len(residues):
+        return "counts do not fit the residues and the quarantined rows"
+    return "" if finite_rows(residues).all() else "residues are not all finite"
 
 
 def _numbers_problem(

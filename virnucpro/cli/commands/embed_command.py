@@ -1,10 +1,12 @@
 """Embed whole sequences with one encoder.
 
 Sequences are nucleotides or proteins, as the encoder requires. DIR/embeddings.h5 holds the vectors
-in input order, DIR/sequences.tsv has one row per input sequence.
+in input order, DIR/sequences.tsv has one row per input sequence. docs/embeddings.md describes the
+files, pooling, layers and long sequences.
 """
 
 import argparse
+from functools import partial
 
 from virnucpro.cli import options
 from virnucpro.cli.run_job import add_run_options, run_job
@@ -17,10 +19,50 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     options.add_encoder(parser, required=True)
     options.add_precision(parser, embeddings=("fp16", "fp32"))
+    _add_pooling(parser)
     parser.set_defaults(run=_run)
 
 
+def _add_pooling(parser: argparse.ArgumentParser) -> None:
+    """Add the options that turn tokens into vectors; a resume needs equal values."""
+    group = parser.add_argument_group("vectors")
+    group.add_argument(
+        "--pooling",
+        choices=("mean", "cls", "max", "none"),
+        default="mean",
+        help="vector of a sequence: mean or maximum over its tokens, or the first special token; "
+        "none: one vector per token (residue); default: %(default)s",
+    )
+    group.add_argument(
+        "--layer",
+        type=int,
+        action="append",
+        default=[],
+        metavar="N",
+        help="layer of the vectors, 0 (embeddings) to the number of layers, or negative from the "
+        "last layer, -1; repeat the option to join several layers; default: -1",
+    )
+    group.add_argument(
+        "--max-length",
+        type=options.positive,
+        metavar="TOKENS",
+        help="maximum tokens (residues for a protein model) of a sequence, without special tokens; "
+        "default: no limit but that of the model",
+    )
+    group.add_argument(
+        "--long",
+        choices=("truncate", "chunk-mean", "refuse"),
+        default="refuse",
+        help="longer sequences: use their first tokens, use the mean of chunks, or list them in "
+        "quarantine.tsv without a vector; default: %(default)s",
+    )
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    from virnucpro.encoders.pooling import Pooling
     from virnucpro.pipeline.jobs.embed_job import embed_job
 
-    return run_job(arguments, embed_job)
+    pooling = Pooling(
+        arguments.pooling, tuple(arguments.layer), arguments.max_length, arguments.long
+    )
+    return run_job(arguments, partial(embed_job, pooling=pooling))

@@ -24,6 +24,8 @@ from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooled import pooled
+from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.weights.shapes import without
@@ -138,7 +140,9 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
         model = DnabertS(config)
     fill(model, needed_tensors(path), path, torch_device, dtype)
     prepack(model)
-    return Encoder(spec.name, config.dim, config.view, tokeniser, model, torch_device)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    module = pooled(model, plan)
+    return Encoder(spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

@@ -14,6 +14,8 @@ from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.esm2.config import UNUSED, Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
 from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooled import pooled
+from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import check_layout, check_tensors, read_safetensors
 from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
 from virnucpro.encoders.weights.shapes import Shapes, require_layers, without
@@ -74,7 +76,9 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
     model = Esm2(config, tensors, torch_device, dtype)
-    return Encoder(spec.name, config.dim, config.view, tokenise_residues, model, torch_device)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    module = pooled(model, plan)
+    return Encoder(spec.name, spec.dim, config.view, tokenise_residues, module, torch_device, plan)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virnucpro.bundles.bundle import Bundle, bundle_names, encoder_contents, open_bundle
@@ -11,7 +11,8 @@ from virnucpro.bundles.convert import convert_isolated
 from virnucpro.bundles.manifest import MANIFEST, read_manifest
 from virnucpro.bundles.published import require_published
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.registry import open_spec
+from virnucpro.encoders.pooling import Pooling
+from virnucpro.encoders.registry import open_spec, pooled_spec
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
 from virnucpro.runtime.isolation import run_isolated
@@ -44,7 +45,8 @@ class NamedEncoder:
         """
         if self.bundle is not None:
             contents = encoder_contents(read_manifest(self.bundle.path))
-            return json_digest(contents[self.bundle.encoders.index(self.spec)])
+            known = [(one.name, one.view) for one in self.bundle.encoders]
+            return json_digest(contents[known.index((self.spec.name, self.spec.view))])
         digest = hashlib.sha256()
         for role in sorted(self.spec.files):
             with self.spec.file(role).open("rb") as stream:
@@ -112,6 +114,7 @@ def embed_job(
     encoder: str | os.PathLike[str],
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
+    pooling: Pooling | None = None,
 ) -> Job:
     """Return the job of ``virnucpro embed``; `virnucpro.pipeline.predict.predict` computes it.
 
@@ -125,6 +128,8 @@ def embed_job(
         As for `virnucpro.pipeline.predict.predict_job`.
     embeddings
         Precision of the stored vectors: ``fp16`` or ``fp32``.
+    pooling
+        How tokens become vectors; None for the mean of the last layer.
 
     Raises
     ------
@@ -136,6 +141,8 @@ def embed_job(
     if embeddings not in ("fp16", "fp32"):
         raise UsageError(f"unknown precision of embeddings {embeddings!r}: give fp16 or fp32")
     found = find_encoder(encoder)
+    if pooling is not None:
+        found = replace(found, spec=pooled_spec(found.spec, pooling))
     whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
     return vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from virnucpro.classify.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.runtime.status import WorkerStatus
@@ -169,6 +170,11 @@ class Job:
             )
         return self.precision
 
+    @property
+    def pooling(self) -> Pooling:
+        """Return the pooling of the encoders."""
+        return self.encoders[0].pooling
+
     def parameters(self) -> dict[str, Any]:
         """Return name and value of each parameter of this job; a resume needs equal values."""
         parameters = {
@@ -183,7 +189,7 @@ class Job:
         }
         if self.fallback is not None:  # older runs lack this parameter
             parameters["fallback"] = self.fallback.fingerprint
-        return parameters
+        return parameters | self.pooling.parameters()
 
 
 class Reporter(Protocol):

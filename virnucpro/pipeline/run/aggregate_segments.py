@@ -85,7 +85,13 @@ def aggregate_segments(
         _refuse_another_run(coverage, run.root, manifest)
 
     coverage = write_loose_embeddings(
-        output, segments, index, index.n_rows, views=manifest.views, accept=accept
+        output,
+        segments,
+        index,
+        index.n_rows,
+        views=manifest.views,
+        about=manifest.about_vectors,
+        accept=accept,
     )
     return LooseOutcome(coverage, index.n_items)
 

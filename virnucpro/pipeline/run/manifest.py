@@ -117,6 +117,14 @@ class Manifest:
         """Return the vector length of each view, in the order in which the vectors are joined."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
 
+    @property
+    def about_vectors(self) -> dict[str, object]:
+        """Return the attributes `pooling` and `layers` of embeddings.h5; empty for other models."""
+        (*_, encoder) = self.encoders
+        if "layers" not in encoder:
+            return {}
+        return {"pooling": self.parameters.get("pooling", "mean"), "layers": encoder["layers"]}
+
     def with_launch(self, launch: Launch) -> "Manifest":
         """Return a copy with `launch`; an earlier entry with the same launch number is replaced."""
         others = [known for known in self.launches if known.number != launch.number]

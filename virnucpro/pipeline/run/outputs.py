@@ -138,7 +138,8 @@ def write_outputs(
     if session.manifest.parameters["embeddings"] != "none":
         reporter.stage("writing embeddings")
         views = session.manifest.views
-        write_embeddings(session.run.embeddings, coverage, session.index, views)
+        about = session.manifest.about_vectors
+        write_embeddings(session.run.embeddings, coverage, session.index, views, about)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
