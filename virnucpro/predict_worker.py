@@ -141,7 +141,7 @@ class Worker(FileWorker):
         existed = RunDirectory(folder).run_json.exists()
         execution = Execution(folder, threads=self._threads, resume=True)
         warnings = _Warnings()
-        job = preflight.with_fallback(replace(self._job, inputs=(data,)), execution)
+        job = preflight.as_resumed(replace(self._job, inputs=(data,)), execution)
         try:
             outcome, computed = run_in_process(
                 job, execution, self._device, warnings, self._models, self.progressed

@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--devices", default="auto", help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="of all ranks; default: all CPUs")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
-    parser.add_argument("--embeddings", default="fp16", help="default: %(default)s")
+    parser.add_argument("--embeddings", default="none", help="default: %(default)s")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()

@@ -91,7 +91,7 @@ def take_turns(
 
 def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
     """Predict; return the seconds of all stages."""
-    command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", outdir]
+    command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", outdir, "--embeddings"]
     command += ["--devices", "cpu:1", "--threads", "1", "--log-format", "json", "--quiet"]
     command += ["--bundle", "mini-deep", "--no-fallback"]
     seconds, _ = measured(command)

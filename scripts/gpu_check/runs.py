@@ -266,7 +266,15 @@ def _predict(
 
 def _options(setting: Setting, ranks: int) -> list[str]:
     devices = ",".join(map(str, range(ranks))) if setting.gpu else f"cpu:{ranks}"
-    return ["--devices", devices, "--precision", setting.sizes.precision, "--force"]
+    return [
+        "--devices",
+        devices,
+        "--precision",
+        setting.sizes.precision,
+        "--force",
+        "--embeddings",
+        "fp16",
+    ]
 
 
 def _launch_of(run: Path) -> Run:

@@ -130,6 +130,7 @@ def _run_undisturbed(campaign: Campaign) -> None:
 
 def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
+    command += ["--embeddings", "fp16", "--published-files"]
     command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
     command += ["--bundle", "mini-deep", "--no-fallback"]  # slower, so that signals hit its work
     if campaign.stops and campaign.usual:

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 N_RECORDS = 120
-PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+PREDICT = [
+    *(sys.executable, "-m", "virnucpro", "predict"),
+    "--embeddings=fp16",
+    "--published-files",
+]
 DEEP = ["--bundle", "mini-deep", "--no-fallback"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"

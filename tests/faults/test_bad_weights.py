@@ -18,7 +18,15 @@ def test_damaged_weights_are_refused_before_anything_is_made(
     with (bundle / "protein.safetensors").open("r+b") as stream:
         stream.seek(5000)
         stream.write(b"\xff")
-    command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
+    command = [
+        "predict",
+        str(few_fasta),
+        "-o",
+        str(tmp_path / "run"),
+        "--bundle",
+        str(bundle),
+        "--embeddings",
+    ]
     assert main(command) == 1
     printed = capsys.readouterr().err
     assert printed.count("virnucpro: error:") == 1
@@ -37,7 +45,15 @@ def test_weights_of_something_else_are_refused_before_anything_is_made(
     change, few_fasta, bundle_with, tmp_path, capsys
 ):
     bundle = bundle_with("protein.safetensors", change)
-    command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
+    command = [
+        "predict",
+        str(few_fasta),
+        "-o",
+        str(tmp_path / "run"),
+        "--bundle",
+        str(bundle),
+        "--embeddings",
+    ]
     assert main([*command, "--devices", "cpu:2"]) == 1
     printed = capsys.readouterr().err
     error = printed[printed.index("virnucpro: error:") :]
@@ -57,7 +73,15 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
 
     bundle = bundle_with("protein.safetensors", change)
     folder = tmp_path / "run"
-    command = ["predict", str(few_fasta), "-o", str(folder), "--bundle", str(bundle)]
+    command = [
+        "predict",
+        str(few_fasta),
+        "-o",
+        str(folder),
+        "--bundle",
+        str(bundle),
+        "--embeddings",
+    ]
     assert main([*command, "--devices", "cpu:2"]) == 1
     printed = capsys.readouterr().err
     assert printed.count("virnucpro: error:") == 1
@@ -82,7 +106,15 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
         return save(tensors)
 
     bundle = bundle_with("protein.safetensors", change)
-    command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "--bundle", str(bundle)]
+    command = [
+        "predict",
+        str(few_fasta),
+        "-o",
+        str(tmp_path / "run"),
+        "--bundle",
+        str(bundle),
+        "--embeddings",
+    ]
     assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
     printed = capsys.readouterr().err
     error = printed[printed.index("virnucpro: error:") :]

@@ -131,7 +131,10 @@ def other_run(few_fasta, tmp_path):
     path = tmp_path / "other.fa"
     path.write_text(few_fasta.read_text().replace(">r", ">other"))
     folder = tmp_path / "other"
-    assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    assert (
+        main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q", "--embeddings"])
+        == 0
+    )
     return folder
 
 

@@ -64,7 +64,18 @@ def reads(tmp_path_factory):
 def alone(reads, tmp_path_factory):
     """Run folder of one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert ended(virnucpro("predict", reads, "-o", folder, "--devices", "cpu:1"))[0] == [0]
+    assert ended(
+        virnucpro(
+            "predict",
+            reads,
+            "--embeddings=fp16",
+            "--published-files",
+            "-o",
+            folder,
+            "--devices",
+            "cpu:1",
+        )
+    )[0] == [0]
     return folder
 
 
@@ -75,7 +86,17 @@ def plan(reads, tmp_path):
     def make(name="run"):
         folder = tmp_path / name
         codes, texts = ended(
-            virnucpro("plan", reads, "-o", folder, "--ranks", "4", stdout=subprocess.DEVNULL)
+            virnucpro(
+                "plan",
+                reads,
+                "--embeddings=fp16",
+                "--published-files",
+                "-o",
+                folder,
+                "--ranks",
+                "4",
+                stdout=subprocess.DEVNULL,
+            )
         )
         assert codes == [0], texts
         return folder

@@ -72,7 +72,16 @@ def overflowing(bundle_with):
 
 
 def predict(virnucpro, fasta, run, *options, bundle="mini-deep"):
-    command = ("predict", fasta, "-o", run, "--devices", "cpu:1", "--no-fallback")
+    command = (
+        "predict",
+        fasta,
+        "-o",
+        run,
+        "--devices",
+        "cpu:1",
+        "--no-fallback",
+        "--embeddings=fp16",
+    )
     return virnucpro(*command, "--bundle", bundle, *options)
 
 

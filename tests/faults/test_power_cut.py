@@ -22,7 +22,11 @@ from virnucpro.store.coverage import survey
 
 SHUTDOWN = 0x8004587D
 WITHOUT_LOG = 2
-PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+PREDICT = [
+    *(sys.executable, "-m", "virnucpro", "predict"),
+    "--embeddings=fp16",
+    "--published-files",
+]
 
 WRITER = """
 import sys

@@ -32,7 +32,17 @@ def faulty(few_fasta, deep, tmp_path):
     def run(*options, **plan):
         folder, fired = tmp_path / "run", tmp_path / "fired"
         plan = json.dumps({"fired": str(fired), "rank": 0, "times": 1, **plan})
-        program = [sys.executable, FAULTY, plan, "predict", few_fasta, "-o", folder, *deep]
+        program = [
+            sys.executable,
+            FAULTY,
+            plan,
+            "predict",
+            few_fasta,
+            "-o",
+            folder,
+            *deep,
+            "--embeddings",
+        ]
         program += ["--devices", "cpu:2"]
         done = subprocess.run(
             [*program, *map(str, options)],

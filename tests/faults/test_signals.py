@@ -18,7 +18,11 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 
 pytestmark = pytest.mark.timeout(110)
-PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+PREDICT = [
+    *(sys.executable, "-m", "virnucpro", "predict"),
+    "--embeddings=fp16",
+    "--published-files",
+]
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEADLINE = 60.0
 

@@ -13,7 +13,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
-PREDICT = ["predict", "--devices", "cpu:2", "--log-format", "json", "-q"]
+PREDICT = ["predict", "--embeddings=fp16", "--devices", "cpu:2", "--log-format", "json", "-q"]
 PREDICT += ["--bundle", "mini-deep", "--no-fallback"]
 
 

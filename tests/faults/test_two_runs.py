@@ -15,7 +15,11 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
 pytestmark = pytest.mark.timeout(110)
-PREDICT = [sys.executable, "-m", "virnucpro", "predict"]
+PREDICT = [
+    *(sys.executable, "-m", "virnucpro", "predict"),
+    "--embeddings=fp16",
+    "--published-files",
+]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,22 @@ def fasta(tmp_path_factory):
 def alone(fasta, tmp_path_factory):
     """Run folder of one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert main(["predict", str(fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                str(fasta),
+                "-o",
+                str(folder),
+                "--devices",
+                "cpu:1",
+                "-q",
+                "--embeddings=fp16",
+                "--published-files",
+            ]
+        )
+        == 0
+    )
     return folder
 
 
@@ -47,7 +62,22 @@ def planned(fasta, tmp_path):
     copy = tmp_path / "reads.fa"
     copy.write_bytes(fasta.read_bytes())
     folder = tmp_path / "run"
-    assert main(["plan", str(copy), "-o", str(folder), "--ranks", "4", "-q"]) == 0
+    assert (
+        main(
+            [
+                "plan",
+                str(copy),
+                "-o",
+                str(folder),
+                "--ranks",
+                "4",
+                "-q",
+                "--embeddings=fp16",
+                "--published-files",
+            ]
+        )
+        == 0
+    )
     copy.unlink()
     return folder
 

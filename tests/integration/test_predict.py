@@ -22,7 +22,17 @@ def undisturbed_with(tmp_path_factory, small_fasta):
     @functools.cache
     def run(*options):
         folder = tmp_path_factory.mktemp("undisturbed") / "run"
-        command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]
+        command = [
+            "predict",
+            str(small_fasta),
+            "-o",
+            str(folder),
+            "--devices",
+            "cpu:2",
+            "-q",
+            "--embeddings=fp16",
+            "--published-files",
+        ]
         assert main([*command, *options]) == 0
         return folder
 
@@ -134,6 +144,7 @@ def test_the_table_does_not_depend_on_the_number_of_ranks(
     undisturbed_with, small_fasta, tmp_path, virnucpro, difference_of, devices, options
 ):
     command = ("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices, *options)
+    command += ("--embeddings", "--published-files")
     done = virnucpro(*command)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed_with(*options), tmp_path / "run") == []
@@ -203,5 +214,26 @@ def test_an_empty_file_gives_header_only_tables(tmp_path, virnucpro, tables):
     (tmp_path / "empty.fa").touch()
     done = virnucpro("predict", tmp_path / "empty.fa", "-o", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    for name in ("predictions.tsv", "windows.tsv", "prediction_results.txt"):
+    for name in ("predictions.tsv", "windows.tsv"):
         assert len((tmp_path / "run" / name).read_text().splitlines()) == 1
+    assert not list((tmp_path / "run").glob("prediction_results*"))
+    assert not (tmp_path / "run" / "embeddings.h5").exists()
+
+
+def test_a_resume_keeps_or_adds_what_a_run_writes(tmp_path, small_fasta):
+    """A resume keeps the stored vectors; the published tables can be added and omitted later."""
+    from virnucpro.cli.main import main
+
+    folder = tmp_path / "run"
+    command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]
+    published = folder / "prediction_results_highestscore.csv"
+    assert main([*command, "--embeddings"]) == 0
+    assert not published.exists()
+    (folder / "embeddings.h5").unlink()
+    assert main([*command, "--resume", "--published-files"]) == 0
+    assert published.exists()
+    assert (folder / "embeddings.h5").exists()
+    published.unlink()
+    assert main([*command, "--resume"]) == 0
+    assert published.exists()
+    assert main([*command, "--resume", "--embeddings", "none"]) == 1  # segments with vectors

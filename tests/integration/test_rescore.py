@@ -40,7 +40,7 @@ def fasta(tmp_path_factory):
 
 def begin(fasta, folder, *rule):
     command = ["predict", fasta, "-o", str(folder), "--devices", "cpu:1", "-q"]
-    return main([*command, "--embeddings", "none", *rule])
+    return main([*command, *rule])
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ def shifted_bundle(tmp_path):
 
 
 def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp_path, tables):
-    command = ["predict", fasta, "--devices", "cpu:1", "-q"]
+    command = ["predict", fasta, "--devices", "cpu:1", "-q", "--embeddings"]
     assert main([*command, "-o", str(tmp_path / "a")]) == 0
     assert main([*command, "-o", str(tmp_path / "b"), "-b", str(shifted_bundle)]) == 0
     before = (tmp_path / "a" / "run.json").read_bytes()

@@ -207,7 +207,21 @@ def planned(cluster):
             stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
     run = cluster.folder / "planned"
     program = cluster.environment["VIRNUCPRO"]
-    cluster.client(program, "plan", fasta, "-o", run, "--ranks", 8, "--kind", "cpu", *DEEP, "-q")
+    cluster.client(
+        program,
+        "plan",
+        fasta,
+        "-o",
+        run,
+        "--ranks",
+        8,
+        "--kind",
+        "cpu",
+        *DEEP,
+        "-q",
+        "--embeddings=fp16",
+        "--published-files",
+    )
     return run
 
 
@@ -221,7 +235,16 @@ def histories(runner, planned):
     """Futures of the histories of all cases, and of the run of one process."""
     alone = planned.with_name("alone")
     shutil.copytree(planned, alone)
-    predict = ["predict", planned.with_name("many.fa"), "-o", alone, "--resume", *DEEP]
+    predict = [
+        "predict",
+        planned.with_name("many.fa"),
+        "-o",
+        alone,
+        "--resume",
+        *DEEP,
+        "--embeddings=fp16",
+        "--published-files",
+    ]
     command = [runner.cluster.environment["VIRNUCPRO"], *predict, "--devices", "cpu:1", "-q"]
     with ThreadPoolExecutor(len(CASES) + 2) as pool:
         running: dict[str, Future] = {case.name: pool.submit(runner.run, case) for case in CASES}

@@ -26,6 +26,7 @@ __all__ = [
     "add_outdir",
     "add_precision",
     "add_quiet",
+    "add_stored_vectors",
     "add_threads",
     "add_tiling",
     "call_options",
@@ -41,7 +42,7 @@ DEFAULTS: Final = Execution(Path())
 
 _JOB_OPTIONS: Final = (
     *("bundle", "encoder", "window", "tiling", "genetic_code", "precision", "embeddings"),
-    "fallback",
+    *("fallback", "published_files"),
 )
 _CALL_OPTIONS: Final = ("preset", "threshold", "fdr", "prevalence")
 _PRECISION: Final[dict[str, Any]] = {"choices": ("auto", "fp32", "fp16", "bf16"), "default": "auto"}
@@ -256,8 +257,8 @@ def add_failures(
     return group
 
 
-def add_precision(parser: _Group, *, embeddings: tuple[str, ...] = ()) -> None:
-    """Add the options for the precision of the encoders and, if any, of the stored embeddings."""
+def add_precision(parser: _Group) -> None:
+    """Add the option for the precision of the encoders."""
     parser.add_argument(
         "--precision",
         **_PRECISION,
@@ -265,11 +266,32 @@ def add_precision(parser: _Group, *, embeddings: tuple[str, ...] = ()) -> None:
         "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
         "the bundle's card lists it as verified, else fp32; default: auto",
     )
-    if not embeddings:
-        return
-    none = " (none: do not write the file)" * ("none" in embeddings)
-    text = f"floating-point precision of embeddings.h5{none}; default: fp16"
-    parser.add_argument("--embeddings", choices=embeddings, default="fp16", help=text)
+
+
+def add_stored_vectors(parser: _Group) -> None:
+    """Add the options of what a run of predict keeps besides its tables."""
+    parser.add_argument(
+        "--embeddings",
+        type=_stored_vectors,
+        nargs="?",
+        const="fp16",
+        metavar="PRECISION",
+        help="keep the vectors of all items, and write them to embeddings.h5, at fp16 (default) or "
+        "fp32; rescore with another bundle needs them; default: none, or as the resumed run",
+    )
+    text = (
+        "write the two tables of the published VirNucPro, prediction_results.txt and "
+        "prediction_results_highestscore.csv; default: for the published bundles only"
+    )
+    parser.add_argument("--published-files", action="store_true", default=None, help=text)
+
+
+def _stored_vectors(text: str) -> str:
+    if text not in ("fp16", "fp32", "none"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not fp16, fp32 or none; name the input files before this option"
+        )
+    return text
 
 
 def add_device(parser: _Group) -> None:

@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.published import published_names
 from virnucpro.classify.call_options import CallOptions
 from virnucpro.classify.decision import require_applicable
 from virnucpro.errors import UsageError
@@ -21,9 +22,9 @@ from virnucpro.pipeline.jobs.job import (
 )
 from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.pipeline.scheduling.preflight import (
+    as_resumed,
     check_device_memory,
     devices_of,
-    with_fallback,
     with_precision,
 )
 from virnucpro.pipeline.scheduling.runner import run_job
@@ -46,10 +47,11 @@ def predict_job(
     tiling: Tiling | None = None,
     genetic_code: int | None = None,
     precision: PrecisionChoice = "fp32",
-    embeddings: EmbeddingsDtype = "fp16",
+    embeddings: EmbeddingsDtype | None = None,
     fallback: bool = True,
     calls: CallOptions | None = None,
     extracts: ExtractOptions | None = None,
+    published_files: bool | None = None,
 ) -> Job:
     """Return the job of ``virnucpro predict``; the function `predict` computes it.
 
@@ -65,6 +67,9 @@ def predict_job(
     precision
         Precision of the encoders. `predict` replaces ``auto`` by a precision that suits device and
         model; a resumed run keeps its precision.
+    embeddings
+        Precision of the stored vectors, ``fp16`` or ``fp32``, or ``none`` to store no vectors.
+        None for the choice of the resumed run, or ``none``.
     fallback
         Whether the embedded bundle `FALLBACK` scores the windows without an open frame or long
         stretch, if the bundle scores only these. A resumed run keeps its choice.
@@ -72,6 +77,9 @@ def predict_job(
         Rule of the calls; None for the default rule, or for the rule of the resumed run.
     extracts
         Which records are written as FASTA; None for viral.fasta, or as in the resumed run.
+    published_files
+        Whether the two tables of the published tool are written as well; None for the published
+        bundles only, or as in the resumed run.
 
     Raises
     ------
@@ -113,6 +121,7 @@ def predict_job(
         calls=calls,
         classes=opened.classes,
         extracts=extracts,
+        published_files=published_files or opened.name in published_names() or None,
         precision=precision,
         embeddings=embeddings,
         verified_precisions=opened.verified_precisions,
@@ -146,7 +155,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     """
     require_inputs(job.inputs)
     reporter = reporter or SilentReporter()
-    job = with_precision(with_fallback(job, execution), execution)
+    job = with_precision(as_resumed(job, execution), execution)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     outcome, _ = run_job(job, devices, execution, reporter)

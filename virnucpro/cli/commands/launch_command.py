@@ -74,7 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_fallback(job)
     options.add_calls(parser)
     options.add_extracts(parser)
-    options.add_precision(job, embeddings=("fp16", "fp32", "none"))
+    options.add_precision(job)
+    options.add_stored_vectors(job)
     other = parser.add_argument_group("options of other workers")
     other.add_argument(
         "--set",
@@ -85,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
-    parser.set_defaults(run=_run, bundle=None, precision=None, embeddings=None)
+    parser.set_defaults(run=_run, bundle=None, precision=None)
 
 
 def _keyword(text: str) -> tuple[str, object]:

@@ -66,7 +66,7 @@ class Plan:
         if self.n_bytes["embeddings.h5"] > _MOST_BYTES:
             found.append(
                 f"embeddings.h5 needs {self.n_bytes['embeddings.h5'] / 1e12:.1f} TB, and the "
-                "segments as much again. Store no vectors with --embeddings none."
+                "segments as much again. Omit --embeddings if no vectors are needed."
             )
         return found
 

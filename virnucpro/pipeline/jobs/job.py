@@ -106,7 +106,8 @@ class Job:
         Precision of the encoders; `virnucpro.pipeline.scheduling.preflight.with_precision`
         resolves ``auto``.
     embeddings
-        Precision of the stored vectors; ``none`` to store no vectors.
+        Precision of the stored vectors; ``none`` to store no vectors. None for that of the run that
+        is resumed (`virnucpro.pipeline.scheduling.preflight.as_resumed`), or ``none``.
     fallback
         Scores the windows without an open frame; None to leave these windows without a score.
     calibration
@@ -119,6 +120,9 @@ class Job:
     extracts
         Which records are written as FASTA; None for the choice of the run that is resumed, or the
         default.
+    published_files
+        Whether the two tables of the published tool are written; None for the choice of the run
+        that is resumed, or no.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -143,13 +147,14 @@ class Job:
     classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
     precision: PrecisionChoice = "fp32"
-    embeddings: EmbeddingsDtype = "fp16"
+    embeddings: EmbeddingsDtype | None = None
+    published_files: bool | None = None
     verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (
             ("precision", self.precision, _PRECISIONS),
-            ("precision of embeddings", self.embeddings, _EMBEDDINGS),
+            ("precision of embeddings", self.stored_dtype, _EMBEDDINGS),
         ):
             if given not in known:
                 raise UsageError(f"unknown {what} {given!r}: give {', '.join(known)}")
@@ -175,6 +180,11 @@ class Job:
         """Return the pooling of the encoders."""
         return self.encoders[0].pooling
 
+    @property
+    def stored_dtype(self) -> EmbeddingsDtype:
+        """Return the precision of the stored vectors; ``none`` if no vectors are stored."""
+        return self.embeddings or "none"
+
     def parameters(self) -> dict[str, Any]:
         """Return name and value of each parameter of this job; a resume needs equal values."""
         parameters = {
@@ -185,7 +195,7 @@ class Job:
             "tiling": self.index.tiling,
             "genetic_code": self.index.genetic_code,
             "precision": self.settled_precision,
-            "embeddings": self.embeddings,
+            "embeddings": self.stored_dtype,
         }
         if self.fallback is not None:  # older runs lack this parameter
             parameters["fallback"] = self.fallback.fingerprint

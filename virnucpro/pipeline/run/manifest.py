@@ -26,7 +26,10 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_ADDED = {"calibration", "calls", "classes", "extracts", "input_stamps", "table_version"}
+_ADDED = {
+    *("calibration", "calls", "classes", "extracts", "input_stamps", "published_files"),
+    "table_version",
+}
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
 _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
@@ -78,6 +81,8 @@ class Manifest:
         Version of the tables; they are written again in the current version.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
+    published_files
+        Whether the two tables of the published tool are written, as by earlier versions.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     """
@@ -99,6 +104,7 @@ class Manifest:
     classes: Sequence[str] = ()
     table_version: int = 1
     extracts: Mapping[str, Any] = field(default_factory=dict)
+    published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
 
     @property

@@ -164,8 +164,12 @@ def write_tables(
     if session.manifest.command == "predict":
         version = session.manifest.table_version
         write_windows(target.windows, index, windows, version=version)
-        write_results(target.published_results, index, coverage, session.manifest.labels)
-        write_consensus(target.published_consensus, index, windows)
+        if session.manifest.published_files:
+            write_results(target.published_results, index, coverage, session.manifest.labels)
+            write_consensus(target.published_consensus, index, windows)
+        else:
+            target.published_results.unlink(missing_ok=True)
+            target.published_consensus.unlink(missing_ok=True)
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(

@@ -121,8 +121,8 @@ def _scored_by(
         raise UsageError(f"{other.bundle}: has no classifier; give a bundle with a classifier")
     if session.manifest.parameters["embeddings"] == "none":
         raise StoreError(
-            f"{session.run.root}: has no stored vectors (--embeddings none). Predict the sequences "
-            f"again with -b {other.bundle}."
+            f"{session.run.root}: has no stored vectors, because it was made without --embeddings. "
+            f"Predict the sequences again with -b {other.bundle}."
         )
     reporter.stage(f"scoring stored vectors with {bundle.name}")
     head = load_head(bundle.head)

@@ -236,6 +236,7 @@ def _create(
         table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
+        published_files=bool(job.published_files),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
@@ -278,6 +279,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
         session.update(replace(session.manifest, calls=asdict(job.calls)))
     if job.extracts is not None:
         session.update(replace(session.manifest, extracts=asdict(job.extracts)))
+    if job.published_files is not None:
+        session.update(replace(session.manifest, published_files=job.published_files))
     return session
 
 

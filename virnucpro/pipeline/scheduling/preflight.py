@@ -26,6 +26,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 
 __all__ = [
+    "as_resumed",
     "check_device_memory",
     "check_disk_space",
     "default_precision",
@@ -35,7 +36,6 @@ __all__ = [
     "threads_of_rank",
     "vector_bytes",
     "weight_bytes",
-    "with_fallback",
     "with_precision",
 ]
 
@@ -146,10 +146,11 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
     return bytes_of(shapes_of(*encoders), "fp32")
 
 
-def with_fallback(job: Job, execution: Execution) -> Job:
-    """Return the job with or without its fallback, as the run that is resumed; else unchanged.
+def as_resumed(job: Job, execution: Execution) -> Job:
+    """Return the job with what it leaves to the run that is resumed; without a run, unchanged.
 
-    Runs of earlier versions have no fallback.
+    The run decides about the stored vectors, unless the job does, and about the fallback: runs of
+    earlier versions have none.
 
     Raises
     ------
@@ -157,9 +158,12 @@ def with_fallback(job: Job, execution: Execution) -> Job:
         If the run to resume cannot be read.
     """
     run = RunDirectory(execution.outdir)
-    if job.fallback is None or not execution.resume or not is_manifest(run.run_json):
+    if not (execution.resume and run.run_json.is_file() and is_manifest(run.run_json)):
         return job
-    if "fallback" in read_manifest(run).parameters:
+    parameters = read_manifest(run).parameters
+    if job.embeddings is None:
+        job = replace(job, embeddings=parameters["embeddings"])
+    if job.fallback is None or "fallback" in parameters:
         return job
     return replace(job, fallback=None, index=replace(job.index, fallback=False))
 
@@ -229,17 +233,17 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
         listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
+        smaller = "" if vector_bytes(job) == 0 else ", or store no vectors (--embeddings none)"
         raise RunError(
             f"{session.run.root}: the run needs about {needed / 1e6:,.1f} MB of disk "
             f"({listed}), but {disk.free / 1e6:,.1f} MB are free. Free space and rerun with "
-            "--resume, choose an output folder on another disk, or store no vectors (--embeddings "
-            "none)."
+            f"--resume, choose an output folder on another disk{smaller}."
         )
 
 
 def vector_bytes(job: Job) -> int:
     """Return the bytes of the stored vectors of all encoders for one row."""
-    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.embeddings]
+    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.stored_dtype]
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) -> dict[str, int]:

@@ -160,7 +160,7 @@ def _rank_task(
         encoders=job.encoders,
         head=job.head,
         precision=job.settled_precision,
-        embeddings=job.embeddings,
+        embeddings=job.stored_dtype,
         unit_rows=session.manifest.units["rows"],
         unit_positions=session.manifest.units["positions"],
         batch_tokens=BATCH_TOKENS[kind],

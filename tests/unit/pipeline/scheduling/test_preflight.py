@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling import preflight as fitting
-from virnucpro.pipeline.scheduling.preflight import check_device_memory, with_fallback
+from virnucpro.pipeline.scheduling.preflight import as_resumed, check_device_memory
 from virnucpro.runtime.devices import Device
 
 
@@ -58,12 +59,12 @@ def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
     assert job.index.fallback is fallback
     with open_session(job, made, SilentReporter()) as session:
         assert session.index.n_rows == fallback
-    asked = with_fallback(predict_job(str(path), bundle="mini-deep"), made)
-    assert asked == job
+    asked = as_resumed(predict_job(str(path), bundle="mini-deep"), made)
+    assert asked == replace(job, embeddings="none")
     anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
-    assert with_fallback(asked, anew) == asked
+    assert as_resumed(asked, anew) == asked
     elsewhere = Execution(tmp_path / "other", devices="cpu:1", resume=True)
-    assert with_fallback(job, elsewhere) == job
+    assert as_resumed(job, elsewhere) == job
 
 
 def test_a_bundle_of_whole_windows_has_no_fallback():

@@ -57,7 +57,8 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     options.add_fallback(parser)
     options.add_calls(parser)
     options.add_extracts(parser)
-    options.add_precision(parser, embeddings=("fp16", "fp32", "none"))
+    options.add_precision(parser)
+    options.add_stored_vectors(parser)
 
 
 def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter") -> "Plan":
