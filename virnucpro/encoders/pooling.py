@@ -1,6 +1,5 @@
 """From tokens to vectors: pooling, layers, and the treatment of long sequences. Without torch."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -197,9 +196,8 @@ class PoolingPlan:
     def _is_long(self, n_tokens: int) -> bool:
         return self.limit is not None and self.inside(n_tokens) > self.limit
 
-    def _ends(self, ids: IntArray) -> tuple[Sequence[int], Sequence[int]]:
-        stop = len(ids) - self.layout.last
-        return ids[: self.layout.first].tolist(), ids[stop:].tolist()
+    def _ends(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+        return ids[: self.layout.first], ids[len(ids) - self.layout.last :]
 
     def _inside(self, ids: IntArray) -> IntArray:
         return ids[self.layout.first : len(ids) - self.layout.last]

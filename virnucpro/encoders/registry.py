@@ -17,6 +17,7 @@ from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.huggingface.config import HuggingFaceConfig
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import BundleError, UsageError
 
@@ -35,7 +36,8 @@ __all__ = [
 ]
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
-    one.architecture: one for one in (CompositionConfig, DnabertSConfig, Esm2Config)
+    one.architecture: one
+    for one in (CompositionConfig, DnabertSConfig, Esm2Config, HuggingFaceConfig)
 }
 
 PUBLISHED: Final[Mapping[str, EncoderConfig]] = {
@@ -153,8 +155,9 @@ def open_spec(path: Path) -> EncoderSpec:
     Parameters
     ----------
     path
-        A fair-esm ESM-2 checkpoint (``.pt``), or a DNABERT-S folder with config.json,
-        tokenizer.json and model.safetensors or pytorch_model.bin.
+        A fair-esm ESM-2 checkpoint (``.pt``), a DNABERT-S folder with config.json, tokenizer.json
+        and model.safetensors or pytorch_model.bin, or a Hugging Face folder of ESM-2 or of another
+        ESM, T5 or BERT model with safetensors.
 
     Raises
     ------
@@ -168,8 +171,9 @@ def open_spec(path: Path) -> EncoderSpec:
         if spec is not None:
             return spec
     raise BundleError(
-        f"{path}: contains no known encoder. Give a fair-esm ESM-2 checkpoint (esm2_*.pt), or a "
-        f"DNABERT-S folder with {FILES}."
+        f"{path}: contains no known encoder. Give a fair-esm ESM-2 checkpoint (esm2_*.pt), a "
+        f"DNABERT-S folder with {FILES}, or a Hugging Face folder of an ESM, T5 or BERT model with "
+        "config.json and model.safetensors."
     )
 
 

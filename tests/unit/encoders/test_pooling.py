@@ -96,6 +96,19 @@ def test_a_sequence_above_the_limit_of_a_model_is_refused_with_its_length():
     assert plan.refusal(513).startswith("too_long: the sequence has 511 tokens, more than 510")
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_token_ids_of_long_sequences_stay_integers_between_their_special_tokens(last):
+    ids = np.array([0, *range(10, 19), *[2] * last])
+    ends = ids[:1].tolist(), [2] * last
+    layout = TokenLayout(2, 1, last)
+    short = PoolingPlan(Pooling(max_length=4, long="truncate"), layout).truncated(ids)
+    chunks = PoolingPlan(Pooling(max_length=4, long="chunk-mean"), layout).chunks(ids)
+    assert {one.dtype for one in (short, *chunks)} == {np.dtype(np.int64)}
+    assert short.tolist() == [*ends[0], 10, 11, 12, 13, *ends[1]]
+    cut = ([10, 11, 12], [13, 14, 15], [16, 17, 18])
+    assert [one.tolist() for one in chunks] == [[*ends[0], *part, *ends[1]] for part in cut]
+
+
 def test_dnabert_s_omits_special_tokens_except_in_its_mean(dnabert, bases):
     folder, _ = dnabert()
     spec = open_spec(folder)

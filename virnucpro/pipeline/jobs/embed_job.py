@@ -82,7 +82,7 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
             f"unknown encoder {name!r}: give BUNDLE/VIEW, such as mini-deep/protein, a fair-esm "
-            "checkpoint (esm2_*.pt) or a DNABERT-S folder."
+            "checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging Face folder."
         )
     bundle = open_bundle(bundle_name)
     for spec in bundle.encoders:
