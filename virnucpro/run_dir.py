@@ -81,6 +81,14 @@ class RunDirectory:
             self.quarantine,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
+        self.results = (
+            self.predictions,
+            self.sequences,
+            *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            self.embeddings,
+            self.missing,
+            self.quarantine,
+        )
         self._files = (self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings)
 
     def extract(self, call: str, *, compressed: bool = False) -> Path:

@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import virnucpro
-from virnucpro.cli.progress import _ProgressLines
+from virnucpro.cli.progress_views import Lines
+from virnucpro.pipeline.jobs.job import Workload
 from virnucpro.runtime.messages import Started
 from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exit, after_message
 
@@ -41,12 +42,13 @@ class Clock:
 
 def test_progress_lines_are_printed_every_10_s_and_after_a_suspend(capsys):
     clock = Clock()
-    lines = _ProgressLines(clock)
+    lines = Lines(clock)
+    lines.begin(Workload(4, 2000, 9, 1, protein=False, resumed=False))
     status = {0: WorkerStatus(0, WorkerState.RUNNING, 1, 0.0, 0.0, done=3, total=9)}
 
     def shown():
         lines.show(status)
-        return capsys.readouterr().err.count("worker 0")
+        return capsys.readouterr().err.count("workers: 0 running")
 
     clock.now += 9.9
     assert shown() == 0

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 
-__all__ = ["input_digests", "write_index"]
+__all__ = ["ReadListener", "input_digests", "no_listener", "write_index"]
 
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
@@ -36,11 +36,21 @@ _LONGEST = 2**31 - 1
 
 _RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
 
+ReadListener: TypeAlias = Callable[[int, int], object]
+"""Called with the numbers of records and letters that have been read, about once per MB."""
+
+
+def no_listener(_records: int, _letters: int) -> None:
+    """Do nothing."""
+
+
 _Batch: TypeAlias = tuple[list[bytes], list[bytes]]
 """Names in UTF-8 and sequences of several records."""
 
 
-def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
+def write_index(
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener = no_listener
+) -> None:
     """Read all inputs and write their index into `folder`, which is created atomically.
 
     Raises
@@ -55,7 +65,7 @@ def write_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> None:
     temporary = temporary_beside(folder)
     try:
         temporary.mkdir()
-        write_header(temporary, _write_columns(temporary, inputs, spec))
+        write_header(temporary, _write_columns(temporary, inputs, spec, read))
         temporary.replace(folder)
         sync_folder(folder.parent)
     except OSError as error:
@@ -84,19 +94,22 @@ def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ..
     return tuple(digest.result() for digest in digests)
 
 
-def _write_columns(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Header:
+def _write_columns(
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener
+) -> Header:
     digests = [ContentDigest(path) for path in inputs]
     with ExitStack() as stack:
         streamed = _StreamedColumns(folder, stack)
         for digest in digests:
             for batch in _read_batches(digest, spec.alphabet):
                 streamed.add(batch, spec)
+                read(sum(one.n_records for one in digests), sum(one.n_bases for one in digests))
         files = streamed.close()
     files |= write_rows(folder)
     for name in TEMPORARY_COLUMNS:
         column_path(folder, name).unlink()
-    read = tuple(digest.result() for digest in digests)
-    return Header(spec, read, {name: files[name] for name in COLUMNS})
+    found = tuple(digest.result() for digest in digests)
+    return Header(spec, found, {name: files[name] for name in COLUMNS})
 
 
 def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]:

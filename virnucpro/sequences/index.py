@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from virnucpro.console import CONTROL
 from virnucpro.errors import IndexFormatError, UsageError
-from virnucpro.sequences.builder import input_digests, write_index
+from virnucpro.sequences.builder import ReadListener, input_digests, no_listener, write_index
 from virnucpro.sequences.columns import (
     ADVICE,
     COLUMNS,
@@ -264,7 +264,9 @@ class SequenceIndex:
             ]
 
 
-def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> SequenceIndex:
+def build_index(
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener = no_listener
+) -> SequenceIndex:
     """Read all inputs and build their index.
 
     The memory needed is that of the longest record, plus about 50 bytes per item. The folder is
@@ -278,6 +280,8 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
         Files for `virnucpro.sequences.records.read_records`, in the order of the records.
     spec
         Rules that divide records into items.
+    read
+        Called about once per MB with the numbers of records and letters that have been read.
 
     Raises
     ------
@@ -290,7 +294,7 @@ def build_index(folder: Path, inputs: Sequence[str], spec: IndexSpec) -> Sequenc
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec)
+    write_index(folder, inputs, spec, read)
     return SequenceIndex.open(folder)
 
 

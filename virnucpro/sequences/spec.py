@@ -135,25 +135,30 @@ class ContentDigest:
     For each record, the digest covers the name in UTF-8, a line end, the sequence, a line end. A
     name contains no white space and a sequence only letters, so different records have different
     digests.
+
+    Attributes
+    ----------
+    n_records, n_bases
+        Numbers of records and letters that have been added.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._hash = hashlib.sha256()
-        self._records = 0
-        self._bases = 0
+        self.n_records = 0
+        self.n_bases = 0
 
     def add(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
         """Add the names and sequences of the next records to the digest."""
         lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
         lines.append(b"")
         self._hash.update(b"\n".join(lines))
-        self._records += len(sequences)
-        self._bases += sum(map(len, sequences))
+        self.n_records += len(sequences)
+        self.n_bases += sum(map(len, sequences))
 
     def result(self) -> InputFile:
         """Return path, digest and size of the input, with all records added so far."""
-        return InputFile(self.path, self._hash.hexdigest(), self._records, self._bases)
+        return InputFile(self.path, self._hash.hexdigest(), self.n_records, self.n_bases)
 
 
 def fingerprint(inputs: Iterable[InputFile], spec: IndexSpec) -> str:

@@ -65,7 +65,7 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
 
     outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
     coverage = outcome.coverage
-    lines = [f"warning: segment not used: {one.reason}" for one in coverage.rejected]
+    lines = [f"warning: file not used: {one.reason}" for one in coverage.rejected]
     if coverage.gaps:
         print("first_row", "last_row", sep="\t")
         for first, end in coverage.gaps:

@@ -22,6 +22,7 @@ __all__ = [
     "PrecisionChoice",
     "Reporter",
     "SilentReporter",
+    "Workload",
     "inputs_of",
     "require_inputs",
 ]
@@ -202,11 +203,47 @@ class Job:
         return parameters | self.pooling.parameters()
 
 
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one launch computes.
+
+    Attributes
+    ----------
+    records, letters
+        Numbers of records and of their letters (bases or residues) that the launch computes, by
+        the share of the run's rows.
+    rows
+        Number of rows to compute.
+    workers
+        Number of workers.
+    protein
+        Whether the letters are residues.
+    resumed
+        Whether other rows of the run are finished already.
+    """
+
+    records: int
+    letters: int
+    rows: int
+    workers: int
+    protein: bool
+    resumed: bool
+
+
 class Reporter(Protocol):
     """Interface that receives the progress messages of a run."""
 
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
+
+    def read(self, records: int, letters: int, *, protein: bool) -> None:
+        """Report how many records and letters of the inputs have been read."""
+
+    def computing(self, work: Workload) -> None:
+        """Report that the computation of `work` starts now."""
+
+    def computed(self) -> None:
+        """Report that the workers have ended."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:
         """Report the status of all ranks; called about twice a second."""
@@ -219,6 +256,15 @@ class SilentReporter:
     """A `Reporter` that prints nothing."""
 
     def stage(self, text: str) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def read(self, records: int, letters: int, *, protein: bool) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def computing(self, work: Workload) -> None:
+        """Ignore the message: this reporter prints nothing."""
+
+    def computed(self) -> None:
         """Ignore the message: this reporter prints nothing."""
 
     def ranks(self, statuses: Mapping[int, WorkerStatus]) -> None:

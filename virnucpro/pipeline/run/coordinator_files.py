@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias
 from virnucpro.console import output_failure
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import is_fitted
-from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.jobs.job import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
 from virnucpro.runtime.status import WorkerStatus
@@ -75,11 +75,13 @@ class CoordinatorLog:
             self._log.write("output-failed", text, reason=failure)
             self._output_failed = True
 
-    def launch_started(self, launch: int, units: int, devices: Sequence[str]) -> None:
+    def launch_started(
+        self, launch: int, units: int, devices: Sequence[str], work: Workload
+    ) -> None:
         """Log the start of the launch with number `launch`, and its number of units."""
         self._run.logs.mkdir(exist_ok=True)
         text = f"computing {units:,} units on {len(devices)} workers"
-        self._reporter.stage(text)
+        self._reporter.computing(work)
         self._log.write(
             "launch",
             f"launch {launch}: {text} ({', '.join(devices)})",
@@ -116,8 +118,8 @@ class CoordinatorLog:
 
     def units_reassigned(self, rank: int, units: Sequence[int], source: str) -> None:
         """Log that the idle rank `rank` takes over units of `source`, such as ``worker 3``."""
+        self._reporter.stage(f"worker {rank} takes over work of {source}")
         text = f"worker {rank} takes over {len(units):,} units of {source}"
-        self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, units=list(units))
 
     def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:

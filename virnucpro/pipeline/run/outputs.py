@@ -71,8 +71,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
-    main_output
-        Path of the most important output: predictions.tsv, or sequences.tsv of an embed run.
+    files
+        Paths of the outputs for people, the most important first.
     precision
         Precision of the run.
     again
@@ -87,7 +87,7 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
-    main_output: Path
+    files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
 
@@ -103,10 +103,10 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     Each invalid segment is reported as a warning, and ignored.
     """
     if session.run.has_segments():
-        reporter.stage("verifying segments")
+        reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
     for rejected in coverage.rejected:
-        reporter.warn(f"segment not used: {rejected.reason}")
+        reporter.warn(f"file not used: {rejected.reason}")
     return coverage
 
 
@@ -249,7 +249,7 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
-        main_output=session.run.predictions if predicts else session.run.sequences,
+        files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.partition import unit_bounds
+from virnucpro.sequences.records import Alphabet
 
 __all__ = [
     "Session",
@@ -213,7 +215,9 @@ def _create(
     if run.next_index.exists():
         shutil.rmtree(run.next_index)
     stamps = InputStamps(job.inputs)
-    index = build_index(run.next_index, job.inputs, job.index)
+    protein = job.index.alphabet is Alphabet.PROTEIN
+    read = partial(reporter.read, protein=protein)
+    index = build_index(run.next_index, job.inputs, job.index, read)
     run.clear()
     manifest = Manifest(
         command=job.command,

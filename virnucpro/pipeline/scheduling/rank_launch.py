@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import BATCH_TOKENS, Filling
 from virnucpro.errors import WorkerError
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, Reporter
+from virnucpro.pipeline.jobs.job import Job, Reporter, Workload
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budgets, write_status
 from virnucpro.pipeline.run.manifest import Launch
 from virnucpro.pipeline.run.session import Session
@@ -27,6 +29,7 @@ from virnucpro.pipeline.worker.rank_main import RankTask, Share
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.status import WorkerStatus
+from virnucpro.sequences.records import Alphabet
 
 __all__ = ["RankLaunch"]
 
@@ -77,7 +80,8 @@ class RankLaunch:
         open_units = OpenUnits(self.session.run, rejected)
         plan = sorted(unit for share in shares.values() for unit in share.units)
         record = _freeze_plan(self.session, plan, self.devices)
-        self.log.launch_started(record.number, record.n_units, record.devices)
+        work = _workload(self.session, plan, len(self.devices))
+        self.log.launch_started(record.number, record.n_units, record.devices, work)
         started = time.perf_counter()
         with rank or GPUProcessCoordinator(
             len(self.devices),
@@ -121,6 +125,7 @@ class RankLaunch:
     ) -> None:
         """End the launch: stop the ranks, and record the statistics of each rank in run.json."""
         ranks.terminate_all()
+        self.reporter.computed()
         self._show(ranks.statuses, running=False)
         scheduler.finish()
         seconds = round(time.perf_counter() - started, 3)
@@ -148,6 +153,21 @@ def _freeze_plan(session: Session, plan: Sequence[int], devices: Sequence[Device
     )
     session.update(session.manifest.with_launch(launch))
     return launch
+
+
+def _workload(session: Session, plan: Sequence[int], workers: int) -> Workload:
+    """Return what a launch of the units `plan` computes."""
+    index, bounds = session.index, session.bounds
+    rows = sum(int(bounds[unit + 1] - bounds[unit]) for unit in plan)
+    share = rows / max(1, index.n_rows)
+    return Workload(
+        records=round(share * index.n_records),
+        letters=round(share * int(index.record_lengths.sum(dtype=np.int64))),
+        rows=rows,
+        workers=workers,
+        protein=index.spec.alphabet is Alphabet.PROTEIN,
+        resumed=rows < index.n_rows,
+    )
 
 
 def _rank_task(
