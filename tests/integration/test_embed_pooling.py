@@ -144,3 +144,24 @@ def test_an_impossible_pooling_is_refused_before_the_run(embed, tmp_path, option
     assert done.returncode == 64
     assert message in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_further_formats_follow_the_choice_of_the_last_command(embed, proteins, tmp_path):
+    folder = tmp_path / "run"
+    done = embed(folder, "--layer", "1", "--layer", "-1", "--format", "npy,h5ad,pt")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(folder / "embeddings.h5") as file:
+        vectors = file["embeddings"][:]
+    np.testing.assert_array_equal(np.load(folder / "embeddings.npy"), vectors)
+    files = sorted(path.name for path in (folder / "embeddings.pt").iterdir())
+    assert files == ["p0%#4.pt", "p0.pt", "p1%#5.pt", "p1.pt", "p2.pt", "p3.pt"]
+    content = torch.load(folder / "embeddings.pt" / "p0%#4.pt")
+    assert content["label"] == "p0"
+    np.testing.assert_array_equal(content["mean_representations"][2].numpy(), vectors[4, 32:])
+    assert embed(folder, "--layer", "1", "--layer", "-1", "--resume").returncode == 0
+    assert (folder / "embeddings.npy").exists()
+    again = embed(folder, "--layer", "1", "--layer", "-1", "--resume", "--format", "npy")
+    assert again.returncode == 0, again.stderr
+    assert (folder / "embeddings.npy").exists()
+    assert not (folder / "embeddings.pt").exists()
+    assert not (folder / "embeddings.h5ad").exists()

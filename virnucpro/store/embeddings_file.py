@@ -24,7 +24,14 @@ from virnucpro.store.segment import is_short_of_space
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["EmbeddingsFile", "ItemVectors", "Layout", "noting_space", "write_all"]
+__all__ = [
+    "EmbeddingsFile",
+    "ItemVectors",
+    "Layout",
+    "in_hdf5_thread",
+    "noting_space",
+    "write_all",
+]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -162,7 +169,7 @@ class EmbeddingsFile:
         self._handle = stream.fileno()
         self._layout = layout
         with noting_space(self._handle, layout):
-            self.offset = _in_hdf5_thread(_write_layout, self._handle, layout, columns)
+            self.offset = in_hdf5_thread(_write_layout, self._handle, layout, columns)
             if reserve:
                 _allocate(self._handle, self.offset, layout.n_vectors * layout.item_bytes)
 
@@ -197,7 +204,7 @@ class EmbeddingsFile:
         OSError
             If the write fails.
         """
-        _in_hdf5_thread(_rewrite_layout, self._handle, attributes, status)
+        in_hdf5_thread(_rewrite_layout, self._handle, attributes, status)
 
 
 class _UnfailingFile(io.RawIOBase):
@@ -259,7 +266,7 @@ class _UnfailingFile(io.RawIOBase):
             self._error = error
 
 
-def _in_hdf5_thread(
+def in_hdf5_thread(
     write: Callable[Concatenate[_UnfailingFile, Arguments], Result],
     handle: int,
     *arguments: Arguments.args,

@@ -22,6 +22,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "floating-point precision of embeddings.h5; default: %(default)s"
     parser.add_argument("--embeddings", choices=("fp16", "fp32"), default="fp16", help=text)
     _add_pooling(parser)
+    text = (
+        "further formats of the vectors, separated by commas: npy (with embeddings.items.tsv), "
+        "parquet, h5ad, pt (a file per sequence, as esm-extract); default: h5, which is always "
+        "written"
+    )
+    parser.add_argument("--format", metavar="LIST", help=text)
     parser.set_defaults(run=_run)
 
 
@@ -63,8 +69,10 @@ def _add_pooling(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.encoders.pooling import Pooling
     from virnucpro.pipeline.jobs.embed_job import embed_job
+    from virnucpro.store.exports.formats import parse_formats
 
     pooling = Pooling(
         arguments.pooling, tuple(arguments.layer), arguments.max_length, arguments.long
     )
-    return run_job(arguments, partial(embed_job, pooling=pooling))
+    formats = None if arguments.format is None else parse_formats(arguments.format)
+    return run_job(arguments, partial(embed_job, pooling=pooling, formats=formats))

@@ -18,6 +18,7 @@ from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionC
 from virnucpro.runtime.isolation import run_isolated
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, json_digest
+from virnucpro.store.exports.formats import require_formats
 
 __all__ = ["NamedEncoder", "embed_job", "find_encoder", "vectors_job"]
 
@@ -115,6 +116,7 @@ def embed_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
     pooling: Pooling | None = None,
+    formats: tuple[str, ...] | None = None,
 ) -> Job:
     """Return the job of ``virnucpro embed``; `virnucpro.pipeline.predict.predict` computes it.
 
@@ -130,6 +132,8 @@ def embed_job(
         Precision of the stored vectors: ``fp16`` or ``fp32``.
     pooling
         How tokens become vectors; None for the mean of the last layer.
+    formats
+        Of `virnucpro.store.exports.formats.FORMATS`; None for those of the resumed run, or none.
 
     Raises
     ------
@@ -140,11 +144,13 @@ def embed_job(
     """
     if embeddings not in ("fp16", "fp32"):
         raise UsageError(f"unknown precision of embeddings {embeddings!r}: give fp16 or fp32")
+    require_formats(formats or (), per_token=pooling is not None and pooling.per_token)
     found = find_encoder(encoder)
     if pooling is not None:
         found = replace(found, spec=pooled_spec(found.spec, pooling))
     whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
-    return vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
+    job = vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
+    return replace(job, formats=formats)
 
 
 def vectors_job(

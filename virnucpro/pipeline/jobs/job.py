@@ -124,6 +124,8 @@ class Job:
     published_files
         Whether the two tables of the published tool are written; None for the choice of the run
         that is resumed, or no.
+    formats
+        Formats beside embeddings.h5; None for those of the run that is resumed, or none.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -147,6 +149,7 @@ class Job:
     calls: CallOptions | None = None
     classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
+    formats: tuple[str, ...] | None = None
     precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype | None = None
     published_files: bool | None = None

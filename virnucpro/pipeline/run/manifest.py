@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 _ADDED = {
-    *("calibration", "calls", "classes", "extracts", "input_stamps", "published_files"),
+    *("calibration", "calls", "classes", "extracts", "formats", "input_stamps", "published_files"),
     "table_version",
 }
 """Fields that runs of earlier versions lack."""
@@ -79,6 +79,8 @@ class Manifest:
         Names of the classifier's classes; empty for a classifier of two classes.
     table_version
         Version of the tables; they are written again in the current version.
+    formats
+        Formats that are written beside embeddings.h5.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
     published_files
@@ -104,6 +106,7 @@ class Manifest:
     classes: Sequence[str] = ()
     table_version: int = 1
     extracts: Mapping[str, Any] = field(default_factory=dict)
+    formats: Sequence[str] = ()
     published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
 

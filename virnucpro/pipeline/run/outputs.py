@@ -21,6 +21,7 @@ from virnucpro.classify.quality import record_quality
 from virnucpro.classify.run_scores import RunWindows, score_run
 from virnucpro.classify.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.run.exports import write_exports
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
@@ -140,6 +141,7 @@ def write_outputs(
         views = session.manifest.views
         about = session.manifest.about_vectors
         write_embeddings(session.run.embeddings, coverage, session.index, views, about)
+        write_exports(session.run, session.manifest.formats)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}

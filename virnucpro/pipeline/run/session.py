@@ -240,6 +240,7 @@ def _create(
         table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
+        formats=job.formats or (),
         published_files=bool(job.published_files),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
@@ -281,6 +282,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
         session.update(replace(session.manifest, input_stamps=found))
     if job.calls is not None:
         session.update(replace(session.manifest, calls=asdict(job.calls)))
+    if job.formats is not None:
+        session.update(replace(session.manifest, formats=job.formats))
     if job.extracts is not None:
         session.update(replace(session.manifest, extracts=asdict(job.extracts)))
     if job.published_files is not None:

@@ -229,6 +229,8 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
     if job.pooling.per_token:
         row_bytes *= math.ceil(session.index.row_lengths.mean())
     parts = space_needed(session.index, len(coverage.missing), rows, row_bytes)
+    if job.formats:
+        parts["other formats"] = 2 * len(job.formats) * parts["embeddings.h5"]
     needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
