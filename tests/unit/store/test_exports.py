@@ -87,7 +87,8 @@ def test_anndata(source, tmp_path):
             f"layer{n}_{i}" for n in (2, 6) for i in (0, 1)
         ]
     anndata = pytest.importorskip("anndata", reason="install anndata to read the file with it")
-    read = anndata.read_h5ad(tmp_path / "v.h5ad")
+    with pytest.warns(UserWarning, match="names are not unique"):
+        read = anndata.read_h5ad(tmp_path / "v.h5ad")
     assert read.obs_names.tolist() == NAMES
     assert read.obs["status"].tolist() == [["done", "", "missing"][code] for code in STATUS]
     np.testing.assert_array_equal(read.X, values.astype(np.float32))
