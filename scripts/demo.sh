@@ -11,4 +11,4 @@ echo
 head -n 12 "$out/predictions.tsv" |
   awk -F '\t' '{ printf "%-20s %7s %10s %9s %8s  %-11s %s\n", $1, $2, $3, $4, $6, $7, $8 }'
 echo
-echo "Run folder: $out. predictions.tsv has one row per sequence, run.json the parameters and versions."
+echo "Run folder: $out. Open report.html in a browser; predictions.tsv has one row per sequence."

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.pipeline.validation.golden import golden_vectors, project
 
 PUBLISHED = (("DNABERT-S", 0, 768), ("esm2_t36_3B_UR50D", 768, 3328))

@@ -97,6 +97,21 @@ def nothing_waits(gpu):
     return watched
 
 
+@pytest.fixture(scope="session")
+def needs():
+    """Return a function that imports an optional package; without it, the test is skipped.
+
+    Under CI, which installs all of them, the test fails.
+    """
+
+    def optional(name):
+        if os.environ.get("CI"):
+            return importlib.import_module(name)
+        return pytest.importorskip(name, reason=f"needs {name}: pip install '.[test]'")
+
+    return optional
+
+
 @pytest.fixture
 def importable(monkeypatch):
     """Return a function that imports a module of tests/data, which spawned processes can import.

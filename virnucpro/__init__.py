@@ -1,9 +1,91 @@
 """Fault-tolerant, sharded classification of sequences as viral or non-viral.
 
-This file must not import torch or other large packages: a child process imports it before its
-CUDA_VISIBLE_DEVICES is set.
+The functions of the Python API are imported at their first use. This file must not import torch or
+other large packages: a child process imports it before its CUDA_VISIBLE_DEVICES is set.
 """
+
+from virnucpro.errors import (
+    BundleError,
+    DamagedSegmentError,
+    DeviceError,
+    EngineError,
+    FingerprintError,
+    IndexFormatError,
+    InputError,
+    NotARunError,
+    RunError,
+    RunExistsError,
+    RunLockedError,
+    SegmentError,
+    StoreError,
+    UsageError,
+    VirnucproError,
+    WorkerError,
+)
+
+TYPE_CHECKING = False  # importing typing takes most of the time of this import
+if TYPE_CHECKING:
+    from virnucpro.api.classify import classify
+    from virnucpro.api.embed import embed
+    from virnucpro.api.embeddings import Embeddings, read_embeddings
+    from virnucpro.api.result import Result
+    from virnucpro.api.tables import read_predictions, read_regions, read_windows
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "BundleError",
+    "DamagedSegmentError",
+    "DeviceError",
+    "Embeddings",
+    "EngineError",
+    "FingerprintError",
+    "IndexFormatError",
+    "InputError",
+    "NotARunError",
+    "Result",
+    "RunError",
+    "RunExistsError",
+    "RunLockedError",
+    "SegmentError",
+    "StoreError",
+    "UsageError",
+    "VirnucproError",
+    "WorkerError",
+    "__version__",
+    "classify",
+    "embed",
+    "read_embeddings",
+    "read_predictions",
+    "read_regions",
+    "read_windows",
+]
+
+_MODULES = {
+    "Embeddings": "embeddings",
+    "Result": "result",
+    "classify": "classify",
+    "embed": "embed",
+    "read_embeddings": "embeddings",
+    "read_predictions": "tables",
+    "read_regions": "tables",
+    "read_windows": "tables",
+}
+"""Module in `virnucpro.api` of each name that is imported at its first use."""
+
+
+if not TYPE_CHECKING:  # type checkers would accept every name
+
+    def __getattr__(name: str) -> object:
+        """Import a name of the Python API at its first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415 - needed only here
+
+        value: object = getattr(import_module(f"virnucpro.api.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError, UsageError, VirnucproError
+from virnucpro.launch.merged import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.execution import Execution
@@ -123,10 +124,11 @@ class Worker(FileWorker):
 
         Returns
         -------
-        A dict of: sequences and viral (numbers of sequences), complete (whether every row has a
-        result), skipped (whether an earlier launch computed all results), and details. The details
-        are: folder, units_computed, records (number by status), calls (number by call),
-        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
+        A dict of: sequences and viral (numbers of sequences), also by length; complete (whether
+        every row has a result), skipped (whether an earlier launch computed all results), outputs
+        (paths by name, from which a launch merges some), and details. The details are: folder,
+        units_computed, records (number by status), calls (number by call), rows_missing,
+        rows_quarantined, again (rows recomputed at another precision), warnings.
 
         Raises
         ------
@@ -139,7 +141,7 @@ class Worker(FileWorker):
 
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
-        execution = Execution(folder, threads=self._threads, resume=True)
+        execution = Execution(folder, threads=self._threads, resume=True, report=False)
         warnings = _Warnings()
         job = preflight.as_resumed(replace(self._job, inputs=(data,)), execution)
         try:
@@ -155,8 +157,10 @@ class Worker(FileWorker):
         return {
             "sequences": sum(outcome.records.values()),
             "viral": outcome.calls.get("viral", 0),
+            **_by_length(outcome.by_length),
             "complete": outcome.complete,
             "skipped": existed and not computed,
+            OUTPUTS_KEY: {path.name: str(path) for path in outcome.files},
             "details": {
                 "folder": str(folder),
                 "units_computed": computed,
@@ -168,6 +172,15 @@ class Worker(FileWorker):
                 "warnings": warnings.texts,
             },
         }
+
+
+def _by_length(counts: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Return columns such as ``sequences_1_to_3_kb`` and ``viral_1_to_3_kb``."""
+    return {
+        f"{what}_{name.replace(' ', '_')}": number
+        for name, pair in counts.items()
+        for what, number in zip(("sequences", "viral"), pair, strict=True)
+    }
 
 
 class _Warnings(SilentReporter):

@@ -39,7 +39,10 @@ class RunDirectory:
         budgets.json                    largest batch per device that fits in memory
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         viral.fasta, ambiguous.fasta ...  records by call, as chosen; .gz if compressed
+        viral_regions.fasta             viral stretches of records of both kinds; .gz if compressed
+        regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
         missing.tsv, quarantine.tsv     absent if empty
+        report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
         embeddings.npy, .items.tsv, .parquet, .h5ad   copies of embeddings.h5, with --format
         embeddings.pt/                  a file per sequence, with --format pt
@@ -78,6 +81,17 @@ class RunDirectory:
         self.parquet = root / "embeddings.parquet"
         self.h5ad = root / "embeddings.h5ad"
         self.pt = root / "embeddings.pt"
+        self.regions = root / "regions.tsv"
+        self.regions_bed = root / "regions.bed"
+        self.regions_gff3 = root / "regions.gff3"
+        self.scores_bedgraph = root / "scores.bedgraph"
+        self.region_files = (
+            self.regions,
+            self.regions_bed,
+            self.regions_gff3,
+            self.scores_bedgraph,
+            *(self.region_extract(compressed=end) for end in (False, True)),
+        )
         self.tables = (
             self.predictions,
             self.windows,
@@ -86,29 +100,35 @@ class RunDirectory:
             self.published_consensus,
             self.missing,
             self.quarantine,
+            *self.region_files,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
         )
+        self.report = root / "report.html"
+        self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
+        self.reports = (self.report, *self.multiqc)
         self.results = (
             self.predictions,
             self.sequences,
             *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            self.regions,
             self.embeddings,
+            self.report,
             self.missing,
             self.quarantine,
         )
-        exports = (self.npy, self.npy_items, self.parquet, self.h5ad)
         self._files = (
-            self.run_json,
-            self.status_json,
-            self.budgets,
-            *self.tables,
-            self.embeddings,
-            *exports,
+            *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *(self.npy, self.npy_items, self.parquet, self.h5ad),
+            *self.reports,
         )
 
     def extract(self, call: str, *, compressed: bool = False) -> Path:
         """Return the path of the FASTA file of the records with a call, such as viral.fasta."""
         return self.root / f"{call}.fasta{'.gz' * compressed}"
+
+    def region_extract(self, *, compressed: bool = False) -> Path:
+        """Return the path of the FASTA file of the viral stretches, viral_regions.fasta."""
+        return self.extract("viral_regions", compressed=compressed)
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""

@@ -23,9 +23,9 @@ from kmers import fit_and_score
 from numpy.typing import NDArray
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.head import load_head
-from virnucpro.classify.quality import is_complex
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.head import load_head
+from virnucpro.classifier.quality import is_complex
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.evaluation.labels import Source, read_labels
 from virnucpro.evaluation.regions import read_regions

@@ -1,9 +1,9 @@
 r"""Compare writing one embeddings.h5 from segments with a plain copy of the same bytes.
 
-Both sides read the same segment files and end with an fsync. The aggregation of loose segments
-reads each segment once; that of a run reads it twice (coverage, then writing). Items are in random
-order, or in the order of an index whose rows are sorted by length: nine tenths of the items have
-one length, the others any length.
+Both sides read the same segment files and end with an fsync. The aggregation of loose segments, and
+that of a run, reads each segment once; twice if the segments of the run were verified before. Items
+are in random order, or in the order of an index whose rows are sorted by length: nine tenths of the
+items have one length, the others any length.
 
     python scripts/bench/aggregate.py [--rows 100000] [--dim 3328] [--order random] [--folder DIR]
 
@@ -29,19 +29,22 @@ import numpy as np
 
 from virnucpro.durable import write_file
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
-from virnucpro.store.loose import survey_loose
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Survey
+from virnucpro.store.loose import LooseSurvey, survey_loose
 from virnucpro.store.segment import Segment
 from virnucpro.store.writer import ShardWriter
 
+FINGERPRINT = "f" * 64
 IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
 Took = tuple[float, float, float]
 
-ACTIONS = ("copy", "survey", "once", "twice")
+ACTIONS = ("copy", "survey", "once", "run", "twice")
 LABELS = {
     "copy": "plain copy, fsync",
     "survey": "survey alone",
-    "once": "aggregate, read once, fsync",
+    "once": "loose segments, read once, fsync",
+    "run": "segments of a run, read once, fsync",
     "twice": "survey, then aggregate, fsync",
 }
 
@@ -59,11 +62,15 @@ def main() -> None:
         index = index_of(ORDERS[arguments.order](arguments.rows), run.root / "order.npy")
         dims = {"joined": arguments.dim}
         n_rows = arguments.rows
+        bounds = np.append(np.arange(0, n_rows, arguments.unit_rows), n_rows)
         actions: dict[str, Callable[[], object]] = {
             "copy": lambda: copy(paths, run.root / "copy"),
             "survey": lambda: survey_loose(paths, n_rows),
-            "once": lambda: write_loose_embeddings(
-                run.embeddings, paths, index, n_rows, views=dims
+            "once": lambda: write_surveyed_embeddings(
+                run.embeddings, LooseSurvey(paths, n_rows), index, n_rows, views=dims
+            ),
+            "run": lambda: write_surveyed_embeddings(
+                run.embeddings, Survey(run, bounds, FINGERPRINT), index, n_rows, views=dims
             ),
             "twice": lambda: write_embeddings(
                 run.embeddings, survey_loose(paths, n_rows), index, dims
@@ -84,10 +91,10 @@ def main() -> None:
         for action, all_took in took.items():
             wall, cpu, peak = (statistics.median(one) for one in zip(*all_took, strict=True))
             print(
-                f"{LABELS[action]:32} {wall:7.2f} s {size / wall / 1e6:8,.0f} MB/s, {cpu:7.2f} s "
+                f"{LABELS[action]:36} {wall:7.2f} s {size / wall / 1e6:8,.0f} MB/s, {cpu:7.2f} s "
                 f"of CPU, {peak:6,.0f} MiB of memory"
             )
-        for action in {"once", "twice"} & set(took) if "copy" in took else ():
+        for action in {"once", "run", "twice"} & set(took) if "copy" in took else ():
             pairs = zip(took[action], took["copy"], strict=True)
             ratio = statistics.median(mine[0] / plain[0] for mine, plain in pairs)
             print(f"{LABELS[action]}: {ratio:.2f}x the time of a plain copy")
@@ -135,7 +142,7 @@ def write_segments(run: RunDirectory, n_rows: int, dim: int, unit_rows: int) -> 
         shift = dice.integers(unit_rows)
         vectors = some[shift : shift + len(rows)]
         state = np.zeros(len(rows), np.uint8)
-        writers[unit % 4].commit(Segment(unit, "f" * 64, rows, state, vectors, None))
+        writers[unit % 4].commit(Segment(unit, FINGERPRINT, rows, state, vectors, None))
     return [path for _, path in run.segments()]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.run.manifest import read_manifest

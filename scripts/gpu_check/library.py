@@ -15,7 +15,7 @@ from soaking.checks import table_problems
 from soaking.signals import wait_for_empty_session
 
 from virnucpro.bundles.bundle import find_bundle
-from virnucpro.classify.head_tensors import head_shapes
+from virnucpro.classifier.head_tensors import head_shapes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.device import dtype_of

@@ -10,6 +10,7 @@ import pytest
 from virnucpro.cli.main import main
 from virnucpro.pipeline.run import input_check
 from virnucpro.sequences.builder import input_digests
+from virnucpro.sequences.spec import json_digest
 
 
 def edit_a_base(path):
@@ -93,6 +94,7 @@ PARAMETERS = [
     ("--precision", "bf16"),
     ("--embeddings", "fp32"),
     ("--genetic-code", "4"),
+    ("--min-length", "100"),
 ]
 
 
@@ -105,6 +107,43 @@ def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fa
     assert main(command) == 1
     assert f"{name} was {own} and is now {value}" in capsys.readouterr().err
     assert without_lock(state_of(copy_of_run)) == without_lock(before)
+
+
+def test_a_run_of_an_earlier_version_keeps_its_least_length(few_fasta, tmp_path, capsys):
+    """Its index has no warnings, and run.json neither a least length nor the bundle's window."""
+    fasta, folder = tmp_path / "in.fa", tmp_path / "run"
+    fasta.write_bytes(few_fasta.read_bytes() + b">\n" + b"ACGTTGCA" * 20)
+    command = ["predict", str(fasta), "-o", str(folder), "-q", "--devices", "cpu:1"]
+    assert main([*command, "--min-length", "0"]) == 0
+    for path, field in ((folder / "index" / "index.json", "warnings"), (folder / "run.json", "")):
+        content = json.loads(path.read_text())
+        del content["sha256"], content[field or "bundle_window"]
+        assert "min_length" not in content.get("parameters", content.get("spec"))
+        path.write_text(json.dumps({**content, "sha256": json_digest(content)}))
+    table = (folder / "predictions.tsv").read_bytes()
+    for options in ([], ["--check-inputs"], ["--min-length", "0"]):
+        (folder / "predictions.tsv").unlink()
+        assert main([*command, "--resume", *options]) == 0
+        assert (folder / "predictions.tsv").read_bytes() == table
+    capsys.readouterr()
+    assert main([*command, "--resume", "--min-length", "99"]) == 1
+    assert "min_length was None and is now 99" in capsys.readouterr().err
+
+
+def test_a_run_with_invalid_records_is_resumed_unless_strict(few_fasta, tmp_path, capsys):
+    fasta, folder = tmp_path / "in.fa", tmp_path / "run"
+    fasta.write_bytes(few_fasta.read_bytes() + b">p\nMKVLEQ\n>g\nAC-GT\n")
+    command = ["predict", str(fasta), "-o", str(folder), "-q", "--devices", "cpu:1"]
+    assert main(command) == 0
+    table = (folder / "predictions.tsv").read_bytes()
+    assert b"invalid_letters" in table
+    assert main([*command, "--resume", "--strict"]) == 1
+    assert "record 121 (p): 'L' (line 242, letter 4)" in capsys.readouterr().err
+    (folder / "predictions.tsv").unlink()
+    assert main([*command, "--resume", "--check-inputs"]) == 0
+    assert (folder / "predictions.tsv").read_bytes() == table
+    assert capsys.readouterr().err.count("warning:") == 2
+    assert main(["verify", str(folder)]) == 0
 
 
 def test_another_command_is_refused(copy_of_run, few_fasta, capsys):
@@ -137,9 +176,9 @@ def test_an_unchanged_input_is_read_once_and_with_check_inputs_again(
     command = ["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]
     read = []
 
-    def counted(paths, spec):
+    def counted(paths, *rules):
         read.append(len(paths))
-        return input_digests(paths, spec)
+        return input_digests(paths, *rules)
 
     monkeypatch.setattr(input_check, "input_digests", counted)
     assert main(command) == 0

@@ -11,8 +11,8 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
     import torch
     from safetensors.torch import save_file
 
-    from virnucpro.classify.consensus import Status, call_windows
-    from virnucpro.classify.head import Head, load_head
+    from virnucpro.classifier.consensus import Status, call_windows
+    from virnucpro.classifier.head import Head, load_head
     from virnucpro.report.published_files import write_consensus, write_results
     from virnucpro.sequences.index import build_index
     from virnucpro.sequences.records import Alphabet

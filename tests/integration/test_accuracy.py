@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.evaluation.labels import read_labels
 from virnucpro.evaluation.regions import read_regions

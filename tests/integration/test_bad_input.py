@@ -1,54 +1,148 @@
-"""Exit codes and messages for bad input."""
+"""Exit codes and messages for bad input: the table of docs/bad-input.md, and unusual input."""
 
+import bz2
 import gzip
+import io
 import os
+import random
+import shlex
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from virnucpro.cli.main import main
 
+PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
 GENE = b"ATGGCCAAAGGTCCC" * 60
+COMPLEX = "".join(random.Random(8).choices("ACGT", k=400)).encode()
+PROTEIN = b"MKVLEQFFPIWHDRSY" * 10
 
 
-def _directory(path):
-    path.mkdir()
+def _fastq(name, letters):
+    return b"@%s\n%s\n+\n%s\n" % (name, letters, b"I" * len(letters))
 
 
-def _truncated(path):
-    path.write_bytes(gzip.compress(b">a\n" + os.urandom(4000).hex().encode())[:-300])
+FILES = {
+    "mixed.fa": b">a\n%s\n>p1\nMKVLEQFFPI\n>b\nACGT\n" % GENE,
+    "gaps.fa": b">g\nACGT--AC..GT--\n>a\n%s\n" % GENE,
+    "gaps.fq": _fastq(b"g", b"ACGT-ACGT") + _fastq(b"a", GENE),
+    "names.fa": b">a\n%s\n>b\nAC\n>a\nACC\n" % GENE,
+    "again.fa": b">a\n%s\n" % GENE,
+    "unnamed.fa": b">a\n%s\n> \nACGT\n" % GENE,
+    "empty.fa": b"",
+    "blank.fa": b"\n \r\n\t\n",
+    "empty.fa.gz": gzip.compress(b""),
+    "control.fa": b">a\x1bb\n%s\n" % GENE,
+    "short.fa": b">a\n%s\n>b\n%s\n" % (COMPLEX, COMPLEX[:99]),
+    "inner.faa": b">p1\nMKV*LEQ\n>p2\nMKVLEQ*\n",
+    "peptides.faa": b">p1\nGATTACATAC\n>p2\nACGTACGTAC\n",
+    "dna.fa": b">a\n%s\n" % COMPLEX,
+    "protein.fa": b">p1\nMKVLEQFFPI\n",
+    "protein.faa": b">p1\n%s\n>p2\n%s\n" % (PROTEIN, PROTEIN),
+    "digits.fa": b">a\n1 ACGTACGTAC\n11 ACGT\n",
+    "absent.fa": None,
+    "junk.fa": bytes(range(256)) * 40,
+    "notes.fa": b"dear diary\n",
+    "nul.fa": b">a\0b\nACGT\n",
+    "cut.fa.gz": gzip.compress(b">a\n" + os.urandom(4000).hex().encode())[:-300],
+    "cut.fq": b"@r1\nACGT\n+\nIIII\n@r2\nACGT\n",
+    "few.fq": b"@r1\nACGT\n+\nIII\n",
+}
 
 
-# name, function that makes it, exit code, parts of the message
-CASES = [
-    ("absent.fa", lambda _: None, 1, ["absent.fa"]),
-    ("folder.fa", _directory, 1, ["folder.fa", "director"]),
-    ("junk.fa", lambda path: path.write_bytes(bytes(range(256)) * 40), 1, ["junk.fa"]),
-    ("cut.fa.gz", _truncated, 1, ["cut.fa.gz"]),
-    ("protein.fa", lambda path: path.write_bytes(b">p1\nMKVLEQFFPI\n"), 1, ["protein.fa", "p1"]),
-    ("gaps.fa", lambda path: path.write_bytes(b">g\nACGT--ACGT\n"), 1, ["gaps.fa", "g", "-"]),
-    ("notes.fa", lambda path: path.write_bytes(b"dear diary\n"), 1, ["notes.fa"]),
-    (
-        "cut.fq",
-        lambda path: path.write_bytes(b"@r1\nACGT\n+\nIIII\n@r2\nACGT\n"),
-        1,
-        ["cut.fq"],
-    ),
-]
+class Row(NamedTuple):
+    """A row of the page."""
+
+    name: str
+    command: str
+    message: str
+    code: int
 
 
-@pytest.mark.parametrize(("name", "make", "code", "message"), CASES, ids=[row[0] for row in CASES])
-def test_bad_input_is_refused_with_a_reason_and_leaves_nothing(
-    name, make, code, message, tmp_path, capsys
-):
-    path = tmp_path / name
-    make(path)
-    assert main(["predict", str(path), "-o", str(tmp_path / "run")]) == code
+def _rows():
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| `"):
+            name, _, command, message, code = (
+                cell.strip() for cell in line.strip("|").split(" | ")
+            )
+            yield Row(name.strip("`"), command.strip("`"), message.strip("`"), int(code))
+
+
+ROWS = list(_rows())
+
+
+def _make(name, folder):
+    path = folder / name
+    if name == "folder.fa":
+        path.mkdir()
+    elif FILES[name] is not None:
+        path.write_bytes(FILES[name])
+
+
+def test_the_page_lists_every_file():
+    assert {row.name for row in ROWS} == {*FILES, "folder.fa"}
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("row", ROWS, ids=[row.command for row in ROWS])
+def test_each_row_of_the_page_is_true(row, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _make(row.name, tmp_path)
+    words = [*shlex.split(row.command), "-o", "run"]
+    if words[0] in {"predict", "embed"}:
+        words += ["--devices", "cpu:1"]
+    try:
+        code = main(words)
+    except SystemExit as stopped:
+        code = stopped.code
     printed = capsys.readouterr().err
-    assert "virnucpro: error:" in printed
+    assert code == row.code
     assert "Traceback" not in printed
-    for text in message:
-        assert text in printed
-    assert not (tmp_path / "run").exists()
+    place = 0
+    for part in row.message.split("..."):
+        assert part.strip() in printed[place:], printed
+        place = printed.index(part.strip(), place)
+    assert (tmp_path / "run").exists() == (code == 0)
+    if words[0] == "predict" and code == 0:
+        records = sum(FILES[name].count(b">") for name in words[1:3] if name in FILES)
+        if row.name.endswith(".fq"):
+            records = 2
+        assert len((tmp_path / "run" / "predictions.tsv").read_text().splitlines()) == records + 1
+
+
+@pytest.mark.parametrize(
+    ("pack", "form", "pipe"),
+    [(gzip.compress, "fasta", True), (bytes, "fastq", True), (bz2.compress, "fastq", False)],
+    ids=["FASTA, gz, stdin", "FASTQ, stdin", "FASTQ, bz2"],
+)
+def test_invalid_records_are_answered_in_every_format(
+    pack, form, pipe, tmp_path, tables, capsys, monkeypatch
+):
+    records = [(b"a", GENE), (b"p", b"MKVLEQ"), (b"", b"AC-GT"), (b"a", b"ACGN")]
+    text = b"".join(
+        _fastq(name, letters) if form == "fastq" else b">%s\n%s\n" % (name, letters)
+        for name, letters in records
+    )
+    path = tmp_path / "in"
+    path.write_bytes(pack(text))
+    if pipe:
+        stream = io.TextIOWrapper(io.BytesIO(pack(text)))
+        monkeypatch.setattr("sys.stdin", stream)
+    words = ["predict", "-" if pipe else str(path), "-o", str(tmp_path / "run"), "-q"]
+    assert main([*words, "--devices", "cpu:1"]) == 0
+    rows = tables(tmp_path / "run" / "predictions.tsv")
+    assert [(row["seq_name"], row["length"], row["status"]) for row in rows] == [
+        ("a", "900", "scored"),
+        ("p", "6", "invalid_letters"),
+        ("unnamed_3", "4", "too_short"),
+        ("a", "4", "too_short"),
+    ]
+    assert {row["call"] for row in rows[1:]} == {"not_scored"}
+    assert {row["score"] for row in rows[1:]} == {"NA"}
+    printed = capsys.readouterr().err
+    assert printed.count("warning:") == 4
+    assert "record 2 (p): 'L' (letter 4)" in printed
 
 
 # name, content, statuses of its rows
@@ -112,8 +206,6 @@ def test_a_folder_with_other_files_is_not_touched(tmp_path, capsys):
 @pytest.mark.timeout(110)
 @pytest.mark.slow
 def test_a_record_of_three_million_bases_is_predicted(tmp_path, tables):
-    import random
-
     path = tmp_path / "large.fa"
     path.write_text(">large\n" + "".join(random.Random(3).choices("ACGT", k=3_000_000)))
     run = tmp_path / "run"

@@ -76,6 +76,21 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     assert "6 files: 4 done, 2 failed" in first.stderr
     assert not (out / "text.fa").exists()
 
+    # The rows of all files in one table, each with its file.
+    merged = tables(out / "launch.predictions.tsv")
+    done = [name for name, row in rows.items() if row["status"] == "done"]
+    wanted = [row for name in done for row in tables(out / name / "predictions.tsv")]
+    assert [{**row, "file": ""} for row in merged] == [{**row, "file": ""} for row in wanted]
+    assert {row["file"] for row in merged} == {*done}
+    fasta_of = [(out / name / "viral.fasta").read_bytes() for name in done]
+    assert (out / "launch.viral.fasta").read_bytes() == b"".join(fasta_of)
+
+    for name in done:
+        lengths = [int(row["length"]) for row in tables(out / name / "predictions.tsv")]
+        assert int(rows[name]["sequences_1_to_3_kb"]) == sum(1000 <= n < 3000 for n in lengths)
+        classes = [int(cell) for column, cell in rows[name].items() if column.startswith("viral_")]
+        assert sum(classes) == int(rows[name]["viral"])
+
     # A normal run folder: the same numbers, and every command accepts it.
     alone = tmp_path / "alone"
     done = virnucpro("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")

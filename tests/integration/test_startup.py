@@ -24,6 +24,8 @@ COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify",
 COMMANDS += [
     *("plan", "work", "merge", "rescue", "submit", "cite", "completion"),
     "rescore",
+    "report",
+    "plot",
     "train",
     "evaluate",
     "launch",

@@ -16,8 +16,8 @@ from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_ma
 from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.head_tensors import CLASSES, head_sizes
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.head_tensors import CLASSES, head_sizes
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.base import EncoderSpec, View

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from virnucpro.bundles.manifest import EncoderEntry
-from virnucpro.classify.head_tensors import head_shapes, layer_sizes
+from virnucpro.classifier.head_tensors import head_shapes, layer_sizes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSFiles, read_settings
 from virnucpro.encoders.registry import load_encoder, open_spec

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from virnucpro.bundles.checksums import FileDigest
 from virnucpro.bundles.permissions import DENIED, advice_on_reading
-from virnucpro.classify.calibration import read_calibration
+from virnucpro.classifier.calibration import read_calibration
 from virnucpro.encoders.registry import architectures
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.spec import KIND_OF_ITEMS
@@ -61,8 +61,8 @@ class Manifest:
         ``longest_stretch`` (the longest stop-free stretch of at least 30 codons of a window) or
         ``window`` (the bases of a whole window). bundle.json may omit ``open_frames``.
     calibration
-        Calibration of the records' logits, see `virnucpro.classify.calibration`; None if the bundle
-        has none, and ``thresholds`` apply to the score.
+        Calibration of the records' logits, see `virnucpro.classifier.calibration`; None if the
+        bundle has none, and ``thresholds`` apply to the score.
     classes
         Names of the head's classes if it has more than two; empty otherwise.
     thresholds

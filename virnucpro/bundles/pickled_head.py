@@ -11,14 +11,14 @@ from typing import Final
 
 import torch
 
-from virnucpro.classify.head_tensors import CLASSES, OUTPUT, head_shapes, linear_of, norm_of
+from virnucpro.classifier.head_tensors import CLASSES, OUTPUT, head_shapes, linear_of, norm_of
 from virnucpro.encoders.weights.pickles import read_pickle, require_intact
 from virnucpro.errors import BundleError
 
 __all__ = ["read_pickled_head"]
 
 _TORCH_EPS: Final = 1e-5
-"""torch's default of BatchNorm1d, the only value that `virnucpro.classify.head.Head` supports."""
+"""torch's default of BatchNorm1d, the only value that `virnucpro.classifier.head.Head` supports."""
 
 
 class _Layer:

@@ -29,6 +29,8 @@ _COMMANDS: Final = {
     "rescue": "begin a round for the missing units of such a run",
     "status": "print the progress of a run or launch",
     "verify": "check all files of a run for damage",
+    "report": "write report.html of one run or several",
+    "plot": "draw the scores of a run, or of one sequence, as PNG, SVG or PDF",
     "rescore": "call the sequences of a run by another rule, without computing scores again",
     "aggregate": "write the outputs of a partial run, or join segments",
     "train": "train a classifier on labelled sequences",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.classify.call_options import PRESETS, CallOptions
+from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.machine import usable_cpus
 from virnucpro.pipeline.execution import Execution
 from virnucpro.report.extract_options import ExtractOptions
@@ -17,16 +17,21 @@ __all__ = [
     "add_device",
     "add_devices",
     "add_encoder",
+    "add_existing",
     "add_extracts",
     "add_failures",
     "add_fallback",
+    "add_force_alphabet",
     "add_inputs",
     "add_json",
+    "add_min_length",
     "add_no_lock",
     "add_outdir",
     "add_precision",
     "add_quiet",
+    "add_report",
     "add_stored_vectors",
+    "add_strict",
     "add_threads",
     "add_tiling",
     "call_options",
@@ -42,7 +47,7 @@ DEFAULTS: Final = Execution(Path())
 
 _JOB_OPTIONS: Final = (
     *("bundle", "encoder", "window", "tiling", "genetic_code", "precision", "embeddings"),
-    *("fallback", "published_files"),
+    *("fallback", "min_length", "strict", "force_alphabet", "published_files"),
 )
 _CALL_OPTIONS: Final = ("preset", "threshold", "fdr", "prevalence")
 _PRECISION: Final[dict[str, Any]] = {"choices": ("auto", "fp32", "fp16", "bf16"), "default": "auto"}
@@ -91,6 +96,33 @@ def add_inputs(parser: _Group) -> None:
     parser.add_argument("inputs", nargs="+", metavar="FASTA", help=text)
 
 
+def add_strict(parser: _Group) -> None:
+    """Add the option that refuses inputs with gaps or invalid letters."""
+    text = (
+        "refuse inputs with gaps or invalid letters; default: remove gaps, and give sequences with "
+        "invalid letters the status invalid_letters"
+    )
+    parser.add_argument("--strict", action="store_true", default=None, help=text)
+
+
+def add_force_alphabet(parser: _Group) -> None:
+    """Add the option that accepts inputs of the other alphabet."""
+    text = (
+        "accept inputs that look like nucleotides for an encoder of proteins, and the reverse; "
+        "default: refuse them"
+    )
+    parser.add_argument("--force-alphabet", action="store_true", default=None, help=text)
+
+
+def add_min_length(parser: _Group) -> None:
+    """Add the option for the least length of a sequence."""
+    text = (
+        "least length of a sequence in bases; shorter ones get the status too_short; default: a "
+        "third of a window, and 0 with the tiling published"
+    )
+    parser.add_argument("--min-length", type=integer_from(0), metavar="BASES", help=text)
+
+
 def add_outdir(parser: _Group, metavar: str, text: str) -> None:
     """Add the option for the output folder."""
     parser.add_argument("-o", "--outdir", type=Path, required=True, metavar=metavar, help=text)
@@ -114,9 +146,24 @@ def add_threads(parser: _Group) -> None:
     parser.add_argument("-t", "--threads", type=_cpu_threads, metavar="N", help=text)
 
 
+def add_existing(parser: argparse.ArgumentParser, name: str, same: str) -> None:
+    """Add the options for an existing `name` in DIR, whose `same` a resume requires."""
+    group = parser.add_mutually_exclusive_group()
+    text = f"resume the {name} in DIR if there is one; requires the same {same}"
+    group.add_argument("--resume", action="store_true", help=text)
+    text = f"delete the {name} in DIR and start a new one"
+    group.add_argument("--force", action="store_true", help=text)
+
+
 def add_quiet(parser: _Group) -> None:
     """Add the option that turns off progress messages."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def add_report(parser: _Group) -> None:
+    """Add the option that leaves out the report."""
+    text = "do not write report.html; to write it later: virnucpro report DIR"
+    parser.add_argument("--no-report", dest="report", action="store_false", help=text)
 
 
 def add_no_lock(parser: _Group) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.run.outputs import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
-__all__ = ["CommandReporter", "open_reporter"]
+__all__ = ["CommandReporter", "open_reporter", "open_view"]
 
 _RESUMABLE: Final = "Finished work is kept. Rerun the command with --resume."
 _IF_STOPPED: Final = (
@@ -134,7 +134,9 @@ def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
     The optional keyword arguments `if_stopped`, `if_partial` and `resumable` are passed to
     `CommandReporter`.
     """
-    view: Lines | Bars | None = None
-    if not quiet:
-        view = Bars() if sys.stderr.isatty() and find_spec("rich") else Lines()
-    return CommandReporter(view, quiet=quiet, **advice)
+    return CommandReporter(None if quiet else open_view(), quiet=quiet, **advice)
+
+
+def open_view() -> Lines | Bars:
+    """Return a display of the progress: bars on a terminal, else lines."""
+    return Bars() if sys.stderr.isatty() and find_spec("rich") else Lines()

@@ -283,7 +283,9 @@ class LauncherOrchestrator:
             log_folder=own / LOGS_NAME,
             show_ui=live,
         )
-        table = LaunchTable(plan.source, own, files, plan.facts, balancer)
+        table = LaunchTable(
+            plan.source, own, files, plan.facts, balancer, merges=own == plan.target
+        )
         printer = ResultPrinter(balancer, spawner.get_process_status, options.quiet, live)
 
         def receive(item: FileResult | WorkerTrouble) -> None:

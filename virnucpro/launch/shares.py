@@ -109,6 +109,7 @@ def _write(joined: LaunchTable, tables: Tables) -> None:
         balancer.add(map(_result, table["files"]), table["troubles"], table["seconds"])
     if len(_ended(tables)) < joined.facts["tasks"]:
         joined.begin()
+        joined.update()
         return
     known = {one.file for one in balancer.results}
     missing = [str(file) for file in joined.files if str(file) not in known]

@@ -1,17 +1,19 @@
 """Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from virnucpro.console import CONTROL, printable, say
+from virnucpro.console import printable, say
 from virnucpro.durable import write_file
 from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.cells import cell, encoded, file_cell
+from virnucpro.launch.merged import MERGED_NAMES, MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
 
 __all__ = [
@@ -32,7 +34,7 @@ JSON_NAME = "launch.json"
 LOGS_NAME = "launch.logs"
 LOCK_NAME = "launch.lock"
 TASKS_NAME = "launch.tasks"
-OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME}
+OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME, *MERGED_NAMES.values()}
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
@@ -81,6 +83,8 @@ class LaunchTable:
         Constant entries of ``launch.json``, such as the input folder.
     balancer
         Object that collects the results.
+    merges
+        Whether the outputs of all files are merged as well.
     """
 
     source: Path
@@ -88,7 +92,12 @@ class LaunchTable:
     files: Sequence[Path]
     facts: Mapping[str, Any]
     balancer: LoadBalancer
+    merges: bool = True
     _not_before: float = 0.0
+    _merged: MergedOutputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._merged = MergedOutputs(self.source, self.target)
 
     def begin(self) -> None:
         """Write the first version of the table; an earlier table is replaced.
@@ -105,10 +114,13 @@ class LaunchTable:
         started = time.monotonic()
         if started < self._not_before:
             return
+        results = self._results("not done yet")
         with suppress(OSError):
-            self._write(self._results("not done yet"), None, lasting=False)
+            self._write(results, None, lasting=False)
         now = time.monotonic()
         self._not_before = now + max(_INTERVAL_S, _SHARE * (now - started))
+        if self.merges:
+            self._merged.update(results)
 
     def end(self) -> LaunchReport:
         """Write the final table and return the report.
@@ -119,6 +131,15 @@ class LaunchTable:
         reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
         results = self._results(f"the launch ended before this file was done{reason}")
         exit_code = self.balancer.get_exit_code() if self.files else 0
+        if self.merges:
+            try:
+                self._merged.write(results)
+            except OSError as raised:
+                say(
+                    f"error: the outputs of all files could not be merged: {raised}. Correct this "
+                    "error, and rerun the command. The results of the files are unaffected."
+                )
+                exit_code = exit_code or 2
         try:
             rows = self._write(results, exit_code, lasting=True)
         except OSError as raised:
@@ -153,7 +174,7 @@ class LaunchTable:
             "files": [_plain(one) for one in results],
         }
         with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
-            stream.writelines(b"\t".join(map(_encoded, row)) + b"\n" for row in rows)
+            stream.writelines(b"\t".join(map(encoded, row)) + b"\n" for row in rows)
         with write_file(self.target / JSON_NAME, lasting=lasting) as stream:
             stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
         return rows
@@ -179,8 +200,8 @@ def _column_names(fields: Sequence[str]) -> list[str]:
     If the name of a field is already a column name, the prefix ``result.`` is added.
     """
     names: list[str] = []
-    for field in fields:
-        name = _cell(field)
+    for one in fields:
+        name = cell(one)
         while name in (*_OWN_COLUMNS, *names):
             name = f"result.{name}"
         names.append(name)
@@ -190,30 +211,25 @@ def _column_names(fields: Sequence[str]) -> list[str]:
 def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
     values = [one.result.get(name) for name in fields]
     return [
-        _cell(str(Path(one.file).relative_to(input_dir))),
-        *(_cell(value if isinstance(value, _SCALARS) else None) for value in values),
+        file_cell(one.file, input_dir),
+        *(cell(value if isinstance(value, _SCALARS) else None) for value in values),
         one.status.value,
         "NA" if one.seconds is None else f"{one.seconds:.2f}",
-        _cell(one.gpu_id),
+        cell(one.gpu_id),
         str(one.attempts),
-        _cell(one.error or None),
+        cell(one.error or None),
     ]
 
 
-def _cell(value: object) -> str:
-    """Return a value as text in one line without tabs; None as ``NA``."""
-    if value is None:
-        return "NA"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return " ".join(text.split()) or "NA"
+def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str]]:
+    """Return a copy of the table for the terminal: without empty columns, with shortened cells.
 
-
-def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return a copy of the table for the terminal: without empty columns, with shortened cells."""
+    Columns whose names match the regular expression `left_out` are left out, too.
+    """
     columns = [
         ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
         for name, *cells in zip(*rows, strict=True)
-        if any(cell != "NA" for cell in cells)
+        if any(cell != "NA" for cell in cells) and not (left_out and re.fullmatch(left_out, name))
     ]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -221,18 +237,6 @@ def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 def _shortened(text: str) -> str:
     text = printable(text)
     return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 3] + "..."
-
-
-def _encoded(text: str) -> bytes:
-    """Return text as UTF-8, with percent-encoded control characters.
-
-    File names that are not valid UTF-8 keep their original bytes.
-    """
-    text = CONTROL.sub(lambda match: quote(match[0]), text)
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # surrogates that do not encode a byte
-        return text.encode("utf-8", "backslashreplace")
 
 
 def _plain(one: FileResult) -> dict[str, Any]:

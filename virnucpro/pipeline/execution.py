@@ -50,6 +50,12 @@ class Execution:
         False: do not lock the run folder, for file systems without locks.
     check_inputs
         True: a resume reads all inputs completely, also those that seem unchanged.
+    in_process
+        True: a single CPU worker is not a process of its own but runs in the calling process, and
+        ``auto`` without a GPU selects a single CPU worker. An error of the worker is raised; there
+        are no restarts and no deadlines.
+    report
+        True: write report.html from the tables of a run of predict.
 
     Raises
     ------
@@ -68,6 +74,8 @@ class Execution:
     log_format: LogFormat = "text"
     lock: bool = True
     check_inputs: bool = False
+    in_process: bool = False
+    report: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))

@@ -1,12 +1,13 @@
 """Create the job of ``virnucpro predict``, and compute a job from its inputs to its tables."""
 
 import os
+from dataclasses import replace
 from typing import Final
 
 from virnucpro.bundles.bundle import Bundle, open_bundle
 from virnucpro.bundles.published import published_names
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.decision import require_applicable
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.decision import require_applicable
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import (
@@ -27,10 +28,12 @@ from virnucpro.pipeline.scheduling.preflight import (
     devices_of,
     with_precision,
 )
-from virnucpro.pipeline.scheduling.runner import run_job
+from virnucpro.pipeline.scheduling.runner import run_in_process, run_job
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.runtime.devices import Device
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
+from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, default_min_length
 from virnucpro.sequences.windows import Tiling
 
 __all__ = ["FALLBACK", "predict", "predict_job"]
@@ -49,6 +52,8 @@ def predict_job(
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype | None = None,
     fallback: bool = True,
+    min_length: int | None = None,
+    strict: bool = False,
     calls: CallOptions | None = None,
     extracts: ExtractOptions | None = None,
     published_files: bool | None = None,
@@ -73,6 +78,12 @@ def predict_job(
     fallback
         Whether the embedded bundle `FALLBACK` scores the windows without an open frame or long
         stretch, if the bundle scores only these. A resumed run keeps its choice.
+    min_length
+        Least length of a record in bases; shorter records are `too_short`. None: a third of a
+        window; 0 with the tiling ``published``, because the published tool scores every record. A
+        resumed run keeps its least length if none is given.
+    strict
+        Refuse gaps and invalid letters in the inputs.
     calls
         Rule of the calls; None for the default rule, or for the rule of the resumed run.
     extracts
@@ -99,17 +110,19 @@ def predict_job(
         require_applicable(calls, calibrated=opened.calibration is not None)
     kind = KIND_OF_ITEMS[opened.items]
     second = None if kind == "windows" or not fallback else _classifier(open_bundle(FALLBACK))
+    spec = IndexSpec(
+        kind=kind,
+        alphabet=Alphabet.NUCLEOTIDE,
+        window=opened.window if window is None else window,
+        tiling=opened.tiling if tiling is None else tiling,
+        genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
+        fallback=second is not None,
+    )
+    least = default_min_length(spec) if min_length is None else min_length
     return Job(
         command="predict",
         inputs=inputs_of(inputs),
-        index=IndexSpec(
-            kind=kind,
-            alphabet=Alphabet.NUCLEOTIDE,
-            window=opened.window if window is None else window,
-            tiling=opened.tiling if tiling is None else tiling,
-            genetic_code=opened.genetic_code if genetic_code is None else genetic_code,
-            fallback=second is not None,
-        ),
+        index=replace(spec, min_length=least),
         encoders=opened.encoders,
         model_name=opened.name,
         model=opened.fingerprint,
@@ -121,6 +134,9 @@ def predict_job(
         calls=calls,
         classes=opened.classes,
         extracts=extracts,
+        rules=InputRules(strict=strict),
+        min_length=min_length,
+        bundle_window=opened.window,
         published_files=published_files or opened.name in published_names() or None,
         precision=precision,
         embeddings=embeddings,
@@ -158,5 +174,8 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     job = with_precision(as_resumed(job, execution), execution)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
-    outcome, _ = run_job(job, devices, execution, reporter)
+    if execution.in_process and devices == [Device("cpu")]:
+        outcome, _ = run_in_process(job, execution, devices[0], reporter)
+    else:
+        outcome, _ = run_job(job, devices, execution, reporter)
     return outcome

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.classify.consensus import Call, Evidence, Status
-from virnucpro.classify.run_scores import WindowBlocks
+from virnucpro.classifier.consensus import Call, Evidence, Status
+from virnucpro.classifier.run_scores import WindowBlocks
 from virnucpro.report.tables import window_columns
 from virnucpro.report.tsv import blocks, write_tsv
 from virnucpro.sequences.index import SequenceIndex

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from virnucpro.classify.call_options import PRESETS
-from virnucpro.classify.consensus import Call, Evidence, RecordScores, Status
-from virnucpro.classify.decision import Decision, Flag, Reason
-from virnucpro.classify.run_scores import WindowBlocks
+from virnucpro.classifier.call_options import PRESETS
+from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status
+from virnucpro.classifier.decision import Decision, Flag, Reason
+from virnucpro.classifier.run_scores import WindowBlocks
 from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
@@ -22,6 +23,7 @@ __all__ = [
     "CALL_NAMES",
     "STATUS_NAMES",
     "TABLE_VERSION",
+    "origin_columns",
     "window_columns",
     "write_missing",
     "write_predictions",
@@ -32,8 +34,8 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
-TABLE_VERSION: Final = 3
-"""Version of predictions.tsv and windows.tsv: versions 2 and 3 added last columns."""
+TABLE_VERSION: Final = 4
+"""Version of predictions.tsv and windows.tsv: versions 2 to 4 added last columns."""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
 
@@ -55,6 +57,7 @@ def write_predictions(
     sources: IntArray,
     class_names: Sequence[str],
     *,
+    provirus: NDArray[np.bool_],
     version: int = TABLE_VERSION,
 ) -> None:
     """Write predictions.tsv: one row per record, in input order.
@@ -66,8 +69,9 @@ def write_predictions(
     call, and `flags` lists properties that make a call less certain. `likely_source` is the most
     probable class of the classifier: `sources` has the position in `class_names` for each record,
     -1 if it is unknown. `file` and `record` are the input file and the number of the record in it,
-    from 1. A missing value is `NA`. Tables of version 1 end with `best_window`, those of version 2
-    with `likely_source`.
+    from 1. `topology` is `provirus_candidate` where `provirus`, ``(n_records,)``, is true. A
+    missing value is `NA`. Tables of version 1 end with `best_window`, those of version 2 with
+    `likely_source`, those of version 3 with `record`.
 
     Raises
     ------
@@ -103,7 +107,8 @@ def write_predictions(
             if version > 1
             else {}
         )
-        | (_origin(index, lambda rows: rows) if version > 2 else {}),
+        | (origin_columns(index, lambda rows: rows) if version > 2 else {})
+        | ({"topology": codes(provirus, (NA, "provirus_candidate"))} if version > 3 else {}),
     )
 
 
@@ -141,7 +146,7 @@ def write_windows(
             ),
         }
         | ({"evidence": column("evidence", _named(_EVIDENCE_NAMES))} if version > 1 else {})
-        | (_origin(index, lambda rows: _records(index, rows)) if version > 2 else {}),
+        | (origin_columns(index, lambda rows: _records(index, rows)) if version > 2 else {}),
     )
 
 
@@ -239,7 +244,9 @@ def _records(index: SequenceIndex, windows: IntArray) -> IntArray:
     return np.searchsorted(index.record_first_window, windows, side="right") - 1
 
 
-def _origin(index: SequenceIndex, records_of: Callable[[IntArray], IntArray]) -> dict[str, Cells]:
+def origin_columns(
+    index: SequenceIndex, records_of: Callable[[IntArray], IntArray]
+) -> dict[str, Cells]:
     """Return the columns `file` and `record`; `records_of` returns the records of table rows.
 
     A file is shown by its name, or by its path as given if two files have one name.

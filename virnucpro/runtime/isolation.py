@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from virnucpro.errors import VirnucproError, WorkerError
+from virnucpro.errors import UsageError, VirnucproError, WorkerError
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.status import NO_MAIN_GUARD
 from virnucpro.runtime.watchdog import Deadlines
 from virnucpro.runtime.worker_channel import WorkerChannel
 
@@ -37,6 +38,8 @@ def run_isolated(
     ------
     VirnucproError
         If the function raises a VirnucproError, which is raised unchanged.
+    UsageError
+        If the main script of this process lacks the main guard.
     WorkerError
         If the function raises any other exception, or the process dies or exceeds a limit.
     """
@@ -49,6 +52,8 @@ def run_isolated(
         coordinator.spawn_workers(_call, (function, arguments, n_bytes))
         coordinator.wait_for_completion()
         results, status = coordinator.collect_results(), coordinator.statuses[0]
+    if status.kind == NO_MAIN_GUARD:
+        raise UsageError(status.reason)
     if not status.succeeded:
         late = status.kind == "Hang"
         raise WorkerError(f"exceeded its limit of {seconds:g} s" if late else status.reason)

@@ -4,17 +4,19 @@ import os
 import pickle
 import reprlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import get_context, reduction, resource_tracker
+from multiprocessing import current_process, get_context, reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 from virnucpro.errors import UsageError
 from virnucpro.runtime.messages import Decoder, Message
 from virnucpro.runtime.signals import STOPPING
+from virnucpro.runtime.status import UNGUARDED_CODE
 
 __all__ = [
     "SPAWN",
@@ -25,6 +27,7 @@ __all__ = [
     "SpawnContext",
     "SpawnProcess",
     "interrupts_held",
+    "leave_unguarded_import",
     "unseal",
 ]
 
@@ -131,7 +134,8 @@ class Child:
     Raises
     ------
     UsageError
-        If a `Sealed` object cannot be pickled; no process was started.
+        If a `Sealed` object cannot be pickled, or the main script was read from standard input; no
+        process was started.
     OSError
         If the system cannot create a process or a descriptor.
     """
@@ -142,6 +146,7 @@ class Child:
         target: Callable[..., None],
         arguments: Sequence[object] = (),
     ) -> None:
+        _require_main_file()
         ours, theirs = SPAWN.Pipe(duplex=True)
         process = SPAWN.Process(target=target, name=name, args=(theirs, *arguments))
         try:
@@ -239,6 +244,31 @@ class Child:
         else:
             self._pipe.close()
         return data
+
+
+def _require_main_file() -> None:
+    """Raise UsageError if the children cannot import the main script, which has no file."""
+    main = sys.modules["__main__"]
+    if getattr(main, "__file__", None) == "<stdin>" and getattr(main, "__spec__", None) is None:
+        raise UsageError(
+            "worker processes cannot import a script from standard input: save it as a file, or "
+            'compute in this process (devices="cpu")'
+        )
+
+
+def leave_unguarded_import() -> None:
+    """End this process if it is a new worker that still imports its parent's main script.
+
+    Functions that start workers call this first. Without the main guard, each worker of a script
+    would call them again. The exit code makes the parent report the missing guard.
+
+    Raises
+    ------
+    SystemExit
+        If this process imports a main script.
+    """
+    if getattr(current_process(), "_inheriting", False):
+        sys.exit(UNGUARDED_CODE)
 
 
 def _pidfd(process: SpawnProcess) -> int | None:

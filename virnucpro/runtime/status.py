@@ -4,6 +4,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from virnucpro.runtime.messages import (
     Failure,
@@ -16,6 +17,8 @@ from virnucpro.runtime.messages import (
 )
 
 __all__ = [
+    "NO_MAIN_GUARD",
+    "UNGUARDED_CODE",
     "Death",
     "Fault",
     "WorkerState",
@@ -26,6 +29,17 @@ __all__ = [
     "exit_text",
     "waiting",
 ]
+
+UNGUARDED_CODE: Final = 119
+"""Exit code of a worker whose main script would start workers again, see `NO_MAIN_GUARD`."""
+
+NO_MAIN_GUARD: Final = "NoMainGuard"
+"""Kind of the failure of a worker that imports a main script without a main guard."""
+
+_GUARD_ADVICE: Final = (
+    "each worker process imports the main script again: put the script's statements below the line "
+    '`if __name__ == "__main__":`'
+)
 
 
 class WorkerState(StrEnum):
@@ -226,7 +240,9 @@ def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = ""
     ended = replace(status, exit=exit_name(death.code), ended_at=now)
     if status.returned and death.code in {0, None} and not death.stuck:
         return replace(ended, state=WorkerState.SUCCEEDED, kind="", reason="", traceback="")
-    reason = stopped or status.reason or _reason(ended, death.code)
+    if status.state is WorkerState.STARTING and death.code == UNGUARDED_CODE:
+        ended = replace(ended, kind=NO_MAIN_GUARD, reason=_GUARD_ADVICE, permanent=True)
+    reason = stopped or ended.reason or _reason(ended, death.code)
     if death.stuck:
         reason += "; it is stuck in the kernel and survives SIGKILL: see dmesg"
     if death.unfinished:

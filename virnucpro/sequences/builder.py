@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,17 @@ from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     TEMPORARY_COLUMNS,
+    Column,
     ColumnFile,
     ColumnWriter,
     Header,
     column_path,
     write_header,
 )
+from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import divide_records
-from virnucpro.sequences.records import STANDARD_INPUT, Alphabet, read_records
+from virnucpro.sequences.records import STANDARD_INPUT, UNNAMED, read_records
+from virnucpro.sequences.repeats import count_repeats
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 
@@ -44,12 +47,20 @@ def no_listener(_records: int, _letters: int) -> None:
     """Do nothing."""
 
 
-_Batch: TypeAlias = tuple[list[bytes], list[bytes]]
-"""Names in UTF-8 and sequences of several records."""
+class _Batch(NamedTuple):
+    """Names in UTF-8 and sequences of several records.
+
+    `invalid` and `unnamed` are positions of records with invalid letters, and without a name.
+    """
+
+    names: list[bytes]
+    sequences: list[bytes]
+    invalid: list[int]
+    unnamed: list[int]
 
 
 def write_index(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener = no_listener
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> None:
     """Read all inputs and write their index into `folder`, which is created atomically.
 
@@ -65,7 +76,7 @@ def write_index(
     temporary = temporary_beside(folder)
     try:
         temporary.mkdir()
-        write_header(temporary, _write_columns(temporary, inputs, spec, read))
+        write_header(temporary, _write_columns(temporary, inputs, spec, read, rules))
         temporary.replace(folder)
         sync_folder(folder.parent)
     except OSError as error:
@@ -77,7 +88,9 @@ def write_index(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ...]:
+def input_digests(
+    inputs: Sequence[str], spec: IndexSpec, rules: InputRules | None = None
+) -> tuple[InputFile, ...]:
     """Read all inputs and return their digests, without writing an index.
 
     `virnucpro.sequences.spec.fingerprint` of the digests equals the fingerprint of an index of
@@ -88,50 +101,91 @@ def input_digests(inputs: Sequence[str], spec: IndexSpec) -> tuple[InputFile, ..
     InputError
         As `virnucpro.sequences.index.build_index`.
     """
-    digests = [ContentDigest(path) for path in inputs]
-    for digest in digests:
-        deque(_read_batches(digest, spec.alphabet), maxlen=0)
-    return tuple(digest.result() for digest in digests)
+    reader = _Reader(inputs, spec, rules or InputRules())
+    deque(reader.batches(), maxlen=0)
+    return reader.digests()
 
 
 def _write_columns(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener
+    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
-    digests = [ContentDigest(path) for path in inputs]
+    reader = _Reader(inputs, spec, rules)
     with ExitStack() as stack:
         streamed = _StreamedColumns(folder, stack)
-        for digest in digests:
-            for batch in _read_batches(digest, spec.alphabet):
-                streamed.add(batch, spec)
-                read(sum(one.n_records for one in digests), sum(one.n_bases for one in digests))
+        for batch in reader.batches():
+            streamed.add(batch, spec)
+            read(*reader.counts())
         files = streamed.close()
     files |= write_rows(folder)
+    warnings = tuple(reader.warnings(folder))
     for name in TEMPORARY_COLUMNS:
         column_path(folder, name).unlink()
-    found = tuple(digest.result() for digest in digests)
-    return Header(spec, found, {name: files[name] for name in COLUMNS})
+    return Header(spec, reader.digests(), {name: files[name] for name in COLUMNS}, warnings)
 
 
-def _read_batches(digest: ContentDigest, alphabet: Alphabet) -> Iterator[_Batch]:
-    """Yield the records of a file in batches of about 1 MiB; add each batch to `digest`."""
-    names: list[bytes] = []
-    sequences: list[bytes] = []
-    size = 0
-    for record in read_records(digest.path, alphabet):
-        if len(record.sequence) > _LONGEST:
-            raise InputError(
-                f"{digest.path}: record {shortened(record.name)}: {len(record.sequence):,} "
-                f"letters, more than the limit of {_LONGEST:,}; split the record"
-            )
-        names.append(record.name.encode())
-        sequences.append(record.sequence)
-        size += len(record.sequence) + len(record.name) + _RECORD_BYTES
-        if size >= _BATCH_BYTES:
-            digest.add(names, sequences)
-            yield names, sequences
-            names, sequences, size = [], [], 0
-    digest.add(names, sequences)
-    yield names, sequences
+class _Reader:
+    """Reads all inputs in batches of about 1 MiB."""
+
+    def __init__(self, inputs: Sequence[str], spec: IndexSpec, rules: InputRules) -> None:
+        self._alphabet = spec.alphabet
+        self._strict = rules.strict
+        self._digests = [ContentDigest(path) for path in inputs]
+        self._notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
+
+    def batches(self) -> Iterator[_Batch]:
+        """Yield the records of all inputs, never of two inputs at once."""
+        for digest in self._digests:
+            self._notes.begin(digest.path)
+            for batch in self._batches_of(digest.path):
+                self._notes.check(batch.names, batch.sequences)
+                names = batch.names.copy()
+                for place in batch.unnamed:
+                    names[place] = b""  # as in runs of earlier versions
+                digest.add(names, batch.sequences)
+                yield batch
+            self._notes.end()
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of records and letters that have been read."""
+        found = self._digests
+        return sum(one.n_records for one in found), sum(one.n_bases for one in found)
+
+    def digests(self) -> tuple[InputFile, ...]:
+        """Return the digests of all inputs."""
+        return tuple(digest.result() for digest in self._digests)
+
+    def warnings(self, folder: Path) -> Iterator[str]:
+        """Yield the warnings about all inputs; `folder` is their index."""
+        repeats = count_repeats(Column(folder, "name_hash").values)
+        name = ""
+        if repeats.number:
+            bounds = Column(folder, "name_first").values[repeats.position : repeats.position + 2]
+            name = Column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
+        yield from self._notes.warnings(self.digests(), repeats.number, name)
+
+    def _batches_of(self, path: str) -> Iterator[_Batch]:
+        batch, size = _Batch([], [], [], []), 0
+        records = read_records(path, self._alphabet, strict=self._strict)
+        for number, record in enumerate(records, 1):
+            name, sequence, gaps, problem = record
+            if len(sequence) > _LONGEST:
+                raise InputError(
+                    f"{path}: record {shortened(name)}: {len(sequence):,} letters, more than the "
+                    f"limit of {_LONGEST:,}; split the record"
+                )
+            if gaps or problem or name.startswith(UNNAMED):
+                self._notes.add(number, record)
+                if problem:
+                    batch.invalid.append(len(batch.names))
+                if name == f"{UNNAMED}{number}":
+                    batch.unnamed.append(len(batch.names))
+            batch.names.append(name.encode())
+            batch.sequences.append(sequence)
+            size += len(sequence) + len(name) + _RECORD_BYTES
+            if size >= _BATCH_BYTES:
+                yield batch
+                batch, size = _Batch([], [], [], []), 0
+        yield batch
 
 
 class _StreamedColumns:
@@ -148,8 +202,8 @@ class _StreamedColumns:
             self._columns[name].append([0])
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        names, sequences = batch
-        items = divide_records(sequences, spec)
+        names, sequences, invalid, _ = batch
+        items = divide_records(sequences, spec, invalid)
         lengths = [len(sequence) for sequence in sequences]
         counts: dict[str, npt.ArrayLike] = {
             "name_first": [len(name) for name in names],
@@ -169,6 +223,7 @@ class _StreamedColumns:
             "item_start": items.start,
             "item_span": items.span,
             "item_digest": items.digests,
+            "name_hash": [hash(name) for name in names],
         }
         for name, values in counts.items():
             pieces[name] = self._totals[name] + np.cumsum(values, dtype=np.int64)

@@ -77,8 +77,12 @@ TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
     "item_length": np.dtype("<i4"),
     "item_start": np.dtype("<i4"),
     "item_span": np.dtype("<i4"),
+    "name_hash": np.dtype("<i8"),
 }
-"""Temporary columns, from which the builder derives the rows; a digest is two 64-bit numbers."""
+"""Temporary columns, from which the builder derives the rows and counts repeated names.
+
+A digest is two 64-bit numbers. The hashes of names differ between processes.
+"""
 
 ADVICE = "rerun the command with --force to start over"
 """Advice for a damaged index."""
@@ -250,11 +254,14 @@ class Header:
         Parameters and input files of the index.
     files
         Size and checksum of every column file.
+    warnings
+        Warnings about the inputs, such as records with invalid letters.
     """
 
     spec: IndexSpec
     inputs: tuple[InputFile, ...]
     files: Mapping[str, ColumnFile]
+    warnings: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -271,6 +278,7 @@ def write_header(folder: Path, header: Header) -> None:
         "spec": header.spec.as_json(),
         "inputs": [asdict(file) for file in header.inputs],
         "files": {name: asdict(file) for name, file in header.files.items()},
+        "warnings": header.warnings,
     }
     signed = {**content, "sha256": json_digest(content)}
     with write_file(folder / _NAME) as stream:
@@ -306,6 +314,7 @@ def read_header(folder: Path) -> Header:
         IndexSpec.from_json(content["spec"]),
         tuple(InputFile(**file) for file in content["inputs"]),
         {name: ColumnFile(**content["files"][name]) for name in COLUMNS},
+        tuple(content.get("warnings", ())),  # older indexes have none
     )
     for name, file in header.files.items():
         path = column_path(folder, name)

@@ -21,6 +21,7 @@ from virnucpro.sequences.columns import (
     column_path,
     read_header,
 )
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
@@ -49,8 +50,10 @@ class SequenceIndex:
         Numbers of records, windows, items and distinct items.
     name_bytes
         Total length of the records' names in UTF-8.
+    warnings
+        Warnings about the inputs, see `virnucpro.sequences.input_rules.InputNotes`.
     record_lengths
-        ``(n_records,)`` int64: bases, or residues of proteins.
+        ``(n_records,)`` int64: bases, or residues of proteins, without gaps.
     record_status
         ``(n_records,)`` uint8 of `RecordStatus`.
     record_first_window
@@ -72,6 +75,7 @@ class SequenceIndex:
         self.spec = header.spec
         self.inputs = header.inputs
         self.fingerprint = header.fingerprint
+        self.warnings = header.warnings
         self._folder = folder
         self._files = header.files
         self._columns = {name: Column(folder, name) for name in COLUMNS}
@@ -265,7 +269,12 @@ class SequenceIndex:
 
 
 def build_index(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener = no_listener
+    folder: Path,
+    inputs: Sequence[str],
+    spec: IndexSpec,
+    read: ReadListener = no_listener,
+    *,
+    rules: InputRules | None = None,
 ) -> SequenceIndex:
     """Read all inputs and build their index.
 
@@ -282,6 +291,8 @@ def build_index(
         Rules that divide records into items.
     read
         Called about once per MB with the numbers of records and letters that have been read.
+    rules
+        Which trouble in the inputs is refused; None for the default rules.
 
     Raises
     ------
@@ -294,7 +305,7 @@ def build_index(
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec, read)
+    write_index(folder, inputs, spec, read, rules or InputRules())
     return SequenceIndex.open(folder)
 
 

@@ -84,8 +84,12 @@ class Items:
     digests: bytes
 
 
-def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
+def divide_records(
+    sequences: Sequence[bytes], spec: IndexSpec, invalid: Sequence[int] = ()
+) -> Items:
     """Divide records into windows, and windows into items; return both in input order.
+
+    Invalid records, and those shorter than the least length, have neither windows nor items.
 
     Parameters
     ----------
@@ -93,8 +97,21 @@ def divide_records(sequences: Sequence[bytes], spec: IndexSpec) -> Items:
         The sequence of each record, normalised as in `virnucpro.sequences.records.Record`.
     spec
         Rules that divide records into items.
+    invalid
+        Positions of the records with letters outside the alphabet.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    left_out = lengths < spec.min_length
+    left_out[list(invalid)] = True
+    if not left_out.any():
+        return _divide(sequences, lengths, spec)
+    kept = [b"" if out else one for one, out in zip(sequences, left_out.tolist(), strict=True)]
+    items = _divide(kept, np.where(left_out, 0, lengths), spec)
+    items.status[list(invalid)] = RecordStatus.INVALID_LETTERS
+    return items
+
+
+def _divide(sequences: Sequence[bytes], lengths: IntArray, spec: IndexSpec) -> Items:
     if spec.kind == "whole":
         return _whole_record_items(sequences, lengths)
     assert spec.window is not None

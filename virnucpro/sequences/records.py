@@ -7,14 +7,15 @@ lower case                       upper case
 U (nucleotides)                  T
 IUPAC letters                    kept
 ``*`` at the end of a protein    removed: it marks the end of the gene
-any other letter, ``-``, ``*``   `InputError` with file, record and letter
+gaps (``-`` and ``.``)           removed and counted; strict: `InputError`
+any other letter, ``*``          an invalid record; strict: `InputError`
 white space, blank lines         removed
 ``\r\n``, and ``\r`` in FASTA      line ends
 a byte order mark                removed
 no final line end                accepted
 repeated names                   kept
 an empty record                  kept, of length 0
-a header without a name          kept, the name is empty
+a header without a name          the name is ``unnamed_N`` for record N of the file, from 1
 a header that is not UTF-8       decoded as Latin-1
 an empty file                    no records
 neither ``>`` nor ``@`` first    `InputError`
@@ -22,16 +23,21 @@ neither ``>`` nor ``@`` first    `InputError`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
+from typing import Final, NamedTuple
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import STANDARD_INPUT, read_blocks, split_fasta, split_fastq
+from virnucpro.sequences.letter_lines import line_of_letter
 
-__all__ = ["STANDARD_INPUT", "Alphabet", "Record", "read_records"]
+__all__ = ["STANDARD_INPUT", "UNNAMED", "Alphabet", "Record", "read_records"]
 
+UNNAMED: Final = "unnamed_"
+"""Start of the name of a record without a name; its number in the file follows."""
+
+_GAPS = b"-."
 _SPACE = b" \t\n\r\v\f"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -47,20 +53,26 @@ class Alphabet(Enum):
     PROTEIN = "ACDEFGHIKLMNPQRSTVWYBJOUXZ"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One entry of an input file.
 
     Attributes
     ----------
     name
-        The header up to the first white space, as given; may be empty or repeated.
+        The header up to the first white space, as given; may be repeated.
     sequence
-        Upper-case letters of the alphabet, T instead of U in nucleotides; may be empty.
+        Upper-case letters of the alphabet, T instead of U in nucleotides; may be empty. In an
+        invalid record, other letters and ``*`` are kept, and any other byte is ``?``.
+    gaps
+        Number of removed gaps.
+    problem
+        The reason why the record is invalid, with its first invalid letter; "" for a valid record.
     """
 
     name: str
     sequence: bytes
+    gaps: int = 0
+    problem: str = ""
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
@@ -75,9 +87,16 @@ def _spelling(alphabet: Alphabet) -> bytes:
 
 
 _SPELLING = {alphabet: _spelling(alphabet) for alphabet in Alphabet}
+_INVALID_SPELLING = bytes(
+    letter if letter == ord("*") or bytes([letter]).isalpha() else ord("?")
+    for letter in bytes(range(256)).upper()
+)
+"""Letters of an invalid record, so that no output contains control characters or a ``>``."""
 
 
-def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterator[Record]:
+def read_records(
+    path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE, *, strict: bool = True
+) -> Iterator[Record]:
     """Read the records of a FASTA or FASTQ file, plain or compressed, in the order of the file.
 
     Memory is limited by the longest record. Format and compression (gzip, bzip2, xz, zstandard)
@@ -89,6 +108,9 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
         A file, a named pipe, or ``-`` for standard input.
     alphabet
         Allowed letters.
+    strict
+        Refuse gaps and invalid letters; False: remove gaps, and mark records with other letters as
+        invalid.
 
     Yields
     ------
@@ -98,22 +120,45 @@ def read_records(path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE) -> Iterato
     Raises
     ------
     InputError
-        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or a record
-        contains a letter outside the alphabet.
+        When the file cannot be read or decompressed, or is neither FASTA nor FASTQ. With `strict`,
+        also when a record contains a gap or a letter outside the alphabet.
     """
     spelling = _SPELLING[alphabet]
     for number, (header, body) in enumerate(_entries(path), 1):
         letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
         sequence = letters.translate(spelling, _SPACE)
-        name = _name(header)
-        if b"\0" in sequence:
-            raise _foreign_letter(path, number, name, body, alphabet)
+        name = _name(header) or f"{UNNAMED}{number}"
         if b"\0" in header:
             raise InputError(
                 f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
                 "give a FASTA or FASTQ file"
             )
-        yield Record(name, sequence)
+        if b"\0" not in sequence:
+            yield Record(name, sequence)
+        elif strict:
+            letter = _first_invalid(body, alphabet)
+            line = line_of_letter(path, number, letter)
+            place = f"letter {letter:,}" if line is None else f"line {line:,}, letter {letter:,}"
+            raise InputError(
+                f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet, place)}"
+            )
+        else:
+            yield _repaired(name, body, alphabet)
+
+
+def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
+    """Return a record without gaps; it is invalid if it has other letters outside the alphabet."""
+    whole = body.translate(None, _SPACE)
+    letters = whole.translate(None, _GAPS)
+    gaps = len(whole) - len(letters)
+    if alphabet is Alphabet.PROTEIN:
+        letters = _without_final_stop(letters)
+    sequence = letters.translate(_SPELLING[alphabet])
+    if b"\0" not in sequence:
+        return Record(name, sequence, gaps)
+    place = f"letter {_first_invalid(letters, alphabet):,}"
+    problem = _problem(letters, alphabet, place)
+    return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
 def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
@@ -150,18 +195,19 @@ def _name(header: bytes) -> str:
         return words[0].decode("latin-1")
 
 
-def _foreign_letter(
-    path: str, number: int, name: str, body: bytes, alphabet: Alphabet
-) -> InputError:
-    spelled = body.translate(_SPELLING[alphabet])
-    place = next(i for i, letter in enumerate(spelled) if not letter and body[i] not in _SPACE)
-    letter, kind = chr(body[place]), alphabet.name.lower()
+def _first_invalid(body: bytes, alphabet: Alphabet) -> int:
+    """Return the number of the first invalid letter of a body, from 1, without white space."""
+    return body.translate(_SPELLING[alphabet], _SPACE).index(b"\0") + 1
+
+
+def _problem(body: bytes, alphabet: Alphabet, place: str) -> str:
+    """Return the first invalid letter of a body, its place, and advice."""
+    whole = body.translate(None, _SPACE)
+    letter, kind = chr(whole[_first_invalid(body, alphabet) - 1]), alphabet.name.lower()
     if letter in "-.*":
         advice = "remove gaps and stops from the sequence"
     elif alphabet is Alphabet.NUCLEOTIDE and letter.upper() in Alphabet.PROTEIN.value:
         advice = "this looks like a protein; give its nucleotide sequence"
     else:
         advice = f"give a file of {kind} sequences"
-    return InputError(
-        f"{path}: record {number} ({shortened(name)}): {letter!r} is not a {kind} letter; {advice}"
-    )
+    return f"{letter!r} ({place}) is not a {kind} letter; {advice}"

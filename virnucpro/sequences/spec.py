@@ -20,6 +20,7 @@ __all__ = [
     "InputFile",
     "Kind",
     "RecordStatus",
+    "default_min_length",
     "fingerprint",
     "json_digest",
 ]
@@ -38,15 +39,22 @@ KIND_OF_ITEMS: Final[dict[str, Kind]] = {
 
 
 class RecordStatus(IntEnum):
-    """Status of a record: SCORABLE if it has items, else the reason why it has no item."""
+    """Status of a record: SCORABLE if it has items, else the reason why it has no item.
+
+    New codes are added at the end: indexes contain them.
+    """
 
     SCORABLE = 0
     TOO_SHORT = 1
-    """The record has no complete codon; in an index of whole sequences, it has no letter."""
+    """The record is shorter than the least length, or has no complete codon; in an index of whole
+    sequences, it has no letter.
+    """
     AMBIGUOUS_BASES = 2
     """No codon of the record consists of A, C, G and T only."""
     NO_OPEN_FRAME = 3
     """Every frame of every window has a stop codon, or no window has a long stop-free stretch."""
+    INVALID_LETTERS = 4
+    """The record has letters outside the alphabet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,8 @@ class IndexSpec:
     fallback
         Only for ``frames`` and ``stretches``: a window without such an item is an item as in
         ``windows``.
+    min_length
+        Shorter records are not divided. Not for ``whole``.
 
     Raises
     ------
@@ -82,6 +92,7 @@ class IndexSpec:
     tiling: Tiling | None = None
     genetic_code: int | None = None
     fallback: bool = False
+    min_length: int = 0
 
     def __post_init__(self) -> None:
         if self.kind == "whole":
@@ -94,18 +105,32 @@ class IndexSpec:
         if self.tiling not in TILINGS:
             raise UsageError(f"unknown tiling {self.tiling!r}: choose one of {', '.join(TILINGS)}")
         genetic_code(self.genetic_code or 0)
+        if self.min_length < 0:
+            raise UsageError(f"invalid least length {self.min_length}: give 0 or more bases")
 
     def as_json(self) -> dict[str, Any]:
         """Return the specification as a dict of JSON values."""
         values = {**asdict(self), "alphabet": self.alphabet.name.lower()}
         if not self.fallback:
             del values["fallback"]  # older indexes lack this field
+        if not self.min_length:
+            del values["min_length"]  # as above
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "IndexSpec":
         """Return the specification from the values that `as_json` returned."""
         return cls(**{**values, "alphabet": Alphabet[values["alphabet"].upper()]})
+
+
+def default_min_length(spec: IndexSpec) -> int:
+    """Return the default least length of a record: a third of a window, rounded up.
+
+    The published tool scores every record, so that there is no limit with its tiling.
+    """
+    if spec.window is None or spec.tiling == "published":
+        return 0
+    return -(-spec.window // 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias
+from typing import IO, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,13 @@ from virnucpro.store.item_vectors import (
     segment_vectors,
     undamaged,
 )
-from virnucpro.store.loose import LooseCoverage, LooseSurvey
+from virnucpro.store.loose import LooseCoverage
 from virnucpro.store.residues import item_offsets
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
 
-__all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_loose_embeddings"]
+__all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_surveyed_embeddings"]
 
 _COPIED_BYTES = 1 << 20
 _ITEMS_AT_ONCE = 1 << 16
@@ -40,6 +40,8 @@ _ITEMS_AT_ONCE = 1 << 16
 FloatArray: TypeAlias = npt.NDArray[np.floating]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 States: TypeAlias = npt.NDArray[np.uint8]
+Found = TypeVar("Found", bound=Coverage | LooseCoverage)
+Found_co = TypeVar("Found_co", bound=Coverage | LooseCoverage, covariant=True)
 
 
 class ItemIndex(Protocol):
@@ -62,6 +64,16 @@ class ItemIndex(Protocol):
 
     def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
         """Return input file, from 0, and number of the record in it, from 1, of each item."""
+
+
+class SegmentSurvey(Protocol[Found_co]):
+    """Interface of `Survey` and `LooseSurvey`."""
+
+    def read(self) -> Iterator[tuple[Path, Segment]]:
+        """Yield the path and content of each segment whose vectors are to be written."""
+
+    def coverage(self) -> Found_co:
+        """Return the coverage of all segments that `read` has read."""
 
 
 def write_embeddings(
@@ -115,29 +127,29 @@ def write_embeddings(
                 file.write(some)
 
 
-def write_loose_embeddings(
+def write_surveyed_embeddings(
     path: Path,
-    segments: Sequence[Path],
+    survey: SegmentSurvey[Found],
     index: ItemIndex,
     n_rows: int,
     *,
     views: Mapping[str, int] | None = None,
     about: Mapping[str, object] | None = None,
-    accept: Callable[[LooseCoverage], None] = lambda _: None,
-) -> LooseCoverage:
-    """Write embeddings.h5 from segment files in any folders; return the coverage of the segments.
+    accept: Callable[[Found], None] = lambda _: None,
+) -> Found:
+    """Write embeddings.h5 while segments are verified; return the coverage of the segments.
 
     Each segment is read and verified once. The file has the same bytes as a file that
-    `write_embeddings` writes with the coverage from `survey_loose`. The states of the rows are
-    written last. This needs a few hundred MB of memory, 11 bytes per row, and 8 bytes of temporary
-    disk space per item.
+    `write_embeddings` writes with the coverage from `survey`. The states of the rows are
+    written last. This needs a few hundred MB of memory, the memory of the survey, 1 byte per row,
+    and 8 bytes of temporary disk space per item.
 
     Parameters
     ----------
     path : Path
         The file to write, atomically.
-    segments : sequence of Path
-        Files from `find_segments`.
+    survey : Survey or LooseSurvey
+        The segments; they have not been read yet.
     index : ItemIndex
         Name and row of each item.
     n_rows : int
@@ -150,22 +162,26 @@ def write_loose_embeddings(
     Raises
     ------
     SegmentError, StoreError
-        As for `survey_loose`; also if a segment has no vectors or vectors of another shape.
+        As for `survey`; also if a segment has no vectors or vectors of another shape.
     OSError
         If the file cannot be written.
     """
-    survey = LooseSurvey(n_rows)
+    reading = survey.read()
+    first = next(reading, None)
+    if first is None or first[1].residues is not None:
+        for _ in reading:  # the numbers of residues must be known before the first is written
+            pass
+        coverage = survey.coverage()
+        accept(coverage)
+        write_embeddings(path, coverage, index, views, about)
+        return coverage
     with write_file(path) as stream:
-        counting = _counting(survey.read(segments))
-        first = next(counting, None)
-        if first is None:
-            return survey.coverage()  # raises StoreError: there is no valid segment
         state = np.full(n_rows, RowState.MISSING, np.uint8)
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
         layout = _layout(unknown, index, views, embeddings_of(*first), about or {})
         file = _lay_out(stream, layout, state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
-            for some in segment_vectors(chain([first], counting), row_items, layout):
+            for some in segment_vectors(chain([first], reading), row_items, layout):
                 file.write(some)
         coverage = survey.coverage()
         accept(coverage)
@@ -336,16 +352,6 @@ def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[in
     for first, last in ((0, offset), (offset + layout.n_vectors * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
-
-
-def _counting(segments: Iterable[tuple[Path, Segment]]) -> Iterator[tuple[Path, Segment]]:
-    """Yield the given pairs, but no second copy of a unit and no segment of another run."""
-    fingerprint, firsts = "", set[int]()
-    for path, segment in segments:
-        fingerprint, first = fingerprint or segment.fingerprint, int(segment.rows[0])
-        if segment.fingerprint == fingerprint and first not in firsts:
-            firsts.add(first)
-            yield path, segment
 
 
 def _items(n_items: int) -> Iterator[IntArray]:

@@ -1,6 +1,6 @@
 """Find which rows of a run are done, quarantined or missing, from its valid segments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,15 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_ahead, read_segment
 
-__all__ = ["ROUNDING", "Coverage", "RejectedFile", "difference", "survey", "valid_segment"]
+__all__ = [
+    "ROUNDING",
+    "Coverage",
+    "RejectedFile",
+    "Survey",
+    "difference",
+    "survey",
+    "valid_segment",
+]
 
 ROUNDING = 0.02
 """Maximum difference between two copies of a segment.
@@ -169,40 +177,77 @@ def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -
     OSError
         If an error does not depend on the file, such as too many open files; see `read_segment`.
     """
-    n_rows = int(bounds[-1])
-    state = np.full(n_rows, RowState.MISSING, np.uint8)
-    scores = np.full((n_rows, 2), np.nan, np.float32)
-    reasons: dict[int, str] = {}
-    done: dict[int, Path] = {}
-    rejected: list[RejectedFile] = []
-    files = run.segments()
-    read = partial(_own_segment, bounds=bounds, fingerprint=fingerprint)
-    verified = read_ahead(read, (path for _, path in files))
-    for (unit, _), (path, segment) in zip(files, verified, strict=True):
-        if isinstance(segment, RejectedFile):
-            rejected.append(segment)
-        elif unit in done and (differs := _difference(done[unit], segment)):
-            reason = (
-                f"{path}: {differs} compared with {done[unit]}, which is used. Move one of the two "
-                "files out of the run."
+    found = Survey(run, bounds, fingerprint)
+    for _ in found.read():
+        pass
+    return found.coverage()
+
+
+class Survey:
+    """Check of a run's segments as in `survey`; the caller receives each segment in use.
+
+    The caller iterates over `read`, then calls `coverage`. See `survey` for parameters and errors.
+    """
+
+    def __init__(self, run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> None:
+        self._files = run.segments()
+        self._bounds = bounds
+        self._fingerprint = fingerprint
+        n_rows = int(bounds[-1])
+        self._state = np.full(n_rows, RowState.MISSING, np.uint8)
+        self._scores = np.full((n_rows, 2), np.nan, np.float32)
+        self._reasons: dict[int, str] = {}
+        self._done: dict[int, Path] = {}
+        self._rejected: list[RejectedFile] = []
+
+    def read(self) -> Iterator[tuple[Path, Segment]]:
+        """Yield path and content of each segment in use, by unit.
+
+        A copy with fewer quarantined rows follows the segment that it replaces.
+        """
+        read = partial(_own_segment, bounds=self._bounds, fingerprint=self._fingerprint)
+        verified = read_ahead(read, (path for _, path in self._files))
+        for (unit, _), (path, segment) in zip(self._files, verified, strict=True):
+            if isinstance(segment, RejectedFile):
+                self._rejected.append(segment)
+            elif unit in self._done and (differs := _difference(self._done[unit], segment)):
+                reason = (
+                    f"{path}: {differs} compared with {self._done[unit]}, which is used. Move one "
+                    "of the two files out of the run."
+                )
+                self._rejected.append(RejectedFile(path, reason, damaged=False))
+            elif unit not in self._done or _quarantined(segment.state) < _quarantined(
+                self._state[segment.rows[0] : segment.rows[-1] + 1]
+            ):
+                self._use(path, segment)
+                yield path, segment
+
+    def coverage(self) -> Coverage:
+        """Return the coverage (state of each row) of all segments that `read` has read."""
+        done = self._done
+        return Coverage(
+            self._bounds,
+            self._fingerprint,
+            done,
+            tuple(unit for unit in range(len(self._bounds) - 1) if unit not in done),
+            tuple(self._rejected),
+            self._state,
+            self._scores,
+            self._reasons,
+            len(self._files) - len(self._rejected) - len(done),
+        )
+
+    def _use(self, path: Path, segment: Segment) -> None:
+        self._done[segment.unit] = path
+        if segment.scores is not None and segment.scores.shape[1] > self._scores.shape[1]:
+            missing_columns = segment.scores.shape[1] - self._scores.shape[1]
+            self._scores = np.pad(
+                self._scores, ((0, 0), (0, missing_columns)), constant_values=np.nan
             )
-            rejected.append(RejectedFile(path, reason, damaged=False))
-        elif unit not in done or _quarantined(segment.state) < _quarantined(
-            state[segment.rows[0] : segment.rows[-1] + 1]
-        ):
-            done[unit] = path
-            if segment.scores is not None and segment.scores.shape[1] > scores.shape[1]:
-                missing_columns = segment.scores.shape[1] - scores.shape[1]
-                scores = np.pad(scores, ((0, 0), (0, missing_columns)), constant_values=np.nan)
-            _record(segment, state, scores)
-            for row in segment.rows.tolist() if reasons else ():
-                reasons.pop(row, None)
-            reasons.update(segment.reasons)
-    missing = tuple(unit for unit in range(len(bounds) - 1) if unit not in done)
-    copies = len(files) - len(rejected) - len(done)
-    return Coverage(
-        bounds, fingerprint, done, missing, tuple(rejected), state, scores, reasons, copies
-    )
+        _record(segment, self._state, self._scores)
+        for row in segment.rows.tolist() if self._reasons else ():
+            self._reasons.pop(row, None)
+        self._reasons.update(segment.reasons)
 
 
 def valid_segment(

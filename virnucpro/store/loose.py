@@ -145,8 +145,8 @@ def survey_loose(paths: Sequence[Path], n_rows: int | None = None) -> LooseCover
         If files belong to different runs, copies of a unit differ, or a row is not in the run; or
         if no file is a valid segment.
     """
-    survey = LooseSurvey(n_rows)
-    for _ in survey.read(paths):
+    survey = LooseSurvey(paths, n_rows)
+    for _ in survey.read():
         pass
     return survey.coverage()
 
@@ -157,22 +157,27 @@ class LooseSurvey:
     The caller iterates over `read`, then calls `coverage`. See `survey_loose` for errors.
     """
 
-    def __init__(self, n_rows: int | None = None) -> None:
+    def __init__(self, paths: Sequence[Path], n_rows: int | None = None) -> None:
+        self._paths = sorted(paths)
         self._n_rows = n_rows
         self._spans: list[_Span] = []
         self._rejected: list[RejectedFile] = []
 
-    def read(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Segment]]:
-        """Yield the path and content of each valid segment, in path order.
+    def read(self) -> Iterator[tuple[Path, Segment]]:
+        """Yield path and content of the first valid segment of each unit, in path order.
 
-        All copies of a unit and segments of other runs are included.
+        Segments of another run than that of the first segment are not yielded.
         """
-        for path, segment in read_segments(sorted(paths)):
+        firsts = set[int]()
+        for path, segment in read_segments(self._paths):
             if isinstance(segment, DamagedSegmentError):
                 self._rejected.append(RejectedFile(path, str(segment), damaged=True))
             else:
-                self._spans.append(_span(path, segment, self._n_rows))
-                yield path, segment
+                span = _span(path, segment, self._n_rows)
+                self._spans.append(span)
+                if span.fingerprint == self._spans[0].fingerprint and span.first not in firsts:
+                    firsts.add(span.first)
+                    yield path, segment
 
     def coverage(self) -> LooseCoverage:
         """Return the coverage (state of each row) of all segments that `read` has read."""

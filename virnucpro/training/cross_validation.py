@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import PlattLine, Preset
-from virnucpro.classify.call_options import PresetName
+from virnucpro.classifier.calibration import PlattLine, Preset
+from virnucpro.classifier.call_options import PresetName
 from virnucpro.errors import InputError
 from virnucpro.training.groups import VIRUS, Group
 from virnucpro.training.network import Ensemble, Examples, Recipe, train

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from virnucpro.classify.head_tensors import VIRAL
+from virnucpro.classifier.head_tensors import VIRAL
 from virnucpro.training.cross_validation import calibrate, choose_presets, cross_validate
 from virnucpro.training.draw import Drawn
 from virnucpro.training.figures import accuracy_figures

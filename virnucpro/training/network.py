@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from virnucpro.classify.standardised_head import CLIP
+from virnucpro.classifier.standardised_head import CLIP
 
 __all__ = ["Ensemble", "Examples", "Recipe", "train"]
 

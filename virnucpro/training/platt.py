@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from virnucpro.classify.calibration import PlattLine
+from virnucpro.classifier.calibration import PlattLine
 from virnucpro.training.groups import Group
 from virnucpro.training.weights import equal_weights
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.quality import is_complex
+from virnucpro.classifier.quality import is_complex
 from virnucpro.durable import write_file
 from virnucpro.errors import InputError
 from virnucpro.training.cross_validation import Pieces

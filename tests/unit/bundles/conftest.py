@@ -10,7 +10,7 @@ from virnucpro.bundles import published
 from virnucpro.bundles.bundle import write_manifest
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import EncoderEntry, Manifest
-from virnucpro.classify.head import Head
+from virnucpro.classifier.head import Head
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 

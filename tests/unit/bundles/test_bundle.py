@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from virnucpro.bundles.bundle import describe_bundle, list_bundles, open_bundle
-from virnucpro.classify.head import Head
+from virnucpro.classifier.head import Head
 from virnucpro.errors import BundleError, UsageError
 
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import describe_bundle, open_bundle
-from virnucpro.classify.call_options import PRESETS
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.call_options import PRESETS
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.predict import FALLBACK
 

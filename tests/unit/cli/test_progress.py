@@ -104,7 +104,7 @@ def test_amounts():
 
 def outcome(records, calls, files=("predictions.tsv", "viral.fasta")):
     paths = tuple(Path("out") / name for name in files)
-    return Outcome(Path("out"), records, calls, 0, 0, 0, paths, "fp32", {})
+    return Outcome(Path("out"), records, calls, 0, 0, 0, {}, paths, "fp32", {}, (), 0)
 
 
 def test_the_summary_counts_calls_and_reasons():
@@ -113,8 +113,10 @@ def test_the_summary_counts_calls_and_reasons():
         summary(outcome({"scored": 45_600, "no_open_frame": 3_900, "too_short": 500}, calls))
     )
     assert lines == [
-        "50,000 sequences: 14,712 viral, 30,000 non-viral, 888 ambiguous, "
-        "4,400 not scored (3,900 no open frame, 500 too short)",
+        (
+            "50,000 sequences: 14,712 viral, 30,000 non-viral, 888 ambiguous, "
+            "4,400 not scored (3,900 no open frame, 500 too short)"
+        ),
         "written to out: predictions.tsv, viral.fasta",
     ]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.cli.commands.cite_command import PUBLICATIONS
 from virnucpro.cli.main import main
+from virnucpro.report.citations import PUBLICATIONS
 
 DOI = re.compile(r"10\.\d+/[\w.]+\w")
 

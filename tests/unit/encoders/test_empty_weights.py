@@ -26,7 +26,7 @@ def test_loading_a_bundle_does_not_import_the_compiler_of_torch():
     program = (
         "import sys\n"
         "from virnucpro.bundles.bundle import open_bundle\n"
-        "from virnucpro.classify.head import load_head\n"
+        "from virnucpro.classifier.head import load_head\n"
         "from virnucpro.encoders.registry import load_encoder\n"
         "bundle = open_bundle('mini-deep')\n"
         "encoders = [load_encoder(spec) for spec in bundle.encoders]\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from virnucpro.classify.consensus import Status, WindowCalls, call_windows
+from virnucpro.classifier.consensus import Status, WindowCalls, call_windows
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec

@@ -18,7 +18,7 @@ WANTED = f"""\
 >a score=NA length=3
 NNN
 >empty score=NA length=0
-> score=1.0000 length=7
+>unnamed_5 score=1.0000 length=7
 GATTACA
 """
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virnucpro.classify.consensus import Call, Thresholds, score_records
-from virnucpro.classify.decision import Decision, Flag, Reason, decide
+from virnucpro.classifier.consensus import Call, Thresholds, score_records
+from virnucpro.classifier.decision import Decision, Flag, Reason, decide
 from virnucpro.report import tsv
 from virnucpro.report.published_files import write_consensus, write_results
 from virnucpro.report.tables import (
@@ -38,23 +38,23 @@ NO_SOURCE = np.full(len(RECORDS), -1)
 
 PREDICTIONS = """\
 seq_name	length	n_windows	n_scored	scored_fraction	score	call	status	best_window\
-	probability	fdr	tier	evidence	reason	flags	likely_source	file	record
+	probability	fdr	tier	evidence	reason	flags	likely_source	file	record	topology
 viral	12	1	1	1.0000	0.5455	ambiguous	scored	1-12\
-	NA	NA	NA	frames	uncertain	NA	NA	records.fa	1
+	NA	NA	NA	frames	uncertain	NA	NA	records.fa	1	NA
 closed	24	1	0	0.0000	NA	not_scored	no_open_frame	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	2
+	NA	NA	NA	NA	NA	NA	NA	records.fa	2	NA
 short	2	1	0	0.0000	NA	not_scored	too_short	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	3
+	NA	NA	NA	NA	NA	NA	NA	records.fa	3	NA
 unknown	30	1	0	0.0000	NA	not_scored	ambiguous_bases	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	4
+	NA	NA	NA	NA	NA	NA	NA	records.fa	4	NA
 viral	315	2	2	1.0000	0.1250	non-viral	scored	1-300\
-	NA	NA	NA	frames	NA	NA	NA	records.fa	5
+	NA	NA	NA	frames	NA	NA	NA	records.fa	5	provirus_candidate
 cut	24	1	0	0.0000	NA	not_scored	quarantined	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	6
+	NA	NA	NA	NA	NA	NA	NA	records.fa	6	NA
 lost	18	1	0	0.0000	NA	not_scored	missing	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	7
+	NA	NA	NA	NA	NA	NA	NA	records.fa	7	NA
 empty	0	0	0	NA	NA	not_scored	too_short	NA\
-	NA	NA	NA	NA	NA	NA	NA	records.fa	8
+	NA	NA	NA	NA	NA	NA	NA	records.fa	8	NA
 """
 WINDOWS = """\
 seq_name	window	start	end	n_items	n_scored	score	call	status\
@@ -91,9 +91,22 @@ def records_of(index, windows):
     return score_records(index.record_first_window, index.record_status, windows, lengths)
 
 
+def provirus_of(index):
+    """Return True for record 5."""
+    return np.arange(index.n_records) == 4
+
+
 def write_plain_predictions(path, index, records):
     sources = np.full(index.n_records, -1)
-    write_predictions(path, index, records, decide(records, Thresholds()), sources, ())
+    write_predictions(
+        path,
+        index,
+        records,
+        decide(records, Thresholds()),
+        sources,
+        (),
+        provirus=provirus_of(index),
+    )
 
 
 def table(path):
@@ -104,7 +117,9 @@ def table(path):
 
 def test_predictions_have_one_row_per_record(run, tmp_path):
     index, _, _, records, decision = run
-    write_predictions(tmp_path / "out.tsv", index, records, decision, NO_SOURCE, ())
+    write_predictions(
+        tmp_path / "out.tsv", index, records, decision, NO_SOURCE, (), provirus=provirus_of(index)
+    )
     assert (tmp_path / "out.tsv").read_text() == PREDICTIONS
 
 
@@ -119,7 +134,16 @@ def test_tables_of_version_1_lack_the_later_columns(run, tmp_path):
     path = tmp_path / "out.tsv"
     for name, text in (("best_window", PREDICTIONS), ("best_frame", WINDOWS)):
         if name == "best_window":
-            write_predictions(path, index, records, decision, NO_SOURCE, (), version=1)
+            write_predictions(
+                path,
+                index,
+                records,
+                decision,
+                NO_SOURCE,
+                (),
+                provirus=provirus_of(index),
+                version=1,
+            )
         else:
             write_windows(path, index, windows, version=1)
         rows = [line.split("\t") for line in text.splitlines()]
@@ -151,7 +175,15 @@ def test_a_decision_is_written_with_names(run, tmp_path):
     call = np.full(n, Call.AMBIGUOUS, np.uint8)
     decision = Decision(call, probability, fdr, tier, reason, flags, 0.5)
     sources, classes = np.array([1, 0, 2, -1, 0] + [-1] * (n - 5)), ("host", "phage", "RNA virus")
-    write_predictions(tmp_path / "out.tsv", index, records, decision, sources, classes)
+    write_predictions(
+        tmp_path / "out.tsv",
+        index,
+        records,
+        decision,
+        sources,
+        classes,
+        provirus=provirus_of(index),
+    )
     names = ("probability", "fdr", "tier", "reason", "flags", "likely_source")
     found = [tuple(row[name] for name in names) for row in table(tmp_path / "out.tsv")]
     assert found == [
@@ -224,7 +256,9 @@ def test_tables_do_not_depend_on_the_size_of_blocks(run, tmp_path, monkeypatch, 
 
     def images():
         path = tmp_path / "out.tsv"
-        write_predictions(path, index, records, decision, NO_SOURCE, ())
+        write_predictions(
+            path, index, records, decision, NO_SOURCE, (), provirus=provirus_of(index)
+        )
         yield path.read_bytes()
         write_windows(path, index, windows)
         yield path.read_bytes()

@@ -15,7 +15,8 @@ import pytest
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
-from virnucpro.runtime.status import WorkerState
+from virnucpro.runtime.isolation import run_isolated
+from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerState
 
 LIMIT = 60
 """Time limit of each wait in seconds, sufficient for any machine."""
@@ -317,6 +318,21 @@ def test_a_main_script_that_fails_in_workers_is_reported(workers, monkeypatch, t
         assert coordinator.wait_for_completion(LIMIT) == {0: False}
         assert "before the worker function was called" in coordinator.statuses[0].reason
         assert "__main__" in coordinator.statuses[0].reason
+
+
+def test_an_unguarded_main_script_is_a_permanent_failure(workers, monkeypatch, tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from virnucpro.runtime.process import leave_unguarded_import\nleave_unguarded_import()\n"
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    with GPUProcessCoordinator(1, tmp_path) as coordinator:
+        coordinator.spawn_workers(workers.echo)
+        assert coordinator.wait_for_completion(LIMIT) == {0: False}
+        status = coordinator.statuses[0]
+    assert (status.kind, status.permanent) == (NO_MAIN_GUARD, True)
+    with pytest.raises(UsageError, match="each worker process imports the main script again"):
+        run_isolated(print)
 
 
 def test_a_death_does_not_affect_other_workers(spawn, tmp_path):

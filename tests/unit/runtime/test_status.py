@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from virnucpro.runtime.messages import Failure, Finished, Progress, Report, Started
 from virnucpro.runtime.status import (
+    UNGUARDED_CODE,
     Death,
     WorkerState,
     WorkerStatus,
@@ -65,6 +66,8 @@ def test_messages_change_the_state():
         ((Started(),), -9, {"unfinished": 5000}, "failed", "incomplete: 5,000 bytes"),
         ((Started(),), -15, {"stopped": "stopped by SIGINT"}, "stopped", "stopped by SIGINT"),
         ((), 1, {}, "failed", "before the worker function was called: see standard error"),
+        ((), UNGUARDED_CODE, {}, "failed", "below the line `if __name__ =="),
+        ((Started(),), UNGUARDED_CODE, {}, "failed", "exited with code 119 before the worker"),
         ((), -9, {}, "failed", "killed by SIGKILL"),
     ],
 )

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import json
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from virnucpro.errors import (
 from virnucpro.sequences import builder, index, items
 from virnucpro.sequences.columns import COLUMNS, Column, column_path
 from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, RecordStatus, fingerprint
 from virnucpro.sequences.translation import FRAMES, genetic_code, peptide, reverse_complement
@@ -157,7 +159,7 @@ def test_names_with_control_characters_are_counted(at_once, build, monkeypatch):
     names = ["a", "b\x1b\x1b", "\u200d", "", "\x9b", "b\x1b\x1b", "\u03b1\u2028"]
     found = build([(name, GENE) for name in names])
     assert found.count_encoded_names() == 4
-    encoded = ["a", "b%1B%1B", "\u200d", "", "%C2%9B", "b%1B%1B", "\u03b1%E2%80%A8"]
+    encoded = ["a", "b%1B%1B", "\u200d", "unnamed_4", "%C2%9B", "b%1B%1B", "\u03b1%E2%80%A8"]
     assert found.record_names(np.arange(7)) == encoded
 
 
@@ -338,9 +340,9 @@ def test_an_invalid_window_is_rejected_at_once(window):
 
 
 def test_invalid_input_leaves_no_index(tmp_path):
-    path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGT-")])
+    path = write_fasta(tmp_path / "a.fa", [*MANY, ("bad", b"ACGTE")])
     with pytest.raises(InputError, match=r"a\.fa: record 41 \(bad\)"):
-        build_index(tmp_path / "index", [path], SPEC)
+        build_index(tmp_path / "index", [path], SPEC, rules=InputRules(strict=True))
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.fa"]
 
 
@@ -366,6 +368,7 @@ import resource, signal, sys
 from pathlib import Path
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -527,3 +530,24 @@ def flags_of_map(name):
     """Return the flags of a mapped file of this process, as in proc(5)."""
     entries = Path("/proc/self/smaps").read_text().partition(name)[2]
     return set(entries.partition("VmFlags:")[2].partition("\n")[0].split())
+
+
+def test_a_record_without_a_name_has_the_digest_of_earlier_versions(build):
+    found = build([("", GENE), ("b", b"ACGT")])
+    text = b"\n" + GENE + b"\nb\nACGT\n"
+    assert found.inputs[0].sha256 == hashlib.sha256(text).hexdigest()
+    assert found.record_names(np.arange(2)) == ["unnamed_1", "b"]
+
+
+def test_invalid_records_keep_their_letters_and_have_no_windows(build):
+    found = build([("a", GENE), ("p", b"mkvl>-E"), ("b", GENE), ("", b"")])
+    valid = build([("a", GENE), ("b", GENE)])
+    assert found.record_lengths.tolist() == [21, 6, 21, 0]
+    assert found.record_sequence(1, 0, 6) == b"MKVL?E"
+    assert found.record_sequence(2, 0, 21) == GENE
+    assert np.diff(found.record_first_window).tolist() == [1, 0, 1, 0]
+    assert found.record_status[1] == RecordStatus.INVALID_LETTERS
+    assert found.item_row.tolist() == valid.item_row.tolist()
+    rows = np.arange(found.n_rows)
+    assert found.sequences(rows, "protein") == valid.sequences(rows, "protein")
+    assert found.fingerprint != build([("a", GENE), ("p", b"MKVL?L"), ("b", GENE)]).fingerprint

@@ -228,3 +228,27 @@ def test_an_index_without_a_fallback_has_the_fingerprint_of_earlier_versions(bui
     inputs = [InputFile("a.fa", hashlib.sha256(b"").hexdigest(), 1, 1)]
     kinds = {fingerprint(inputs, spec) for spec in (FRAMES, BOTH, WINDOWS)}
     assert len(kinds) == 3
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.text("ACGTN", max_size=90).map(str.encode), max_size=8),
+    st.sampled_from(["frames", "stretches", "windows", "whole"]),
+    st.integers(0, 60),
+    st.data(),
+)
+def test_records_left_out_change_no_other_record(sequences, kind, least, data):
+    spec = IndexSpec(kind, Alphabet.NUCLEOTIDE, 30, "even", 11)
+    places = st.integers(0, len(sequences) - 1) if sequences else st.nothing()
+    invalid = data.draw(st.sets(places)) if sequences else set()
+    found = divide_records(sequences, replace(spec, min_length=least), sorted(invalid))
+    kept = [i for i, one in enumerate(sequences) if i not in invalid and len(one) >= least]
+    alone = divide_records([sequences[i] for i in kept], spec)
+    assert found.digests == alone.digests
+    assert found.windows.starts.tolist() == alone.windows.starts.tolist()
+    assert found.status[kept].tolist() == alone.status.tolist()
+    counts = np.diff(found.windows.first)
+    assert counts[kept].tolist() == np.diff(alone.windows.first).tolist()
+    for place in {*range(len(sequences))} - {*kept}:
+        status = RecordStatus.INVALID_LETTERS if place in invalid else RecordStatus.TOO_SHORT
+        assert (found.status[place], counts[place]) == (status, 0)

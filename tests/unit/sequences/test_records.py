@@ -21,10 +21,10 @@ TWO_RECORDS = [Record("one", b"ACGTAC"), Record("two", b"GGG")]
 
 @pytest.fixture
 def read(tmp_path):
-    def read_content(content, alphabet=Alphabet.NUCLEOTIDE):
+    def read_content(content, alphabet=Alphabet.NUCLEOTIDE, **options):
         path = tmp_path / "input"
         path.write_bytes(content)
-        return list(read_records(str(path), alphabet))
+        return list(read_records(str(path), alphabet, **options))
 
     return read_content
 
@@ -46,7 +46,7 @@ LEGAL = {
     "no final line end": (TWO[:-1], TWO_RECORDS),
     "repeated names": (b">a\nA\n>a\nA\n", [Record("a", b"A"), Record("a", b"A")]),
     "empty records": (b">a\n>b\n\n>c", [Record("a", b""), Record("b", b""), Record("c", b"")]),
-    "no name": (b">\nACGT\n> \t\nTT\n", [Record("", b"ACGT"), Record("", b"TT")]),
+    "no name": (b">\nACGT\n> \t\nTT\n", [Record("unnamed_1", b"ACGT"), Record("unnamed_2", b"TT")]),
     "space before the name": (b"> a b\nACGT\n", [Record("a", b"ACGT")]),
     "tab in the header": (b">a\tb c\nACGT\n", [Record("a", b"ACGT")]),
     "unicode": (">Flügel\u00a0\u03b1 \u03b2\nAC\n".encode(), [Record("Flügel\u00a0\u03b1", b"AC")]),
@@ -56,7 +56,7 @@ LEGAL = {
     "greater-than in a header": (b">a>b >\nA\n>d\nG\n", [Record("a>b", b"A"), Record("d", b"G")]),
     "empty": (b"", []),
     "blank": (b"\n \r\n\t\n", []),
-    "one byte": (b">", [Record("", b"")]),
+    "one byte": (b">", [Record("unnamed_1", b"")]),
     "FASTQ": (fastq((b"r x", b"AC"), (b"s", b"nu")), [Record("r", b"AC"), Record("s", b"NT")]),
     "FASTQ with Windows line ends": (
         fastq((b"r", b"ACGT"), (b"s", b"G")).replace(b"\n", b"\r\n"),
@@ -159,6 +159,57 @@ def test_proteins_are_read_with_the_protein_alphabet(read):
     for inner in (b">p\nMK*VL\n", b">p\nMKVL**\n"):
         with pytest.raises(InputError, match="remove gaps and stops"):
             read(inner, Alphabet.PROTEIN)
+
+
+LENIENT = {
+    "gaps": (b">g\nAC-GT\n..acu\n", [Record("g", b"ACGTACT", 3)]),
+    "only gaps": (b">g\n---\n", [Record("g", b"", 3)]),
+    "a protein": (b">p\nMKVL-\n>a\nAC\n", [Record("p", b"MKVL", 1, "'L'"), Record("a", b"AC")]),
+    "other bytes": (b">p\nac>\x00\xe9*;\n", [Record("p", b"AC???*?", 0, "'>'")]),
+    "FASTQ": (fastq((b"r", b"A-E")), [Record("r", b"AE", 1, "'E'")]),
+}
+
+
+@pytest.mark.parametrize("case", LENIENT)
+def test_trouble_is_the_records_own_unless_strict(case, read):
+    content, records = LENIENT[case]
+    found = read(content, strict=False)
+    assert [one[:3] for one in found] == [one[:3] for one in records]
+    for one, wanted in zip(found, records, strict=True):
+        assert one.problem.startswith(wanted.problem)
+        assert bool(one.problem) == bool(wanted.problem)
+    with pytest.raises(InputError):
+        read(content)
+
+
+def test_gaps_around_the_final_stop_of_a_protein_are_removed(read):
+    found = read(b">p\n-MK.V*--\n>q\nMK*-V\n", Alphabet.PROTEIN, strict=False)
+    assert found[0] == Record("p", b"MKV", 4)
+    assert found[1][:3] == ("q", b"MK*V", 1)
+    assert found[1].problem.startswith("'*' (letter 3) is not a protein letter")
+
+
+@given(
+    st.lists(st.binary(max_size=12).map(lambda text: text.translate(None, b">\r\n")), max_size=5)
+)
+def test_lenient_reading_keeps_every_record_and_letter(tmp_path_factory, bodies):
+    path = tmp_path_factory.getbasetemp() / "lenient.fa"
+    path.write_bytes(b"".join(b">r\n%s\n" % body for body in bodies))
+    found = list(read_records(str(path), strict=False))
+    for record, body in zip(found, bodies, strict=True):
+        letters = body.translate(None, b" \t\v\f")
+        assert record.gaps == letters.count(b"-") + letters.count(b".")
+        assert len(record.sequence) + record.gaps == len(letters)
+        valid = set(record.sequence) <= set(Alphabet.NUCLEOTIDE.value.encode())
+        assert bool(record.problem) != valid
+        assert record.sequence.isascii()
+        assert record.sequence.decode().isprintable()
+    troubled = any(record.gaps or record.problem for record in found)
+    if troubled:
+        with pytest.raises(InputError, match=r"\(line \d+, letter \d+\) is"):
+            list(read_records(str(path)))
+    else:
+        assert list(read_records(str(path))) == found
 
 
 def zst(content):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store import aggregate, item_vectors, row_items
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import survey
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
 from virnucpro.store.writer import ShardWriter
@@ -341,3 +341,36 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
         signal.signal(signal.SIGUSR1, before)
     assert run.embeddings.read_bytes() == b"former"
     assert list(run.root.glob("*.tmp")) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data(), dtype=st.sampled_from(["f2", "f4"]))
+def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
+    data, dtype, make_segment, tmp_path_factory
+):
+    """Copies, quarantined rows, missing units and damaged files in all shards."""
+    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    bounds = np.array([0, 3, 4, 9, 12])
+    for rank in range(3):
+        for unit in data.draw(st.sets(st.integers(0, 3)), label=f"units of rank {rank}"):
+            first, last = int(bounds[unit]), int(bounds[unit + 1])
+            poison = data.draw(st.sets(st.integers(first, last - 1)), label="quarantined")
+            segment = make_segment(unit, first, last, dtype=dtype, quarantined=sorted(poison))
+            ShardWriter(run, rank).commit(segment)
+            if data.draw(st.integers(0, 4), label="damaged if 0") == 0:
+                path = run.segment(rank, unit)
+                path.write_bytes(path.read_bytes()[:-1])
+    index = index_of(data.draw(st.lists(st.integers(0, 11), max_size=30), label="item_row"))
+    once, twice = run.root / "once", run.root / "twice"
+    reading = Survey(run, bounds, FINGERPRINT)
+    found = write_surveyed_embeddings(once, reading, index, 12, views=VIEWS)
+    known = survey(run, bounds, FINGERPRINT)
+    write_embeddings(twice, known, index, VIEWS)
+    assert once.read_bytes() == twice.read_bytes()
+    assert (found.done, found.missing, found.n_copies) == (
+        known.done,
+        known.missing,
+        known.n_copies,
+    )
+    np.testing.assert_array_equal(found.scores, known.scores)
+    shutil.rmtree(run.root)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.store import item_vectors
-from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
-from virnucpro.store.loose import survey_loose
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.loose import LooseSurvey, survey_loose
 from virnucpro.store.segment import commit_segment
 
 VIEWS = {"joined": 8}
@@ -68,7 +68,9 @@ def test_one_reading_gives_the_same_bytes_as_two(
     index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(item_vectors, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
-        coverage = write_loose_embeddings(folder / "once", paths, index, bounds[-1])
+        coverage = write_surveyed_embeddings(
+            folder / "once", LooseSurvey(paths, bounds[-1]), index, bounds[-1]
+        )
     twice = survey_loose(paths, bounds[-1])
     write_embeddings(folder / "twice", twice, index, VIEWS)
     assert coverage.done == twice.done
@@ -78,7 +80,9 @@ def test_one_reading_gives_the_same_bytes_as_two(
 
 def test_rows_without_a_segment_are_nan(put, tmp_path):
     index = index_of([12, 7, 3, 6, 0])
-    coverage = write_loose_embeddings(tmp_path / "out", [put(2), put(0)], index, 15)
+    coverage = write_surveyed_embeddings(
+        tmp_path / "out", LooseSurvey([put(2), put(0)], 15), index, 15
+    )
     assert coverage.gaps == ((5, 10),)
     with h5py.File(tmp_path / "out") as file:
         assert file["status"][:].tolist() == [0, 2, 0, 2, 0]
@@ -104,7 +108,7 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
     out.write_bytes(b"former")
     paths = [put(0), put(2), put(1, "b", **changes)]
     with pytest.raises(error, match=message):
-        write_loose_embeddings(out, paths, index_of(range(15)), 15)
+        write_surveyed_embeddings(out, LooseSurvey(paths, 15), index_of(range(15)), 15)
     assert out.read_bytes() == b"former"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
 
@@ -112,7 +116,7 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
 def test_a_first_segment_of_another_run_is_refused_by_name(put, tmp_path):
     paths = [put(1, "b", fingerprint="e", dim=7), put(0), put(2)]
     with pytest.raises(StoreError, match=r"not from the run of .*: .*b/unit-000001\.h5. Give"):
-        write_loose_embeddings(tmp_path / "out", paths, index_of(range(15)), 15)
+        write_surveyed_embeddings(tmp_path / "out", LooseSurvey(paths, 15), index_of(range(15)), 15)
 
 
 def test_a_refused_coverage_leaves_the_former_file(put, tmp_path):
@@ -120,8 +124,12 @@ def test_a_refused_coverage_leaves_the_former_file(put, tmp_path):
         raise SegmentError(f"{len(coverage.done)} segments of another run")
 
     with pytest.raises(SegmentError, match="2 segments"):
-        write_loose_embeddings(
-            tmp_path / "out", [put(0), put(1)], index_of(range(10)), 10, accept=refuse
+        write_surveyed_embeddings(
+            tmp_path / "out",
+            LooseSurvey([put(0), put(1)], 10),
+            index_of(range(10)),
+            10,
+            accept=refuse,
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -139,5 +147,5 @@ def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
 
     monkeypatch.setattr(segment, "read_segment", counted)
     paths = [put(unit) for unit in range(4)]
-    write_loose_embeddings(tmp_path / "out", paths, index_of(range(20)), 20)
+    write_surveyed_embeddings(tmp_path / "out", LooseSurvey(paths, 20), index_of(range(20)), 20)
     assert sorted(read) == paths

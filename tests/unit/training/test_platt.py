@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from virnucpro.classify.calibration import PlattLine
+from virnucpro.classifier.calibration import PlattLine
 from virnucpro.training.platt import LENGTH_CLASSES, expected_error, fit, held_out, posterior
 from virnucpro.training.weights import equal_weights
 

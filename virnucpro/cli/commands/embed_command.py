@@ -18,6 +18,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``embed``."""
     add_run_options(parser)
     options.add_encoder(parser, required=True)
+    options.add_strict(parser)
+    options.add_force_alphabet(parser)
     options.add_precision(parser)
     text = "floating-point precision of embeddings.h5; default: %(default)s"
     parser.add_argument("--embeddings", choices=("fp16", "fp32"), default="fp16", help=text)

@@ -18,6 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
     options.add_tiling(parser, default="%(default)s")
+    options.add_strict(parser)
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
 
@@ -32,6 +33,7 @@ def _run(arguments: argparse.Namespace) -> int:
         tiling=arguments.tiling,
         genetic_code=arguments.genetic_code,
         force=arguments.force,
+        strict=bool(arguments.strict),
     ):
         print(path)
     return ExitCode.OK

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.classify.call_options import CallOptions
+    from virnucpro.classifier.call_options import CallOptions
     from virnucpro.pipeline.run.rescore import OtherClassifier, rescore
     from virnucpro.run_dir import RunDirectory
 

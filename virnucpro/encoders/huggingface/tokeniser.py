@@ -36,8 +36,7 @@ _TABLES: Final = {
 
 def alphabet_of(tokenizer: Any) -> View:  # noqa: ANN401 - transformers has no common base with types
     """Return the kind of sequence that a tokenizer reads, from the letters in its vocabulary."""
-    special = set(tokenizer.all_special_tokens)
-    entries = (entry.strip("▁#Ġ") for entry in tokenizer.get_vocab() if entry not in special)
+    entries = (entry.strip("▁#Ġ") for entry in tokenizer.get_vocab())  # special ones have brackets
     letters = {letter for entry in entries if entry.isalpha() for letter in entry.upper()}
     return "protein" if set("LEFIPQ") <= letters else "nucleotide"
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
-from virnucpro.pipeline.run.part_states import part_states
+from virnucpro.pipeline.run.part_states import LOST_S, part_states, settled_parts
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.coverage import Coverage
 
 __all__ = ["Merged", "merge", "rescue"]
 
@@ -46,11 +45,13 @@ def merge(
     """Write the tables of a run from its valid segments; this process alone updates run.json.
 
     While parts work, the tables are partial: they show the segments at the start of the merge.
+    When no part works and no row is missing, temporary files of killed parts are removed.
 
     Parameters
     ----------
     then_rescue
-        Whether to begin a round for the missing units, unless parts still work.
+        Whether to begin a round for the missing units, unless parts still work. A killed part is
+        known after 90 s; the merge waits for that.
     lock
         Whether to lock the run; False on a file system without locks.
 
@@ -63,21 +64,27 @@ def merge(
     """
     run = RunDirectory(root)
     with reopen_session(run, lock=lock) as session:
-        working = sum(part.state == "working" for part in part_states(run))
+        parts = part_states(run)
+        if then_rescue and any(part.state == "working" for part in parts):
+            reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
+            parts = settled_parts(run)
+        working = sum(part.state == "working" for part in parts)
         if working:
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
-        coverage = survey_segments(session, reporter)
-        outcome = write_outputs(session, reporter, coverage)
+        outcome = write_outputs(session, reporter)
+        if outcome.complete and not working:
+            for part in parts:
+                run.part(part.name).remove_unfinished()
         begun = None
-        if then_rescue and coverage.missing and not working:
-            begun = _next_round(session, coverage)
+        if then_rescue and outcome.missing_units and not working:
+            begun = _next_round(session, outcome.missing_units)
         return Merged(
             outcome,
             units=len(session.bounds) - 1,
-            missing=len(coverage.missing),
-            duplicates=coverage.n_copies,
+            missing=len(outcome.missing_units),
+            duplicates=outcome.copies,
             working=working,
             next_round=begun,
         )
@@ -106,20 +113,20 @@ def rescue(
         If the folder is not a run or is damaged, or another process works on it.
     """
     with reopen_session(RunDirectory(root), lock=lock) as session:
-        coverage = survey_segments(session, reporter)
-        return _next_round(session, coverage, workers, model) if coverage.missing else None
+        missing = survey_segments(session, reporter).missing
+        return _next_round(session, missing, workers, model) if missing else None
 
 
 _WORKERS = 16
 
 
 def _next_round(
-    session: Session, coverage: Coverage, workers: int | None = None, model: str | None = None
+    session: Session, missing: tuple[int, ...], workers: int | None = None, model: str | None = None
 ) -> Round:
     last = find_latest_round(session.run)
     return write_round(
         session.run,
-        coverage.missing,
+        missing,
         workers or (last.strides if last else _WORKERS),
         model or (last.model if last else session.manifest.parameters["bundle"]),
     )

@@ -134,6 +134,7 @@ def _job(run: RunDirectory, manifest: Manifest, model: str) -> Job:
             precision=given["precision"],
             embeddings=given["embeddings"],
             fallback="fallback" in given,
+            min_length=given.get("min_length", 0),
         )
     else:
         job = embed_job(

@@ -9,13 +9,14 @@ from pathlib import Path
 from virnucpro.bundles.bundle import Bundle, bundle_names, encoder_contents, open_bundle
 from virnucpro.bundles.convert import convert_isolated
 from virnucpro.bundles.manifest import MANIFEST, read_manifest
-from virnucpro.bundles.published import require_published
+from virnucpro.bundles.published import published_names, recipe_of, require_published
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.encoders.registry import open_spec, pooled_spec
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
 from virnucpro.runtime.isolation import run_isolated
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, json_digest
 from virnucpro.store.exports.formats import require_formats
@@ -82,8 +83,9 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
         return NamedEncoder(spec.name, spec, None)
     if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
-            f"unknown encoder {name!r}: give BUNDLE/VIEW, such as mini-deep/protein, a fair-esm "
-            "checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging Face folder."
+            f"unknown encoder {name!r}: {_advice_on_bundle(name)}give BUNDLE/VIEW, such as "
+            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging "
+            "Face folder."
         )
     bundle = open_bundle(bundle_name)
     for spec in bundle.encoders:
@@ -91,6 +93,17 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
             return NamedEncoder(f"{bundle.name}/{spec.view}", spec, bundle)
     views = ", ".join(f"{bundle_name}/{spec.view}" for spec in bundle.encoders)
     raise UsageError(f"bundle {bundle_name} has no encoder {view!r}; it has {views}.")
+
+
+def _advice_on_bundle(name: str) -> str:
+    """Return how to name the encoder of the bundle `name`, after fetching it if necessary."""
+    if name in bundle_names():
+        encoders = open_bundle(name).encoders
+        return f"it is a bundle, so name its encoder {name}/{encoders[0].view}, or "
+    if name in published_names():
+        view = recipe_of(name).encoders[-1].view
+        return f"run virnucpro bundle fetch {name}, then give -e {name}/{view}, or "
+    return ""
 
 
 def _is_other_folder(path: str) -> bool:
@@ -117,6 +130,8 @@ def embed_job(
     embeddings: EmbeddingsDtype = "fp16",
     pooling: Pooling | None = None,
     formats: tuple[str, ...] | None = None,
+    strict: bool = False,
+    force_alphabet: bool = False,
 ) -> Job:
     """Return the job of ``virnucpro embed``; `virnucpro.pipeline.predict.predict` computes it.
 
@@ -134,6 +149,10 @@ def embed_job(
         How tokens become vectors; None for the mean of the last layer.
     formats
         Of `virnucpro.store.exports.formats.FORMATS`; None for those of the resumed run, or none.
+    strict
+        Refuse gaps and invalid letters in the inputs.
+    force_alphabet
+        Accept inputs that look like nucleotides for an encoder of proteins, and the reverse.
 
     Raises
     ------
@@ -149,8 +168,9 @@ def embed_job(
     if pooling is not None:
         found = replace(found, spec=pooled_spec(found.spec, pooling))
     whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
+    rules = InputRules(strict=strict, any_alphabet=force_alphabet)
     job = vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
-    return replace(job, formats=formats)
+    return replace(job, formats=formats, rules=rules)
 
 
 def vectors_job(
@@ -162,6 +182,8 @@ def vectors_job(
     embeddings: EmbeddingsDtype = "fp32",
 ) -> Job:
     """Return the job that computes the vectors of items by one or several encoders.
+
+    Gaps and invalid letters in the inputs are refused.
 
     Parameters
     ----------
@@ -181,5 +203,6 @@ def vectors_job(
         model=fingerprints[0] if len(encoders) == 1 else json_digest({"encoders": fingerprints}),
         precision=precision,
         embeddings=embeddings,
+        rules=InputRules(strict=True, any_alphabet=True),
         verified_precisions=tuple(sorted(set.intersection(*verified))),
     )

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from virnucpro.classify.call_options import CallOptions
+from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.runtime.status import WorkerStatus
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.spec import IndexSpec
 
 __all__ = [
@@ -121,6 +122,13 @@ class Job:
     extracts
         Which records are written as FASTA; None for the choice of the run that is resumed, or the
         default.
+    rules
+        Which trouble in the inputs is refused; it does not change the results of accepted inputs.
+    min_length
+        Least length of a record as the user gave it; None if not given: then a resumed run keeps
+        its own, and `index` has the default for a new run.
+    bundle_window
+        Window of the bundle, for which thresholds and calibration hold; None without a classifier.
     published_files
         Whether the two tables of the published tool are written; None for the choice of the run
         that is resumed, or no.
@@ -150,6 +158,9 @@ class Job:
     classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
     formats: tuple[str, ...] | None = None
+    rules: InputRules = field(default_factory=InputRules)
+    min_length: int | None = None
+    bundle_window: int | None = None
     precision: PrecisionChoice = "fp32"
     embeddings: EmbeddingsDtype | None = None
     published_files: bool | None = None
@@ -203,6 +214,8 @@ class Job:
         }
         if self.fallback is not None:  # older runs lack this parameter
             parameters["fallback"] = self.fallback.fingerprint
+        if self.index.min_length:  # as above
+            parameters["min_length"] = self.index.min_length
         return parameters | self.pooling.parameters()
 
 

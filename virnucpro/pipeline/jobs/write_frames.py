@@ -13,6 +13,7 @@ from virnucpro.pipeline.jobs.job import Inputs, inputs_of, require_inputs
 from virnucpro.report.fasta import write_frames_files
 from virnucpro.report.tsv import names_warning
 from virnucpro.sequences.index import build_index
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
@@ -30,6 +31,7 @@ def write_frames(
     tiling: Tiling,
     genetic_code: int,
     force: bool = False,
+    strict: bool = False,
 ) -> Iterator[Path]:
     """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
 
@@ -41,7 +43,7 @@ def write_frames(
     Raises
     ------
     InputError
-        When an input cannot be read.
+        When an input cannot be read; with `strict`, also if it has gaps or invalid letters.
     UsageError
         When there is no input, two inputs would have the same output files, an output file exists
         and `force` is not given, or an output file is also an input.
@@ -57,8 +59,9 @@ def write_frames(
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
-            index = build_index(Path(own) / "index", [name], spec)
-            if warning := names_warning(index):
+            rules = InputRules(strict=strict)
+            index = build_index(Path(own) / "index", [name], spec, rules=rules)
+            for warning in filter(None, (*index.warnings, names_warning(index))):
                 say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)

@@ -8,8 +8,8 @@ from virnucpro.errors import NotARunError, StoreError, UsageError
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.session import verified_index
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings, write_loose_embeddings
-from virnucpro.store.loose import LooseCoverage, RowNames, find_segments, survey_loose
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.loose import LooseCoverage, LooseSurvey, RowNames, find_segments, survey_loose
 from virnucpro.store.schema import RowState
 
 __all__ = ["LooseOutcome", "aggregate_segments"]
@@ -84,14 +84,10 @@ def aggregate_segments(
     def accept(coverage: LooseCoverage) -> None:
         _refuse_another_run(coverage, run.root, manifest)
 
-    coverage = write_loose_embeddings(
-        output,
-        segments,
-        index,
-        index.n_rows,
-        views=manifest.views,
-        about=manifest.about_vectors,
-        accept=accept,
+    survey = LooseSurvey(segments, index.n_rows)
+    views, about = manifest.views, manifest.about_vectors
+    coverage = write_surveyed_embeddings(
+        output, survey, index, index.n_rows, views=views, about=about, accept=accept
     )
     return LooseOutcome(coverage, index.n_items)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virnucpro.sequences.builder import input_digests
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import STANDARD_INPUT
 from virnucpro.sequences.spec import IndexSpec, InputFile
 
@@ -80,6 +81,7 @@ def read_changed(
     known: Sequence[InputFile],
     stamps: Sequence[InputStamp | None],
     spec: IndexSpec,
+    rules: InputRules | None = None,
 ) -> tuple[InputFile, ...]:
     """Return the digests of all inputs; read completely only those that may have changed.
 
@@ -90,6 +92,8 @@ def read_changed(
     known, stamps
         Digests and stamps of the run's inputs. If their number differs from that of `paths`, all
         inputs are read.
+    rules
+        As for `input_digests`.
 
     Raises
     ------
@@ -99,11 +103,10 @@ def read_changed(
         If an unchanged file cannot be read.
     """
     if not len(paths) == len(known) == len(stamps):
-        return input_digests(paths, spec)
+        return input_digests(paths, spec, rules)
     same = [is_unchanged(path, stamp) for path, stamp in zip(paths, stamps, strict=True)]
-    read = iter(
-        input_digests([path for path, kept in zip(paths, same, strict=True) if not kept], spec)
-    )
+    changed = [path for path, kept in zip(paths, same, strict=True) if not kept]
+    read = iter(input_digests(changed, spec, rules))
     return tuple(
         replace(old, path=path) if kept else next(read)
         for path, old, kept in zip(paths, known, same, strict=True)

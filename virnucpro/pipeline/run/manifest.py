@@ -27,8 +27,8 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 _ADDED = {
-    *("calibration", "calls", "classes", "extracts", "formats", "input_stamps", "published_files"),
-    "table_version",
+    *("bundle_window", "calibration", "calls", "classes", "extracts", "formats", "input_stamps"),
+    *("published_files", "table_version"),
 }
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
@@ -83,6 +83,8 @@ class Manifest:
         Formats that are written beside embeddings.h5.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
+    bundle_window
+        Window of the bundle; the run may have another. None for embed and older runs.
     published_files
         Whether the two tables of the published tool are written, as by earlier versions.
     input_stamps
@@ -109,6 +111,7 @@ class Manifest:
     formats: Sequence[str] = ()
     published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
+    bundle_window: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -120,6 +123,11 @@ class Manifest:
             "units": dict(self.units),
         }
         return json_digest(content)
+
+    @property
+    def has_other_window(self) -> bool:
+        """Return whether the run has another window than its bundle."""
+        return self.bundle_window not in (None, self.parameters["window"])
 
     @property
     def views(self) -> Mapping[str, int]:
@@ -253,6 +261,7 @@ def _parse(content: Mapping[str, Any]) -> Manifest:
     values = {name: content[name] for name in Manifest.__slots__ if name not in _ADDED}
     values |= {name: content[name] for name in _ADDED & content.keys()}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
+    values["formats"] = tuple(content.get("formats", ()))
     stamps = content.get("input_stamps", ())
     values["input_stamps"] = tuple(stamp and InputStamp(**stamp) for stamp in stamps)
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])

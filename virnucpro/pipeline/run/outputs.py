@@ -10,22 +10,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classify.calibration import read_calibration
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.consensus import (
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.consensus import (
+    Call,
     RecordScores,
     Thresholds,
 )
-from virnucpro.classify.decision import Decision, decide
-from virnucpro.classify.quality import record_quality
-from virnucpro.classify.run_scores import RunWindows, score_run
-from virnucpro.classify.sources import likely_sources
+from virnucpro.classifier.decision import Decision, decide
+from virnucpro.classifier.quality import record_quality
+from virnucpro.classifier.run_scores import RunWindows, score_run
+from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.exports import write_exports
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
+from virnucpro.pipeline.run.region_files import write_region_files
+from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.published_files import write_consensus, write_results
 from virnucpro.report.tables import (
     CALL_NAMES,
@@ -39,8 +43,8 @@ from virnucpro.report.tables import (
 )
 from virnucpro.report.tsv import names_warning
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import Coverage, survey
+from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
 _FIRST_WITH_EXTRACTS: Final = 3
@@ -72,6 +76,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
+    by_length
+        Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
     files
         Paths of the outputs for people, the most important first.
     precision
@@ -80,6 +86,10 @@ class Outcome:
         For each precision, the number of rows that were recomputed one by one at this precision,
         because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
+    missing_units
+        Units without a valid segment, ascending.
+    copies
+        Number of valid segments of units that another segment has too.
     """
 
     root: Path
@@ -88,9 +98,12 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
+    by_length: dict[str, tuple[int, int]]
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
+    missing_units: tuple[int, ...]
+    copies: int
 
     @property
     def complete(self) -> bool:
@@ -106,13 +119,34 @@ def survey_segments(session: Session, reporter: Reporter) -> Coverage:
     if session.run.has_segments():
         reporter.stage("verifying stored results")
     coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+    _warn_of_rejected(coverage, reporter)
+    return coverage
+
+
+def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
     for rejected in coverage.rejected:
         reporter.warn(f"file not used: {rejected.reason}")
+
+
+def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
+    """Write embeddings.h5 in the same reading as `survey_segments`; return the coverage."""
+    reporter.stage("writing embeddings")
+    reading = Survey(session.run, session.bounds, session.manifest.fingerprint)
+    index, manifest, path = session.index, session.manifest, session.run.embeddings
+    views, about = manifest.views, manifest.about_vectors
+    coverage = write_surveyed_embeddings(
+        path, reading, index, index.n_rows, views=views, about=about
+    )
+    _warn_of_rejected(coverage, reporter)
     return coverage
 
 
 def write_outputs(
-    session: Session, reporter: Reporter, coverage: Coverage | None = None
+    session: Session,
+    reporter: Reporter,
+    coverage: Coverage | None = None,
+    *,
+    report: bool = True,
 ) -> Outcome:
     """Write every output from the rows of the valid segments.
 
@@ -121,7 +155,10 @@ def write_outputs(
     Parameters
     ----------
     coverage
-        Result of `survey_segments` for the current segments; None to read the segments here.
+        Result of `survey_segments` for the current segments; None to read the segments here, each
+        of them once.
+    report
+        Whether a run of predict gets a report.html.
 
     Raises
     ------
@@ -129,23 +166,30 @@ def write_outputs(
         If an output cannot be written; the segments are unchanged.
     """
     started = time.perf_counter()
-    coverage = coverage or survey_segments(session, reporter)
+    embeds = session.manifest.parameters["embeddings"] != "none"
+    embedded = coverage is None and embeds
+    if coverage is None:
+        read = _survey_and_embed if embeds else survey_segments
+        coverage = read(session, reporter)
     if warning := names_warning(session.index):
         reporter.warn(warning)
     reporter.stage("writing tables")
     if session.manifest.table_version != TABLE_VERSION:
         session.update(replace(session.manifest, table_version=TABLE_VERSION))
     records, decision = write_tables(session.run, session, coverage)
-    if session.manifest.parameters["embeddings"] != "none":
+    if embeds and not embedded:
         reporter.stage("writing embeddings")
         views = session.manifest.views
         about = session.manifest.about_vectors
         write_embeddings(session.run.embeddings, coverage, session.index, views, about)
+    if embeds:
         write_exports(session.run, session.manifest.formats)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
     session.update(replace(session.manifest, seconds=seconds))
+    if session.manifest.command == "predict":
+        renew_report(session.run, reporter, wanted=report)
     return _outcome(session, coverage, records, decision)
 
 
@@ -175,7 +219,14 @@ def write_tables(
         sources = likely_sources(index, windows, coverage)
         names = session.manifest.classes
         write_predictions(
-            target.predictions, index, records, decision, sources, names, version=version
+            target.predictions,
+            index,
+            records,
+            decision,
+            sources,
+            names,
+            provirus=write_region_files(target, session, windows, records, decision),
+            version=version,
         )
         _write_extracts(target, session, records, decision)
     else:
@@ -213,6 +264,7 @@ def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordSc
         calibration or None,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
+        other_window=manifest.has_other_window,
     )
     return windows, records, decision
 
@@ -251,9 +303,12 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
+        by_length=_count_by_length(session.index.record_lengths, decision.call == Call.VIRAL),
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
+        missing_units=coverage.missing,
+        copies=coverage.n_copies,
     )
 
 
@@ -268,6 +323,17 @@ def _launches(session: Session) -> Iterator[Launch]:
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     records = (record for launch in launches for record in launch.ranks.values())
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
+
+
+def _count_by_length(
+    lengths: NDArray[np.int64], viral: NDArray[np.bool_]
+) -> dict[str, tuple[int, int]]:
+    classes = length_class(lengths)
+    numbers, viruses = (
+        np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
+        for chosen in (classes, classes[viral])
+    )
+    return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
 
 
 def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:

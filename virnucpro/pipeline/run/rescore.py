@@ -10,11 +10,12 @@ import numpy as np
 
 from virnucpro.bundles.bundle import Bundle, encoder_contents, open_bundle
 from virnucpro.bundles.manifest import read_manifest
-from virnucpro.classify.call_options import CallOptions
-from virnucpro.classify.decision import require_applicable
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.decision import require_applicable
 from virnucpro.errors import BundleError, StoreError, UsageError
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.outputs import call_run, survey_segments, write_gaps, write_tables
+from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.report.tables import CALL_NAMES, TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
@@ -89,6 +90,8 @@ def rescore(
         reporter.stage("writing tables")
         records, _ = write_tables(target, changed, coverage)
         write_gaps(target, changed, coverage, records)
+        if other is None:
+            renew_report(run, reporter, wanted=run.report.exists())
     pairs = zip(before.call.tolist(), now.call.tolist(), strict=True)
     changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
     return changes, bool((coverage.row_state == RowState.DONE).all())
@@ -111,7 +114,7 @@ def _scored_by(
     """Return session and coverage with the classifier, calibration and scores of another bundle."""
     import torch  # noqa: PLC0415 - only this case needs it
 
-    from virnucpro.classify.head import load_head, scores_of  # noqa: PLC0415 - imports torch
+    from virnucpro.classifier.head import load_head, scores_of  # noqa: PLC0415 - imports torch
 
     if other.outdir.exists() and any(other.outdir.iterdir()):
         raise UsageError(f"{other.outdir}: is not empty; choose another output folder")
@@ -146,6 +149,7 @@ def _scored_by(
         thresholds=bundle.thresholds,
         calibration=bundle.calibration,
         classes=bundle.classes,
+        bundle_window=bundle.window,
     )
     return replace(session, manifest=manifest), replace(coverage, scores=scores)
 

@@ -217,7 +217,7 @@ def _create(
     stamps = InputStamps(job.inputs)
     protein = job.index.alphabet is Alphabet.PROTEIN
     read = partial(reporter.read, protein=protein)
-    index = build_index(run.next_index, job.inputs, job.index, read)
+    index = build_index(run.next_index, job.inputs, job.index, read, rules=job.rules)
     run.clear()
     manifest = Manifest(
         command=job.command,
@@ -241,12 +241,14 @@ def _create(
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
         formats=job.formats or (),
+        bundle_window=job.bundle_window,
         published_files=bool(job.published_files),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds={"index": round(time.perf_counter() - started, 3)},
     )
     write_manifest(run, manifest)
     _put_index_in_place(run)
+    _warn(manifest, index, reporter)
     return _session(run, manifest, SequenceIndex.open(run.index))
 
 
@@ -257,6 +259,18 @@ def _encoder_entry(encoder: EncoderSpec, job: Job) -> dict[str, Any]:
     if job.command == "embed" and layout.n_layers:
         entry["layers"] = list(PoolingPlan(encoder.pooling, layout).layers)
     return entry
+
+
+def _warn(manifest: Manifest, index: SequenceIndex, reporter: Reporter) -> None:
+    """Report trouble in the inputs, and a window for which the bundle is not made."""
+    for warning in index.warnings:
+        reporter.warn(warning)
+    if manifest.has_other_window:
+        reporter.warn(
+            f"the window of {manifest.parameters['window']} bases is not that of the bundle "
+            f"({manifest.bundle_window}): its thresholds and probabilities do not hold for these "
+            "scores. All scored sequences have the flag other_window"
+        )
 
 
 def _put_index_in_place(run: RunDirectory) -> None:
@@ -274,10 +288,11 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
     reporter.stage("comparing the inputs with those of the run")
     stamps = InputStamps(job.inputs)
-    known = () if execution.check_inputs else manifest.input_stamps
-    inputs = read_changed(job.inputs, manifest.inputs, known, job.index)
+    known = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
+    inputs = read_changed(job.inputs, manifest.inputs, known, job.index, job.rules)
     manifest.refuse_other_inputs(run, inputs)
     session = _opened(run, manifest)
+    _warn(manifest, session.index, reporter)
     if (found := stamps.after_reading()) != tuple(manifest.input_stamps):
         session.update(replace(session.manifest, input_stamps=found))
     if job.calls is not None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from virnucpro.runtime.messages import Failure, Mark, Message, Progress
@@ -83,7 +84,7 @@ class InProcessRank:
     Parameters
     ----------
     models
-        Encoders and classifier of the job.
+        Encoders and classifier of the job; None to load them when the rank starts.
     heartbeat
         Heartbeat of this process; paused while the rank itself reports progress.
 
@@ -97,7 +98,7 @@ class InProcessRank:
     world_size = 1
     step: Callable[[], None]
 
-    def __init__(self, models: "Models", heartbeat: CpuHeartbeat) -> None:
+    def __init__(self, models: "Models | None", heartbeat: CpuHeartbeat) -> None:
         now = time.monotonic()
         self._models = models
         self._heartbeat = heartbeat
@@ -112,6 +113,11 @@ class InProcessRank:
 
     def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         """Call ``function(0, 1, self, *arguments, models)`` in this process, until it returns."""
+        # Imported by the rank, it would freeze all objects of this process (gc.freeze).
+        import_module("virnucpro.pipeline.worker.rank_loop")
+        import torch  # noqa: PLC0415 - imported by the line above
+
+        threads = torch.get_num_threads()
         try:
             function(0, 1, self, *arguments, self._models)
         except BaseException as error:
@@ -119,6 +125,8 @@ class InProcessRank:
             failed = isinstance(error, Exception)  # SystemExit means: stop
             self._end(WorkerState.FAILED if failed else WorkerState.STOPPED)
             raise
+        finally:
+            torch.set_num_threads(threads)  # the rank has set the number of its task
         self._end(WorkerState.SUCCEEDED)
 
     def put(self, payload: object) -> None:

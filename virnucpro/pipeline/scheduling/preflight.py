@@ -72,6 +72,7 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
     On a machine without GPUs, ``auto`` selects one CPU rank per thread, if the memory suffices. On
     a busy machine, two ranks with one thread each are much faster than one rank with two threads,
     because the threads of one rank wait for each other. On an idle machine, the speed is equal.
+    A run inside the calling process has one CPU rank.
 
     Raises
     ------
@@ -79,7 +80,8 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
         If the devices are invalid or missing.
     """
     devices = parse_devices(execution.devices, os.environ)
-    if execution.devices.strip() != "auto" or devices != [Device("cpu")]:
+    many = execution.devices.strip() == "auto" and not execution.in_process
+    if not many or devices != [Device("cpu")]:
         return devices
     rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
     return devices * ranks_that_fit(threads_of_rank(execution, 1), rank_bytes, usable_memory())
@@ -149,8 +151,8 @@ def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
 def as_resumed(job: Job, execution: Execution) -> Job:
     """Return the job with what it leaves to the run that is resumed; without a run, unchanged.
 
-    The run decides about the stored vectors, unless the job does, and about the fallback: runs of
-    earlier versions have none.
+    The run decides about the stored vectors and the least length, unless the job does, and about
+    the fallback: runs of earlier versions have neither fallback nor least length.
 
     Raises
     ------
@@ -163,6 +165,9 @@ def as_resumed(job: Job, execution: Execution) -> Job:
     parameters = read_manifest(run).parameters
     if job.embeddings is None:
         job = replace(job, embeddings=parameters["embeddings"])
+    if job.min_length is None:
+        least = parameters.get("min_length", 0)
+        job = replace(job, index=replace(job.index, min_length=least))
     if job.fallback is None or "fallback" in parameters:
         return job
     return replace(job, fallback=None, index=replace(job.index, fallback=False))

@@ -16,7 +16,7 @@ import numpy as np
 
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import BATCH_TOKENS, Filling
-from virnucpro.errors import WorkerError
+from virnucpro.errors import UsageError, WorkerError
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter, Workload
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog, read_budgets, write_status
@@ -28,7 +28,7 @@ from virnucpro.pipeline.scheduling.scheduler import OpenUnits, RankScheduler
 from virnucpro.pipeline.worker.rank_main import RankTask, Share
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
-from virnucpro.runtime.status import WorkerStatus
+from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerStatus
 from virnucpro.sequences.records import Alphabet
 
 __all__ = ["RankLaunch"]
@@ -222,9 +222,19 @@ def _rank_records(
 
 
 def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]) -> None:
-    """Raise WorkerError if every rank failed and no unit is committed."""
+    """Raise an error if every rank failed and no unit is committed.
+
+    Raises
+    ------
+    UsageError
+        If the ranks failed because the main script lacks the main guard.
+    WorkerError
+        After all other failures.
+    """
     if all(not status.succeeded for status in statuses.values()) and not session.run.has_segments():
         rank, status = min(statuses.items())
+        if status.kind == NO_MAIN_GUARD:
+            raise UsageError(status.reason)
         raise WorkerError(
             f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
             f"{rank}: {status.reason.rstrip('.')}. See {session.run.log(rank)}, correct the error, "

@@ -67,7 +67,8 @@ def run_job(
             rejected = [file.path for file in coverage.rejected]
             launch = RankLaunch(session, job, used, execution, reporter, log)
             launch.run(shares, rejected, rank)
-        return write_outputs(session, reporter, None if n_missing else coverage), n_missing
+        known = None if n_missing else coverage
+        return write_outputs(session, reporter, known, report=execution.report), n_missing
 
 
 def run_in_process(
@@ -75,14 +76,14 @@ def run_in_process(
     execution: Execution,
     device: Device,
     reporter: Reporter,
-    models: "Models",
+    models: "Models | None" = None,
     progressed: Callable[[], object] = lambda: None,
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run in this process, then write its outputs.
 
-    The function is used by processes that compute many small runs. The run folder has the usual
-    layout. An error of the rank is raised, without a restart. Committed units are kept; a resume
-    computes the rest.
+    The function is used by processes that compute many small runs, and by the Python API. The run
+    folder has the usual layout. An error of the rank is raised, without a restart. Committed units
+    are kept; a resume computes the rest.
 
     Parameters
     ----------
@@ -91,7 +92,8 @@ def run_in_process(
     device
         Device of `models`, recorded in run.json.
     models
-        Loaded encoders and classifier of `job`, at its precision.
+        Loaded encoders and classifier of `job`, at its precision; None to load them, if any unit
+        is missing.
     progressed
         Called from any thread after each batch, and while files are read or written.
 

@@ -18,7 +18,7 @@ from virnucpro.bundles.bundle import Bundle
 from virnucpro.bundles.golden_figures import DIRECTIONS, PROJECTIONS, RECORDS, SCORES
 from virnucpro.bundles.provenance import claimed_sources
 from virnucpro.bundles.published import HEAD_PART, published_name
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import BundleError

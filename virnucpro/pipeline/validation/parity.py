@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision, View
 from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.encoder import Encoder
@@ -32,6 +32,7 @@ from virnucpro.pipeline.validation.agreement import (
 from virnucpro.pipeline.validation.compute import choose_compute
 from virnucpro.pipeline.validation.synthetic import synthetic_items
 from virnucpro.sequences.index import build_index
+from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 
@@ -166,7 +167,9 @@ def _items(
         short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)
         return {view: short[view] + long[view] for view in views}
     with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
-        index = build_index(Path(folder) / "index", [os.fspath(fasta)], spec)
+        index = build_index(
+            Path(folder) / "index", [os.fspath(fasta)], spec, rules=InputRules(strict=True)
+        )
         if not index.n_rows:
             raise InputError(
                 f"{fasta}: contains no sequence for an encoder. Each sequence is empty or has a "

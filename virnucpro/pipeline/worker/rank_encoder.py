@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
 from virnucpro.encoders.batching import MOST_TOKENS, Filling, TokenBudget
 from virnucpro.encoders.device import (

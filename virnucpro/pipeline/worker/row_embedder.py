@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from virnucpro.classify.head import Head, scores_of
-from virnucpro.classify.standardised_head import StandardisedHead
+from virnucpro.classifier.head import Head, scores_of
+from virnucpro.classifier.standardised_head import StandardisedHead
 from virnucpro.encoders.batching import Filling
 from virnucpro.pipeline.worker.encoder_pass import UnitTokens
 from virnucpro.pipeline.worker.poison_isolation import (

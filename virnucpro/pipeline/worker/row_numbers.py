@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.store.schema import OVERFLOW
-from virnucpro.store.segment import finite_rows
+from virnucpro.store.segment_checks import finite_rows
 
 __all__ = ["RowNumbers", "unstorable_rows"]
 

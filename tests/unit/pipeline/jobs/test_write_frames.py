@@ -24,8 +24,8 @@ def frames(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [None, b">gene\nATG-\n", b"no sequences\n", gzip.compress(FASTA, mtime=0)[:-9]],
-    ids=["no file", "a gap", "no FASTA", "truncated gzip"],
+    [None, b">gene\nATGE\n", b"no sequences\n", gzip.compress(FASTA, mtime=0)[:-9]],
+    ids=["no file", "a protein", "no FASTA", "truncated gzip"],
 )
 def test_a_refused_input_leaves_no_folder(content, frames, tmp_path):
     if content is not None:

@@ -1,6 +1,7 @@
 """Runs in one process that keeps its models: their folders are like those of other runs."""
 
 import json
+import os
 import random
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.predict import predict, predict_job
 from virnucpro.pipeline.run.run_progress import read_progress
 from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.pipeline.scheduling.runner import run_in_process
@@ -37,7 +38,7 @@ def do(tmp_path, models):
         dice = random.Random(name)
         path = tmp_path / f"{name}.fa"
         path.write_text(
-            "".join(f">{n}\n{''.join(dice.choices(CODING, k=40))}\n" for n in range(n_records))
+            "".join(f">{n}\n{''.join(dice.choices(CODING, k=60))}\n" for n in range(n_records))
         )
         folder = RunDirectory(tmp_path / name)
         execution = Execution(folder.root, threads=1, resume=True)
@@ -124,3 +125,17 @@ def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch)
     assert outcome.complete
     assert len(json.loads(folder.run_json.read_text())["launches"]) == 1
     assert surveyed == [path for _, path in folder.segments()]
+
+
+def test_a_run_in_the_calling_process_leaves_it_as_it_was(tmp_path):
+    """Models are loaded for the run; the number of threads stays that of the caller."""
+    import torch
+
+    (tmp_path / "in.fa").write_text(f">a\n{'GCT' * 200}\n")
+    threads = torch.get_num_threads()
+    execution = Execution(tmp_path / "run", devices="cpu", threads=threads + 1, in_process=True)
+    outcome = predict(predict_job(tmp_path / "in.fa"), execution)
+    assert outcome.complete
+    progress = read_progress(RunDirectory(tmp_path / "run"))
+    assert progress.ranks["0"]["pid"] == os.getpid()
+    assert torch.get_num_threads() == threads

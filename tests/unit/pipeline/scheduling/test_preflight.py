@@ -53,7 +53,7 @@ def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
 def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
     """Runs of earlier versions have no fallback."""
     path = tmp_path / "in.fa"
-    path.write_text(">a\n" + "TTAA" * 30 + "\n")
+    path.write_text(">a\n" + "TTAA" * 60 + "\n")
     made = Execution(tmp_path / "run", devices="cpu:1", resume=True)
     job = predict_job(str(path), bundle="mini-deep", fallback=fallback)
     assert job.index.fallback is fallback

@@ -48,5 +48,6 @@ def test_auto_without_a_gpu_is_one_rank_per_thread(tmp_path, monkeypatch):
     assert devices_of(job, Execution(tmp_path, threads=3)) == [Device("cpu")] * 3
     assert devices_of(job, Execution(tmp_path, devices="cpu", threads=3)) == [Device("cpu")]
     assert devices_of(job, Execution(tmp_path, devices="cpu:2", threads=1)) == [Device("cpu")] * 2
+    assert devices_of(job, Execution(tmp_path, threads=3, in_process=True)) == [Device("cpu")]
     with pytest.raises(UsageError):
         devices_of(job, Execution(tmp_path, devices="foo"))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.classify.head import load_head
+from virnucpro.classifier.head import load_head
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.pipeline.jobs.job import Classifier
 from virnucpro.pipeline.worker.poison_isolation import Suspicion, tokenising_stage

@@ -55,6 +55,9 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     options.add_bundle(parser)
     options.add_tiling(parser)
     options.add_fallback(parser)
+    options.add_min_length(parser)
+    options.add_strict(parser)
+    options.add_force_alphabet(parser)
     options.add_calls(parser)
     options.add_extracts(parser)
     options.add_precision(parser)
@@ -101,9 +104,11 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     if arguments.encoder is not None and arguments.bundle != _BUNDLE:
         raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
     if arguments.encoder is None:
+        if "force_alphabet" in given:
+            raise UsageError("--force-alphabet is for --encoder: remove it")
         return predict_job(arguments.inputs, **given), model
     del given["bundle"]
-    other = sorted({*given} - {"encoder", "precision", "embeddings"})
+    other = sorted({*given} - {"encoder", "precision", "embeddings", "strict", "force_alphabet"})
     if other:
         raise UsageError(f"--{other[0].replace('_', '-')} has no effect with --encoder: remove it")
     return embed_job(arguments.inputs, **given), model

@@ -1,0 +1,192 @@
+"""report.html in a real Chromium: drawn, sorted, filtered, without an error or a request."""
+
+import random
+import re
+
+import pytest
+
+from virnucpro.cli.main import main
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><img/src=x/onerror=alert(2)>",
+    "\"onmouseover=alert(3)'",
+    "{{7*7}}&amp;",
+    "esc\x1b[31mred",
+    "rtl\u202egnp.exe",
+    "L" * 4_000,
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run of records with hostile names, made of real and random bases."""
+    dice = random.Random(3)
+    folder = tmp_path_factory.mktemp("page")
+    records = [(name, 700) for name in HOSTILE]
+    records += [(f"contig_{n}", dice.randint(150, 3_000)) for n in range(60)]
+    lines = [f">{name}\n{''.join(dice.choices('ACGT', k=length))}\n" for name, length in records]
+    example = (path_of_tests() / "data/example.fa").read_text()
+    (folder / "a<b>&.fa").write_text(example + "".join(lines), encoding="utf-8")
+    words = ["predict", str(folder / "a<b>&.fa"), "-o", str(folder / "run"), "--devices", "cpu:1"]
+    assert main([*words, "-q"]) == 0
+    return folder
+
+
+def path_of_tests():
+    from pathlib import Path
+
+    return Path(__file__).parents[1]
+
+
+@pytest.fixture
+def page(folder, opened):
+    page = opened(folder / "run/report.html")
+    page.wait_for_selector("#records-table .tabulator-row")
+    return page
+
+
+def column(page, field):
+    """Return the texts of a column of the table of records on its current page."""
+    cells = page.locator(f'#records-table .tabulator-row [tabulator-field="{field}"]')
+    return cells.all_inner_texts()
+
+
+def type_in(page, table, label, text):
+    """Type into a filter, as a person does."""
+    box = page.locator(f"{table} [aria-label='{label}']")
+    box.fill("")
+    box.press_sequentially(text)
+
+
+def test_every_figure_is_drawn(page):
+    for name in ("lengths", "files", "probability", "score"):
+        page.wait_for_selector(f"#{name}-figure svg rect")
+    page.wait_for_selector("#tracks-figures .track svg rect")
+    page.wait_for_selector(".story-figure svg rect")
+    assert page.locator("figure[role=img]:not([aria-label])").count() == 0
+
+
+def test_the_table_is_sorted_by_a_click(page):
+    page.click('#records-table .tabulator-col[tabulator-field="length"] .tabulator-col-title')
+    page.wait_for_selector('#records-table [tabulator-field="length"][aria-sort="descending"]')
+    lengths = [int(text.replace(",", "")) for text in column(page, "length")]
+    assert len(lengths) == 25
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] == 29_903
+
+
+def test_the_table_is_filtered_and_paged(page):
+    assert "Showing 1-25 of 74 rows" in page.locator("#records-table").inner_text()
+    page.click("#records-table .tabulator-page[data-page=next]")
+    assert "Showing 26-50 of 74" in page.locator("#records-table").inner_text()
+    type_in(page, "#records-table", "Filter by sequence", "contig_1")
+    page.wait_for_selector("#records-count:has-text('11 of 74 match the filters')")
+    assert all("contig_1" in name for name in column(page, "seq_name"))
+    type_in(page, "#records-table", "Least bases", "1000000")
+    page.wait_for_selector("#records-table :text('Nothing matches the filters.')")
+
+
+def test_a_call_is_chosen_from_a_list(page):
+    page.click("#records-table [aria-label='Filter by call']")
+    page.click(".tabulator-edit-list-item:text-is('viral')")
+    page.wait_for_selector("#records-count:has-text('match the filters')")
+    assert set(column(page, "call")) == {"viral"}
+
+
+def test_hostile_names_are_shown_as_text(page):
+    type_in(page, "#records-table", "Filter by sequence", "alert(")
+    page.wait_for_selector("#records-count:has-text('3 of 74')")
+    assert set(column(page, "seq_name")) == {HOSTILE[0], HOSTILE[1], HOSTILE[2]}
+    type_in(page, "#records-table", "Filter by sequence", "%1B")
+    page.wait_for_selector("#records-count:has-text('1 of 74')")
+    assert column(page, "seq_name") == ["esc%1B[31mred"]
+    type_in(page, "#records-table", "Filter by sequence", "LLLL")
+    page.wait_for_selector("#records-table .tabulator-row:has-text('LLLL')")
+    assert column(page, "seq_name") == ["L" * 90 + "…" + "L" * 29]
+    assert page.locator("img, iframe, object").count() == 0
+    assert "a<b>&.fa" in page.locator("#calls").inner_text()
+    assert "49" not in page.locator("#records-table .tabulator-tableholder").inner_text()
+
+
+def test_a_name_with_a_track_leads_to_it(page):
+    page.click("#records-table .tabulator-row a >> nth=0")
+    page.wait_for_selector("#track-0")
+    page.click("#more-tracks")
+    assert page.locator(".track").count() == 24
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_both_schemes_and_the_button_changes_them(folder, opened, scheme):
+    page = opened(folder / "run/report.html", color_scheme=scheme)
+    assert contrast(page, "h1", "#answer") > 7
+    assert contrast(page, ".hint", "#answer") > 4.5
+    for call in ("viral", "ambiguous", "non-viral"):
+        assert contrast(page, f".badge.{call}", "#answer") > 4.5
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+    assert contrast(page, "h1", "#answer") > 7
+
+
+def contrast(page, text, ground):
+    """Return the ratio of contrast of two elements, as WCAG defines it."""
+
+    def luminance(selector, name):
+        value = page.evaluate(
+            "([one, name]) => getComputedStyle(document.querySelector(one))[name]", [selector, name]
+        )
+        parts = [int(number) / 255 for number in re.findall(r"\d+", value)[:3]]
+        light = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2]
+
+    pair = sorted([luminance(text, "color"), luminance(ground, "backgroundColor")])
+    return (pair[1] + 0.05) / (pair[0] + 0.05)
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(folder, opened):
+    page = opened(folder / "run/report.html", viewport={"width": 380, "height": 800})
+    page.wait_for_selector("#lengths-figure svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_it_prints(folder, opened):
+    page = opened(folder / "run/report.html", color_scheme="dark")
+    page.wait_for_selector("#score-figure svg")
+    assert page.pdf().startswith(b"%PDF")
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+
+
+def test_without_javascript_the_answer_is_there(folder, opened):
+    page = opened(folder / "run/report.html", java_script_enabled=False)
+    assert "of 74 sequences are called viral" in page.locator("h1").inner_text()
+    assert page.locator("noscript").count() == 1
+
+
+@pytest.mark.parametrize("bases", ["N" * 600, "ACGTTGCAAT" * 30])
+def test_a_run_of_one_record_opens(bases, opened, tmp_path):
+    (tmp_path / "one.fa").write_text(f">one\n{bases}\n")
+    words = ["predict", str(tmp_path / "one.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
+    assert main([*words, "-q"]) == 0
+    page = opened(tmp_path / "r/report.html")
+    page.wait_for_selector("#records-table .tabulator-row")
+    assert page.locator(".empty").count() > 0
+
+
+def test_several_runs_are_compared(folder, opened, tmp_path):
+    words = ["predict", str(path_of_tests() / "data/example.fa"), "--devices", "cpu:1", "-q"]
+    assert main([*words, "-o", str(tmp_path / "example")]) == 0
+    path = tmp_path / "all.html"
+    runs = [str(folder / "run"), str(tmp_path / "example")]
+    assert main(["report", *runs, "-o", str(path), "-q"]) == 0
+    page = opened(path)
+    page.wait_for_selector("#samples-figure svg rect")
+    rows = page.locator("#samples-table .tabulator-row")
+    assert rows.count() == 2
+    assert "example" in rows.all_inner_texts()[1]
+    type_in(page, "#samples-table", "Least sequences", "50")
+    page.wait_for_function(
+        "() => document.querySelectorAll('#samples-table .tabulator-row').length == 1"
+    )

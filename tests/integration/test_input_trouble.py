@@ -1,0 +1,67 @@
+"""Invalid records in runs of several machines and in launches."""
+
+import json
+
+import pytest
+
+from virnucpro.cli.main import main
+
+pytestmark = pytest.mark.timeout(110)
+
+GENE = b"ATGGCCAAAGGTCCC" * 60
+MIXED = b">a\n%s\n>p\nMKVLEQ\n>g\nAC-GT\n>\n%s\n" % (GENE, GENE[:400])
+STATUSES = ["scored", "invalid_letters", "too_short", "scored"]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "mixed.fa"
+    path.write_bytes(MIXED)
+    return path
+
+
+def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys):
+    one, many = tmp_path / "one", tmp_path / "many"
+    assert main(["predict", str(mixed), "-o", str(one), "--devices", "cpu:1", "-q"]) == 0
+    warned = capsys.readouterr().err
+    assert main(["plan", str(mixed), "-o", str(many), "--ranks", "2", "--kind", "cpu", "-q"]) == 0
+    printed = capsys.readouterr().err
+    for kind in ("invalid_letters", "gaps (- and .) were removed", "sequences without a name"):
+        assert kind in warned
+        assert kind in printed
+    assert main(["work", str(many), "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
+    assert main(["merge", str(many), "-q"]) == 0
+    assert [row["status"] for row in tables(many / "predictions.tsv")] == STATUSES
+    for name in ("predictions.tsv", "windows.tsv", "viral.fasta"):
+        assert (many / name).read_bytes() == (one / name).read_bytes()
+
+
+def test_a_launch_answers_mixed_files_and_fails_proteins_alone(mixed, tmp_path, tables, capsys):
+    (mixed.parent / "protein.fa").write_bytes(b">p\nMKVLEQ\n")
+    (mixed.parent / "empty.fa").write_bytes(b"")
+    out = tmp_path / "out"
+    words = ["launch", "--input-dir", str(mixed.parent), "-o", str(out), "--gpus", "cpu:1"]
+    assert main([*words, "--min-length", "60"]) == 2
+    printed = capsys.readouterr()
+    assert "this looks like a protein" in printed.out + printed.err
+    rows = {row["file"]: row for row in tables(out / "launch.tsv")}
+    states = {name.rpartition("/")[2]: row["status"] for name, row in rows.items()}
+    assert states == {"mixed.fa": "done", "protein.fa": "failed", "empty.fa": "done"}
+    answered = tables(out / "mixed.fa" / "predictions.tsv")
+    assert [row["status"] for row in answered] == STATUSES
+    assert tables(out / "empty.fa" / "predictions.tsv") == []
+    parameters = json.loads((out / "mixed.fa" / "run.json").read_text())["parameters"]
+    assert parameters["min_length"] == 60
+    details = (out / "launch.json").read_text()
+    assert "They have the status invalid_letters" in details
+    assert "inputs without sequences: 1" in details
+
+
+def test_chosen_records_without_a_score_keep_their_letters(mixed, tmp_path):
+    run = tmp_path / "run"
+    words = ["predict", str(mixed), "-o", str(run), "--devices", "cpu:1", "-q"]
+    assert main([*words, "--extract", "not_scored"]) == 0
+    assert (run / "not_scored.fasta").read_text() == (
+        ">p score=NA length=6\nMKVLEQ\n>g score=NA length=4\nACGT\n"
+    )

@@ -1,0 +1,158 @@
+"""The Python API in scripts, IPython and a notebook, and for type checkers."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "tests" / "data" / "example.fa"
+NOTEBOOK = ROOT / "docs" / "notebooks" / "virnucpro.ipynb"
+CALL = f"virnucpro.classify({str(EXAMPLE)!r}, devices=DEVICES, threads=2)"
+GUARD = 'if __name__ == "__main__":'
+
+UNGUARDED = f"import gc, virnucpro\nprint({CALL})\nassert gc.get_freeze_count() == 0\n"
+GUARDED = f"import virnucpro\n{GUARD}\n    print({CALL})\n"
+RESULT = "<virnucpro.Result: 7 sequences: 3 viral, 3 non-viral, 1 ambiguous>\n"
+
+
+GENBANK = b"""LOCUS       contig_1   240 bp    DNA     linear   UNK
+ACCESSION   contig_1
+VERSION     contig_1.1
+ORIGIN
+        1 %b
+//
+""" % (b"acgttgcatg" * 24)
+
+
+def python(*arguments, text=None, cwd=ROOT, **environment):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "devices"), [(UNGUARDED, "cpu"), (GUARDED, "cpu:2")], ids=["one worker", "guarded"]
+)
+def test_a_script(script, devices, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(script.replace("DEVICES", repr(devices)))
+    done = python(path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, RESULT, "")
+
+
+def test_a_script_without_the_main_guard_is_told_so_in_one_line(tmp_path):
+    """Each worker runs the script again; it must neither start workers itself nor hang."""
+    path = tmp_path / "script.py"
+    path.write_text(UNGUARDED.replace("DEVICES", "'cpu:2'"))
+    done = python(path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("Traceback") == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("virnucpro.errors.UsageError: each worker process imports the main")
+    assert last.endswith(f"`{GUARD}`")
+
+
+def test_a_script_from_standard_input_is_told_so():
+    done = python("-", text=UNGUARDED.replace("DEVICES", "'cpu:2'"))
+    assert done.stderr.count("Traceback") == 1
+    assert "cannot import a script from standard input" in done.stderr.splitlines()[-1]
+
+
+def test_ipython_needs_no_guard(needs, tmp_path):
+    needs("IPython")
+    code = UNGUARDED.replace("DEVICES", "'cpu:2'")
+    done = python("-m", "IPython", "--no-banner", "-c", code, IPYTHONDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert RESULT in done.stdout
+
+
+def test_the_programs_of_the_page_run(needs, tmp_path):
+    """All at once, but for the one with the main guard, which is a script of its own."""
+    for name in ("Bio", "pandas", "sklearn", "matplotlib"):
+        needs(name)
+    page = (ROOT / "docs" / "python-api.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) > 5
+    example = EXAMPLE.read_bytes()
+    for name, content in {
+        "contigs.fa": example,
+        "contigs.fa.gz": gzip.compress(example),
+        "reads.fq.gz": gzip.compress(b"@read\n" + b"ACGTTGCA" * 30 + b"\n+\n" + b"I" * 240),
+        "contigs.gb": GENBANK,
+        "proteins.faa": "".join(f">p{n}\n{'MKVLA' * 9}{'W' * n}\n" for n in range(8)).encode(),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    guarded = [text for text in programs if GUARD in text]
+    others = [text for text in programs if GUARD not in text]
+    for name, text in {"guarded.py": "".join(guarded), "others.py": "\n".join(others)}.items():
+        (tmp_path / name).write_text(text)
+        done = python(name, cwd=tmp_path, MPLBACKEND="Agg", MPLCONFIGDIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert RESULT in done.stdout
+    assert {"viral.fa", "out", "proteins.png"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def executed(needs, tmp_path_factory):
+    """The notebook with its outputs."""
+    needs("nbclient")
+    needs("ipykernel")
+    needs("pandas")
+    folder = tmp_path_factory.mktemp("notebook")
+    folders = ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "MPLCONFIGDIR")
+    done = python(
+        ROOT / "tests" / "data" / "run_notebook.py",
+        NOTEBOOK,
+        folder / "out.ipynb",
+        **dict.fromkeys(folders, str(folder)),
+    )
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((folder / "out.ipynb").read_text())["cells"]
+    return {cell["id"]: cell["outputs"] for cell in cells if cell["cell_type"] == "code"}
+
+
+def test_the_notebook_runs(executed):
+    assert [*executed] == ["classify", "table", "plot", "embed"]
+    shown = {
+        name: {kind for output in outputs for kind in output.get("data", {})}
+        for name, outputs in executed.items()
+    }
+    assert {"text/html"} <= shown["classify"] & shown["table"]
+    assert {"image/png"} <= shown["plot"] & shown["embed"]
+    html = "".join(executed["classify"][0]["data"]["text/html"])
+    assert "7 sequences: 3 viral, 3 non-viral, 1 ambiguous" in html
+    printed = [output for outputs in executed.values() for output in outputs if "name" in output]
+    assert printed == []  # neither progress nor warnings
+
+
+def test_the_notebook_is_stored_without_outputs():
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [(cell["outputs"], cell["execution_count"]) for cell in code] == [([], None)] * 4
+    assert NOTEBOOK.stat().st_size < 8192
+
+
+def test_type_checkers_know_the_names(needs):
+    needs("mypy")
+    files = ("tests/data/typed_program.py", "tests/data/typed_mistakes.py")
+    done = python("-m", "mypy", *files)
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [line.partition(": error: ")[0] for line in errors] == [
+        f"tests/data/typed_mistakes.py:{line}" for line in (5, 6, 7)
+    ], done.stdout
+    assert 'argument "device" for "classify"; did you mean "devices"?' in errors[0]
+    assert 'maybe "predictions"?' in errors[1]
+    assert 'maybe "classify"?' in errors[2]

@@ -1,0 +1,168 @@
+"""Regions of a real chimera: a phage inside a bacterium, through predict, verify and rescore."""
+
+import csv
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
+
+pytestmark = [pytest.mark.shared, pytest.mark.timeout(110)]
+HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
+START, LENGTH = 40_250, 30_000
+FILES = ("regions.tsv", "regions.bed", "regions.gff3", "scores.bedgraph", "viral_regions.fasta")
+
+
+def sequence(path):
+    return b"".join(gzip.decompress(path.read_bytes()).split(b"\n")[1:]).decode().upper()
+
+
+def rows(path):
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+@pytest.fixture(scope="module")
+def chimera(shared, tmp_path_factory):
+    """A provirus, the whole phage, the host alone, and a record of nine windows."""
+    host, phage = (sequence(shared / "genomes" / path) for path in (HOST, PHAGE))
+    insert = phage[10_000 : 10_000 + LENGTH]
+    records = {
+        "chimera": host[:START] + insert + host[START : 2 * START],
+        "phage": phage,
+        "host": host[200_000:260_000],
+        "short": phage[:4400],
+    }
+    path = tmp_path_factory.mktemp("input") / "in.fa"
+    path.write_text("".join(f">{name} of a test\n{bases}\n" for name, bases in records.items()))
+    return path
+
+
+def begin(chimera, folder, *options):
+    return main(["predict", str(chimera), "-o", str(folder), "--devices", "cpu:1", "-q", *options])
+
+
+@pytest.fixture(scope="module")
+def finished(chimera, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert begin(chimera, folder) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def contents(folder, names=(*FILES, "predictions.tsv")):
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def test_the_insert_is_found_to_one_window(finished, chimera):
+    predictions = {row["seq_name"]: row for row in rows(finished / "predictions.tsv")}
+    assert list(predictions["host"])[-1] == "topology"
+    assert predictions["chimera"]["topology"] == "provirus_candidate"
+    assert {predictions[name]["topology"] for name in ("phage", "host", "short")} == {"NA"}
+    found = rows(finished / "regions.tsv")
+    assert [(row["seq_name"], row["state"]) for row in found] == [
+        ("chimera", "non-viral"),
+        ("chimera", "viral"),
+        ("chimera", "non-viral"),
+        ("phage", "viral"),
+        ("host", "non-viral"),
+    ]
+    insert = found[1]
+    assert abs(int(insert["start"]) - 1 - START) <= 500
+    assert abs(int(insert["end"]) - START - LENGTH) <= 500
+    assert float(insert["probability"]) > 0.9
+    head, *body = (finished / "viral_regions.fasta").read_text().splitlines()
+    assert head.split() == [
+        f">chimera:{insert['start']}-{insert['end']}",
+        f"score={insert['score']}",
+        f"length={insert['length']}",
+    ]
+    bases = "".join(chimera.read_text().splitlines()[1])
+    assert "".join(body) == bases[int(insert["start"]) - 1 : int(insert["end"])]
+    bed = [line.split("\t") for line in (finished / "regions.bed").read_text().splitlines()]
+    assert [row[0] for row in bed] == ["chimera", "phage"]
+    assert bed[0][1:3] == [str(int(insert["start"]) - 1), insert["end"]]
+    track = (finished / "scores.bedgraph").read_text().splitlines()
+    named = {line.split("\t")[0] for line in track}
+    assert {"chimera", "phage", "host"} < named
+    assert "short" not in named
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_verify_finds_a_changed_file_and_aggregate_restores_it(run, finished, name, capsys):
+    with (run / name).open("a") as stream:
+        stream.write("chimera\t1\t2\n")
+    assert main(["verify", str(run)]) == 1
+    assert name in capsys.readouterr().out
+    main(["verify", str(run), "--repair"])
+    assert main(["aggregate", str(run), "-q"]) == 0
+    assert contents(run) == contents(finished)
+    assert main(["verify", str(run)]) == 0
+
+
+def test_rescore_keeps_the_stretches_and_changes_their_probability(run, finished):
+    assert main(["rescore", str(run), "--prevalence", "0.05", "-q"]) == 0
+    before, now = rows(finished / "regions.tsv"), rows(run / "regions.tsv")
+    places = ("seq_name", "start", "end", "state", "log_odds")
+    assert [[row[name] for name in places] for row in now] == [
+        [row[name] for name in places] for row in before
+    ]
+    assert all(
+        float(b["probability"]) <= float(a["probability"]) for a, b in zip(before, now, strict=True)
+    )
+    assert contents(run) != contents(finished)
+    assert main(["verify", str(run)]) == 0
+    assert main(["rescore", str(run), "-q"]) == 0
+    assert contents(run) == contents(finished)
+
+
+def test_compressed_or_no_extracts(run, chimera, finished):
+    assert begin(chimera, run, "--resume", "--compress") == 0
+    assert not (run / "viral_regions.fasta").exists()
+    packed = gzip.decompress((run / "viral_regions.fasta.gz").read_bytes())
+    assert packed == (finished / "viral_regions.fasta").read_bytes()
+    assert main(["verify", str(run)]) == 0
+    assert begin(chimera, run, "--resume", "--extract", "none") == 0
+    assert not list(run.glob("viral_regions*"))
+    assert main(["verify", str(run)]) == 0
+
+
+def test_a_killed_run_gives_the_same_files_after_a_resume(chimera, finished, tmp_path):
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "virnucpro", "predict", chimera, "-o", folder, "-q"]
+    process = subprocess.Popen([*command, "--devices", "cpu:1"], start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not RunDirectory(folder).index.is_dir() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for _, segment in RunDirectory(folder).segments()[:1]:  # it was quicker than the signal
+        segment.unlink()
+    assert begin(chimera, folder, "--resume") == 0
+    assert contents(folder) == contents(finished)
+
+
+def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path):
+    from dataclasses import replace
+
+    from virnucpro.pipeline.execution import Execution
+    from virnucpro.pipeline.predict import predict, predict_job
+
+    job = replace(predict_job(str(chimera)), calibration=None)
+    predict(job, Execution(tmp_path / "run", devices="cpu:1"))
+    assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
+    assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000
+    assert {row["topology"] for row in rows(tmp_path / "run" / "predictions.tsv")} == {"NA"}
+    assert main(["verify", str(tmp_path / "run")]) == 0

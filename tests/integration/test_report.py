@@ -1,0 +1,291 @@
+"""report.html and the files for MultiQC, from the command line; the page itself: tests/browser."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.report.html import page
+from virnucpro.report.lengths import LENGTH_CLASSES
+from virnucpro.run_dir import RunDirectory
+
+REPORTS = {
+    "report.html",
+    "virnucpro_mqc.json",
+    "virnucpro_calls_mqc.json",
+    "virnucpro_scores_mqc.json",
+}
+
+
+@pytest.fixture(scope="module")
+def run(small_fasta, tmp_path_factory):
+    """A run of predict."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    assert main(["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    return RunDirectory(folder)
+
+
+def data_of(path):
+    text = path.read_text("utf-8")
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
+    )
+
+
+def words_of(path):
+    """Return the text of a report that people see, without scripts and styles."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", path.read_text("utf-8"), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+
+
+def test_the_report_counts_what_the_table_has(run, tables):
+    rows = tables(run.predictions)
+    viral = [row for row in rows if row["call"] == "viral"]
+    text = words_of(run.report)
+    assert f"{len(viral)} of {len(rows)} sequences are called viral" in text
+    data = data_of(run.report)
+    assert sum(one["viral"] for one in data["lengths"]) == len(viral)
+    assert [one["class"] for one in data["lengths"]] == list(LENGTH_CLASSES)
+    (file,) = data["files"]
+    assert {call: file[call] for call in ("viral", "not_scored")} == {
+        call: sum(row["call"] == call for row in rows) for call in ("viral", "not_scored")
+    }
+    shown = data["records"]
+    assert len(shown["seq_name"]) == len(rows)
+    assert set(shown["call"][: len(viral)]) == {"viral"}
+    probabilities = shown["probability"][: len(viral)]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert sum(map(sum, data["score"].values())) == sum(row["score"] != "NA" for row in rows)
+    track = data["tracks"][0]
+    assert track["name"] in {row["seq_name"] for row in rows}
+    assert len(track["scores"]) == min(track["windows"], 400)
+
+
+def test_the_report_uses_words_that_virologists_know(run):
+    assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b", words_of(run.report)) == []
+
+
+def test_the_report_names_no_other_file_and_no_address_to_load(run):
+    text = run.report.read_text("utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
+    assert re.findall(r"<(?:link|img|iframe|script)\b[^>]*\b(?:src|href)=(?!\"data:)", text) == []
+    assert "sourceMappingURL" not in text
+
+
+def test_no_embedded_library_has_been_changed():
+    import hashlib
+    from importlib.resources import files
+
+    folder = files("virnucpro.report.html").joinpath("assets")
+    rows = re.findall(
+        r"^\| `([^`]+)` \|.*`([0-9a-f]{64})` \|$",
+        folder.joinpath("README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) == 4
+    for name, digest in rows:
+        assert hashlib.sha256(folder.joinpath(name).read_bytes()).hexdigest() == digest
+        assert "</script" not in folder.joinpath(name).read_text("utf-8")
+
+
+def test_a_report_is_made_anew_from_the_folder(run, capsys):
+    before = run.report.read_bytes()
+    run.report.unlink()
+    assert main(["report", str(run.root)]) == 0
+    assert f"written: {run.report}" in capsys.readouterr().err
+    same = [
+        re.sub(rb"on \d{4}-.. .*? UTC", b"", text) for text in (before, run.report.read_bytes())
+    ]
+    assert len(same[0]) == len(same[1])
+
+
+def test_a_run_with_a_report_is_valid_and_owns_it(run):
+    assert main(["verify", str(run.root)]) == 0
+    assert all(run.owns(path) and path.exists() for path in run.reports)
+
+
+def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(small_fasta, tmp_path):
+    words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1", "-q"]
+    assert main(words) == 0
+    assert (tmp_path / "r/report.html").exists()
+    assert main([*words, "--force", "--no-report"]) == 0
+    assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == REPORTS - {"report.html"}
+
+
+def test_rescore_renews_the_report(small_fasta, tmp_path):
+    words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1", "-q"]
+    assert main(words) == 0
+    before = data_of(tmp_path / "r/report.html")["threshold"]
+    assert main(["rescore", str(tmp_path / "r"), "--preset", "conservative", "-q"]) == 0
+    assert data_of(tmp_path / "r/report.html")["threshold"] > before
+
+
+def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page, "write_page", full)
+    words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
+    assert main(words) == 0
+    printed = capsys.readouterr().err
+    assert "the report could not be written ([Errno 28] No space left on device)" in printed
+    assert f"virnucpro report {tmp_path / 'r'}" in printed
+    assert main(["verify", str(tmp_path / "r")]) == 0
+    assert not (tmp_path / "r/report.html").exists()
+
+
+def test_a_partial_run_says_so(run, tmp_path):
+    copy = copied(run, tmp_path)
+    for _, path in copy.segments()[::2]:
+        path.unlink()
+    assert main(["report", str(copy.root), "-q"]) == 0
+    assert "report is partial" not in words_of(
+        copy.report
+    )  # the tables of the whole run are still there
+    assert main(["aggregate", str(copy.root), "-q"]) == 2
+    text = words_of(copy.report)
+    assert "This report is partial." in text
+    assert re.search(r"copy: \d+ sequences not computed yet, listed in missing.tsv", text)
+
+
+def test_a_run_without_tables_gets_no_report_and_a_next_step(run, tmp_path, capsys):
+    shutil.copytree(run.root, tmp_path / "r")
+    (tmp_path / "r/predictions.tsv").unlink()
+    assert main(["report", str(tmp_path / "r")]) == 1
+    printed = capsys.readouterr().err
+    assert "has no predictions.tsv" in printed
+    assert f"virnucpro aggregate {tmp_path / 'r'}" in printed
+
+
+def test_a_table_of_an_earlier_version_has_a_report(run, tmp_path):
+    """It has neither probabilities nor files, and the run has no logs."""
+    copy = copied(run, tmp_path)
+    rows = [line.split("\t")[:9] for line in copy.predictions.read_text().splitlines()]
+    copy.predictions.write_text("".join("\t".join(row) + "\n" for row in rows))
+    shutil.rmtree(copy.logs)
+    assert main(["report", str(copy.root), "-q"]) == 0
+    data = data_of(copy.report)
+    assert data["files"][0]["file"] == "small.fa"
+    assert sum(data["files"][0][call] for call in ("viral", "non-viral")) > 0
+    assert data["probability"] is None
+    assert "The run folder has no logs of its workers." in words_of(copy.report)
+
+
+def test_a_report_without_windows_says_so(run, tmp_path):
+    copy = copied(run, tmp_path)
+    copy.windows.unlink()
+    assert main(["report", str(copy.root), "-q"]) == 0
+    assert "The scores of the windows cannot be shown:" in words_of(copy.report)
+
+
+def test_a_damaged_table_is_named_with_its_line(run, tmp_path, capsys):
+    copy = copied(run, tmp_path)
+    copy.predictions.write_text(copy.predictions.read_text()[:-20])
+    assert main(["report", str(copy.root), "-q"]) == 1
+    assert re.search(r"predictions.tsv cannot be read: line \d+ has not", capsys.readouterr().err)
+
+
+def copied(run, folder):
+    shutil.copytree(run.root, folder / "copy")
+    return RunDirectory(folder / "copy")
+
+
+def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
+    folder = tmp_path / "vectors"
+    words = [
+        "embed",
+        str(small_fasta),
+        "-e",
+        "mini/nucleotide",
+        "-o",
+        str(folder),
+        "--devices",
+        "cpu:1",
+    ]
+    assert main([*words, "-q"]) == 0
+    assert not REPORTS & {path.name for path in folder.iterdir()}
+    assert main(["report", str(folder)]) == 1
+    assert "is a run of embed, which has no calls" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_an_error(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "is not a run of virnucpro" in capsys.readouterr().err
+
+
+def test_the_report_does_not_replace_a_table(run, capsys):
+    assert main(["report", str(run.root), "-o", str(run.predictions)]) == 64
+    assert "is a file of a run" in capsys.readouterr().err
+
+
+def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
+    run, small_fasta, tmp_path, capsys
+):
+    words = ["predict", str(small_fasta), "--devices", "cpu:1", "-q", "--no-report"]
+    for name in ("a/out", "b/out"):
+        assert main([*words, "-o", str(tmp_path / name)]) == 0
+    assert main(["report", str(tmp_path / "a/out"), str(tmp_path / "b/out")]) == 64
+    assert "name the report of all of them with -o" in capsys.readouterr().err
+    (tmp_path / "a/begun").mkdir()
+    (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
+    (tmp_path / "a/launch.json").write_text("{}")
+    path = tmp_path / "all.html"
+    folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
+    assert main(["report", *folders, "-o", str(path), "-q"]) == 0
+    warning = f"1 runs without predictions.tsv are left out: {tmp_path / 'a/begun'}"
+    assert warning in capsys.readouterr().err
+    data = data_of(path)
+    assert [one["sample"] for one in data["samples"]] == ["a_out", "b_out", "small"]
+    assert len({*zip(data["records"]["sample"], data["records"]["file"], strict=True)}) == 3
+    assert "in 3 samples" in words_of(path)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ("", "The input has no sequence."),
+        (">n\n" + "N" * 600, "None of 1 sequence is called viral"),
+        (">one\n" + "ACGTTGCAAT" * 60, "of 1 sequence"),
+    ],
+)
+def test_odd_runs_have_a_report(records, expected, tmp_path):
+    (tmp_path / "odd.fa").write_text(records)
+    words = ["predict", str(tmp_path / "odd.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
+    if main([*words, "-q"]) == 1 and not records:
+        pytest.skip("this version refuses an empty input")
+    assert expected in words_of(tmp_path / "r/report.html")
+
+
+@pytest.mark.usefixtures("fonts")
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_figures_are_drawn(kind, run, tmp_path):
+    marks = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for name, words in (("all", []), ("one", ["open_1"])):
+        path = tmp_path / f"{name}.{kind}"
+        assert main(["plot", str(run.root), *words, "-o", str(path)]) == 0
+        first = path.read_bytes()
+        assert first.startswith(marks[kind])
+        assert main(["plot", str(run.root), *words, "-o", str(path)]) == 0
+        assert path.read_bytes() == first
+
+
+@pytest.mark.usefixtures("fonts")
+def test_equal_names_are_told_apart_by_their_number(run, tmp_path, capsys):
+    path = tmp_path / "x.svg"
+    assert main(["plot", str(run.root), "repeat", "-o", str(path)]) == 64
+    printed = capsys.readouterr().err
+    assert "2 sequences named repeat; choose one of them" in printed
+    numbers = re.findall(r"--file small.fa --record (\d+)", printed)
+    assert main(["plot", str(run.root), "repeat", "--record", numbers[1], "-o", str(path)]) == 0
+    assert "repeat" in path.read_text() or path.stat().st_size > 1_000
+
+
+def test_plot_without_matplotlib_names_the_extra(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("virnucpro.cli.commands.plot_command.find_spec", lambda _: None)
+    assert main(["plot", str(run.root), "-o", str(tmp_path / "x.svg")]) == 64
+    assert "pip install 'virnucpro[plot]'" in capsys.readouterr().err
+    assert main(["plot", str(run.root), "-o", str(tmp_path / "x.gif")]) == 64
+    assert "unknown format" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""The result of classify, and its run folder."""
+
+import gc
+import warnings
+
+import pytest
+
+import virnucpro
+from virnucpro.cli.main import main
+from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.records import read_records
+
+OUTPUTS = ("predictions.tsv", "windows.tsv", "viral.fasta")
+
+
+def test_the_run_is_that_of_the_command_line(tmp_path, pairs):
+    path = tmp_path / "in.fa"
+    path.write_text("".join(f">{name}\n{letters}\n" for name, letters in pairs))
+    options = ["--devices", "cpu", "--preset", "sensitive", "-q"]
+    assert main(["predict", str(path), "-o", str(tmp_path / "cli"), *options]) == 0
+    outdir = tmp_path / "api"
+    result = virnucpro.classify(path, outdir=outdir, devices="cpu", preset="sensitive")
+    for name in OUTPUTS:
+        assert (outdir / name).read_bytes() == (tmp_path / "cli" / name).read_bytes()
+    assert result.complete
+    assert verify_run(RunDirectory(outdir)).problems == ()
+
+
+def test_nothing_is_printed_unless_asked(pairs, capfd):
+    virnucpro.classify(pairs, threads=1).close()
+    assert capfd.readouterr() == ("", "")
+    virnucpro.classify(pairs, threads=1, progress=True).close()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "[virnucpro] writing tables" in err
+
+
+def test_a_temporary_folder_is_removed_with_the_result(pairs):
+    with virnucpro.classify(pairs, threads=1) as result:
+        folder = result.outdir
+        n_rows = len(result.predictions)
+    assert not folder.parent.exists()
+    assert len(result.predictions) == n_rows  # read before
+    with pytest.raises(virnucpro.RunError, match="temporary run folder is removed"):
+        result.windows  # noqa: B018
+    forgotten = virnucpro.classify(pairs, threads=1)
+    folder = forgotten.outdir
+    assert folder.exists()
+    del forgotten
+    gc.collect()
+    assert not folder.parent.exists()
+
+
+def test_a_named_folder_is_kept_and_resumed(run, pairs):
+    before = (run.outdir / "predictions.tsv").read_bytes()
+    options = {"outdir": run.outdir, "threads": 1}
+    with pytest.raises(virnucpro.RunExistsError) as caught:
+        virnucpro.classify(pairs, **options)
+    assert "the option --some-name is the keyword some_name" in caught.value.__notes__[0]
+    with virnucpro.classify(pairs, **options, resume=True) as again:
+        assert again.calls == run.calls
+    assert (run.outdir / "predictions.tsv").read_bytes() == before
+    with pytest.raises(virnucpro.FingerprintError, match="records with"):
+        virnucpro.classify(pairs[1:], **options, resume=True)
+
+
+def test_an_error_leaves_no_temporary_folder(temporary_folder):
+    with pytest.raises(virnucpro.InputError, match=r"^source: record 1 \(a\): 'J'"):
+        virnucpro.classify([("a", "ACJ")])
+    with pytest.raises(virnucpro.UsageError, match="bundle"):
+        virnucpro.classify([("a", "AC")], bundle="no-such")
+    with pytest.raises(virnucpro.InputError, match="cannot be opened"):
+        virnucpro.classify("ACGT" * 200)
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_warnings_are_issued_at_the_call(tmp_path):
+    (tmp_path / "in.fa").write_bytes(b">a\x1bb\nACGT\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = virnucpro.classify(tmp_path / "in.fa", threads=1)
+    assert "control characters" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert result.warnings == (str(caught[0].message),)
+    result.close()
+
+
+def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
+    path = run.to_fasta(tmp_path / "none.fa", "not_scored")
+    assert path.read_text() == ">too_short score=NA length=8\nACGTACGT\n"
+    calls = ("viral", "ambiguous", "non-viral", "not_scored")
+    records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
+    assert [(one.name, one.sequence.decode()) for one in records] == pairs
+    with pytest.raises(virnucpro.UsageError, match="cannot extract 'virus'"):
+        run.to_fasta(tmp_path / "x.fa", "virus")
+
+
+def test_the_report_of_the_run_or_a_copy(run, pairs, tmp_path):
+    assert run.report() == run.outdir / "report.html"
+    with virnucpro.classify(pairs, threads=1) as result:
+        assert not (result.outdir / "report.html").exists()
+        path = result.report(tmp_path / "mine.html")
+        assert result.report() == result.outdir / "report.html"
+    assert path.read_text().startswith("<!")
+
+
+def test_trouble_in_a_record_is_its_own_unless_strict(pairs):
+    source = [*pairs, ("wrong", "ACGJ" * 200)]
+    with pytest.warns(UserWarning, match=r"invalid_letters.*source: record 5 \(wrong\)"):
+        result = virnucpro.classify(source, threads=1)
+    assert result.predictions["status"][4] == "invalid_letters"
+    result.close()
+    with pytest.raises(virnucpro.InputError, match=r"^source: record 5 \(wrong\): 'J'"):
+        virnucpro.classify(source, strict=True)
+
+
+def test_text_and_html_for_people(run, tables):
+    assert repr(run).startswith("<virnucpro.Result: 4 sequences: ")
+    html = run._repr_html_()
+    assert "&lt;b&gt;&amp;amp;" in html
+    assert "<b>&" not in html.replace("<b>virnucpro</b>", "")
+    assert html.count("<tr>") == 1 + 4

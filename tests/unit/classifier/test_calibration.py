@@ -1,0 +1,227 @@
+import copy
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro.classifier.calibration import (
+    Calibration,
+    PlattLine,
+    Preset,
+    estimate_prevalence,
+    q_values,
+    read_calibration,
+)
+from virnucpro.errors import BundleError
+
+LINES = (
+    PlattLine(1, 0, 1.0, 0.0),
+    PlattLine(1, 400, 2.0, 0.5),
+    PlattLine(4, 1000, 3.0, -1.0),
+)
+PRESETS = {
+    "sensitive": Preset(0.5, 0.3),
+    "default": Preset(0.7, 0.4),
+    "conservative": Preset(0.9, 0.5),
+}
+CALIBRATION = Calibration(LINES, 0.3, PRESETS, 100, 0.5, (0.2, 0.7))
+
+CONTENT = {
+    "lines": [
+        {"min_windows": 1, "min_bases": 0, "slope": 1.0, "intercept": 0.0},
+        {"min_windows": 2, "min_bases": 600, "slope": 1.5, "intercept": 0.1},
+    ],
+    "prevalence": 0.5,
+    "presets": {
+        "sensitive": {"viral": 0.5, "non_viral": 0.3},
+        "default": {"viral": 0.7, "non_viral": 0.4},
+        "conservative": {"viral": 0.9, "non_viral": 0.5},
+    },
+    "min_bases": 100,
+    "min_scored": 0.5,
+    "gc": [0.2, 0.75],
+}
+
+
+def probability(logit, n_windows, n_bases, prevalence=0.3, calibration=CALIBRATION):
+    values = calibration.probability(
+        np.array([logit]), np.array([n_windows]), np.array([n_bases]), prevalence
+    )
+    return float(values[0])
+
+
+def logistic(value):
+    return 1 / (1 + math.exp(-value))
+
+
+@pytest.mark.parametrize(
+    ("n_windows", "n_bases", "line"),
+    [
+        (1, 60, 0),
+        (1, 399, 0),
+        (1, 400, 1),
+        (3, 1500, 1),
+        (4, 999, 1),
+        (4, 1000, 2),
+        (700, 350_000, 2),
+        (4, 300, 0),
+    ],
+)
+def test_a_record_uses_the_last_line_whose_minima_it_reaches(n_windows, n_bases, line):
+    expected = logistic(LINES[line].slope * 0.4 + LINES[line].intercept)
+    assert probability(0.4, n_windows, n_bases) == pytest.approx(expected)
+
+
+def test_each_record_has_its_own_line():
+    found = CALIBRATION.probability(
+        np.array([0.4, np.nan, 0.4]), np.array([1, 0, 9]), np.array([60, 0, 4000]), 0.3
+    )
+    assert found[[0, 2]] == pytest.approx([logistic(0.4), logistic(0.2)])
+    assert np.isnan(found[1])
+
+
+@given(
+    st.floats(-5, 5),
+    st.floats(0.001, 0.999),
+    st.floats(0.001, 0.999),
+)
+def test_another_prevalence_follows_bayes_rule(logit, fitted, other):
+    calibration = Calibration(LINES[:1], fitted, PRESETS, 100, 0.5, (0.2, 0.7))
+    posterior = probability(logit, 1, 60, fitted, calibration)
+    # P(virus | x) = P(x | virus) P(virus) / P(x); the likelihoods do not depend on the prevalence
+    virus, others = posterior / fitted, (1 - posterior) / (1 - fitted)
+    expected = virus * other / (virus * other + others * (1 - other))
+    assert probability(logit, 1, 60, other, calibration) == pytest.approx(expected, rel=1e-6)
+
+
+@given(
+    st.floats(-30, 30),
+    st.floats(-30, 30),
+    st.floats(0.1, 8),
+    st.floats(0.1, 8),
+    st.booleans(),
+)
+def test_two_slopes_rise_with_the_logit(first, second, above, below, asinh):
+    line = PlattLine(1, 0, above, -0.3, asinh=asinh, slope_below=below)
+    low, high = line.logits(np.sort([first, second]))
+    assert low <= high + 1e-9
+    x = math.asinh(first) if asinh else first
+    expected = above * math.log1p(math.exp(x)) - below * math.log1p(math.exp(-x)) - 0.3
+    assert line.logits(np.array([first]))[0] == pytest.approx(expected)
+
+
+def test_equal_slopes_are_a_line():
+    x = np.array([-3.0, 0.0, 5.0])
+    both = PlattLine(4, 0, 2.5, 0.1, slope_below=2.5).logits(x)
+    np.testing.assert_array_equal(both, PlattLine(4, 0, 2.5, 0.1).logits(x))
+
+
+def test_extreme_logits_give_finite_probabilities():
+    assert probability(30.0, 9, 9000, 0.999) == pytest.approx(1)
+    assert 0 <= probability(-30.0, 9, 9000, 0.001) < 1e-12
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.7])
+@pytest.mark.parametrize("fitted", [0.5, 0.1])
+def test_the_share_of_viral_records_is_estimated(share, fitted):
+    rng = np.random.default_rng(7)
+    n = 20_000
+    viral = rng.random(n) < share
+    # Two normal distributions of equal width: the log likelihood ratio is 2 * x.
+    logit = 2 * rng.normal(np.where(viral, 1.0, -1.0), 1.0)
+    given_probability = 1 / (1 + np.exp(-(logit + math.log(fitted / (1 - fitted)))))
+    given_probability[rng.random(n) < 0.01] = np.nan
+    assert estimate_prevalence(given_probability, fitted) == pytest.approx(share, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("values", "estimate"),
+    [([], 0.2), ([np.nan, np.nan], 0.2), ([1.0, 1.0], 0.999), ([0.0, 0.0, np.nan], 0.001)],
+)
+def test_an_estimate_without_evidence_or_with_one_class_is_limited(values, estimate):
+    assert estimate_prevalence(np.array(values), 0.2) == pytest.approx(estimate)
+
+
+def simple_q_values(values):
+    found = []
+    for value in values:
+        listed = [1 - other for other in values if other >= value]
+        found.append(sum(listed) / len(listed) if listed else math.nan)
+    return found
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0, math.nan]) | st.floats(0, 1)),
+)
+def test_q_values_equal_a_simple_loop(values):
+    found = q_values(np.array(values, float))
+    np.testing.assert_allclose(found, simple_q_values(values), rtol=1e-9, atol=1e-12)
+    known = [(value, q) for value, q in zip(values, found, strict=True) if not math.isnan(value)]
+    assert all(len({q for other, q in known if other == value}) == 1 for value, _ in known)
+
+
+def test_fewer_calls_have_a_lower_q_value():
+    values = np.array([0.5, 0.99, np.nan, 0.9, 0.9])
+    assert q_values(values) == pytest.approx([0.1775, 0.01, np.nan, 0.07, 0.07], nan_ok=True)
+
+
+def test_a_calibration_is_read_from_json():
+    found = read_calibration(CONTENT, "bundle.json")
+    assert found.lines == (PlattLine(1, 0, 1.0, 0.0), PlattLine(2, 600, 1.5, 0.1))
+    assert found.presets == PRESETS
+    assert (found.prevalence, found.min_bases, found.min_scored) == (0.5, 100, 0.5)
+    assert found.gc == (0.2, 0.75)
+
+
+def changed(*path, value):
+    content = copy.deepcopy(CONTENT)
+    place = content
+    for key in path[:-1]:
+        place = place[key]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("lines",), None, "'lines'"),
+        (("lines",), [], "has no line"),
+        (("lines", 1, "slope"), None, "'slope'"),
+        (("lines", 1, "slope"), 0.0, "slope of 0 or less"),
+        (("lines", 0, "slope"), -1.0, "slope of 0 or less"),
+        (("lines", 0, "intercept"), math.nan, "not finite"),
+        (("lines", 0, "slope_below"), 0.0, "slope of 0 or less"),
+        (("lines", 0, "slope_below"), math.inf, "not finite"),
+        (("lines", 0, "slope_below"), "steep", "steep"),
+        (("lines", 0, "slope"), math.inf, "not finite"),
+        (("lines", 0, "min_windows"), "many", "many"),
+        (("prevalence",), 0, r"prevalence 0\.0"),
+        (("prevalence",), 1.0, r"prevalence 1\.0"),
+        (("prevalence",), math.nan, "prevalence nan"),
+        (("presets", "default"), None, "'default'"),
+        (("presets", "default", "viral"), None, "viral"),
+        (("presets", "default", "other"), 0.5, "other"),
+        (("presets", "default", "viral"), 0.39, "non_viral <= viral"),
+        (("presets", "sensitive", "non_viral"), -0.1, "0 <= non_viral"),
+        (("presets", "conservative", "viral"), 1.1, "viral <= 1"),
+        (("min_bases",), None, "min_bases"),
+        (("min_scored",), None, "min_scored"),
+        (("gc",), [0.2], "invalid field"),
+        (("gc",), None, "'gc'"),
+    ],
+)
+def test_an_invalid_calibration_is_refused(path, value, told):
+    with pytest.raises(BundleError, match=rf"^x\.json: the calibration .*{told}.*bundle again"):
+        read_calibration(changed(*path, value=value), "x.json")
+
+
+@pytest.mark.parametrize("content", [None, 5, "text", [], {"lines": 3}])
+def test_a_calibration_that_is_no_object_is_refused(content):
+    with pytest.raises(BundleError, match="the calibration has a missing or invalid field"):
+        read_calibration(content, "x.json")

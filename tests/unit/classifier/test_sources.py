@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from virnucpro.classifier.consensus import Status, call_windows
+from virnucpro.classifier.sources import likely_sources
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.schema import RowState
+
+RNG = np.random.default_rng(6)
+WINDOWS = (2, 1, 1, 3, 0)
+"""Windows of each record, 100 bases each."""
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("index")
+    with (folder / "in.fa").open("wb") as stream:
+        for number, n_windows in enumerate(WINDOWS):
+            bases = RNG.choice(list(b"ACGT"), size=100 * n_windows).astype(np.uint8).tobytes()
+            stream.write(b">r%d\n%s\n" % (number, bases))
+    spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11)
+    found = build_index(folder / "index", [str(folder / "in.fa")], spec)
+    assert found.n_rows == sum(WINDOWS)
+    return found
+
+
+def sources(index, classes, missing=()):
+    """Return the sources of records from the class probabilities of each window, in order."""
+    scores = np.full((index.n_rows, 2 + len(classes[0])), np.nan, np.float32)
+    scores[index.item_row, 2:] = classes
+    scores[:, :2] = 0.5
+    state = np.full(index.n_rows, RowState.DONE, np.uint8)
+    lost = index.item_row[list(missing)]
+    state[lost], scores[lost] = RowState.MISSING, np.nan
+    coverage = Coverage(np.array([0, index.n_rows]), "f", {}, (), (), state, scores, {})
+    windows = call_windows(
+        index.window_first_item,
+        index.item_row,
+        scores[:, :2],
+        state,
+        index.item_frame,
+        np.full(index.n_windows, Status.TOO_SHORT, np.uint8),
+    )
+    return likely_sources(index, windows, coverage).tolist()
+
+
+A, B, C = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+MIXED = (0.4, 0.35, 0.25)
+
+
+def test_the_source_is_the_class_with_the_largest_mean_probability(index):
+    # record 3: two windows prefer class 0 a little, one is certain of class 1
+    assert sources(index, [A, A, B, C, MIXED, MIXED, B]) == [0, 1, 2, 1, -1]
+
+
+def test_windows_without_a_score_do_not_count(index):
+    assert sources(index, [A, A, B, C, MIXED, MIXED, B], missing=(2, 6)) == [0, -1, 2, 0, -1]
+
+
+def test_a_classifier_of_two_classes_has_no_source(index):
+    assert sources(index, [()] * 7) == [-1] * 5

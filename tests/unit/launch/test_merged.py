@@ -1,0 +1,84 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from virnucpro.launch.balancer import LoadBalancer
+from virnucpro.launch.merged import MergedOutputs
+from virnucpro.launch.results import FileResult, FileStatus
+from virnucpro.launch.table import LaunchTable
+
+
+def result(folder, number, status=FileStatus.DONE, *, table="seq_name\tcall\n", fasta=None):
+    """Return the result of a file, whose outputs are written."""
+    run = folder / f"run-{number}"
+    run.mkdir()
+    (run / "predictions.tsv").write_text(table)
+    outputs = {"predictions.tsv": str(run / "predictions.tsv")}
+    if fasta is not None:
+        (run / "viral.fasta").write_text(fasta)
+        outputs["viral.fasta"] = str(run / "viral.fasta")
+    return FileResult(f"{number}.fa", status, result={"outputs": outputs})
+
+
+def test_rows_and_sequences_are_merged_in_the_order_of_the_table(tmp_path):
+    results = [
+        result(tmp_path, 1, table="seq_name\tcall\na\tviral\n", fasta=">a\nAC\n"),
+        FileResult("2.fa", FileStatus.LEFT),
+        FileResult("3.fa", FileStatus.FAILED, result={"outputs": "none"}),
+        result(tmp_path, 4, FileStatus.PARTIAL, table="seq_name\tcall\na\tnon-viral\n", fasta=""),
+    ]
+    MergedOutputs(Path(), tmp_path).write(results)
+    merged = (tmp_path / "launch.predictions.tsv").read_text()
+    assert merged == "seq_name\tcall\na\tviral\na\tnon-viral\n"
+    assert (tmp_path / "launch.viral.fasta").read_text() == ">a\nAC\n"
+    assert not (tmp_path / "launch.viral.fasta.gz").exists()
+
+
+def test_columns_that_an_older_table_lacks_are_na(tmp_path):
+    results = [
+        result(tmp_path, 1, table="seq_name\tcall\na\tviral\n"),
+        result(tmp_path, 2, table="seq_name\tcall\tfile\nb\tviral\tsub.fa\n"),
+    ]
+    MergedOutputs(Path(), tmp_path).write(results)
+    merged = (tmp_path / "launch.predictions.tsv").read_text()
+    assert merged == "seq_name\tcall\tfile\na\tviral\t1.fa\nb\tviral\t2.fa\n"
+
+
+def test_compressed_files_are_joined(tmp_path):
+    results = []
+    for number in range(3):
+        path = tmp_path / f"{number}.gz"
+        path.write_bytes(gzip.compress(f">{number}\nA\n".encode()))
+        outputs = {"outputs": {"viral.fasta.gz": str(path)}}
+        results.append(FileResult(f"{number}.fa", FileStatus.SKIPPED, result=outputs))
+    MergedOutputs(Path(), tmp_path).write(results)
+    with gzip.open(tmp_path / "launch.viral.fasta.gz", "rt") as stream:
+        assert stream.read() == ">0\nA\n>1\nA\n>2\nA\n"
+
+
+def test_merged_outputs_are_kept_up_and_removed(tmp_path):
+    merged, path = MergedOutputs(Path(), tmp_path), tmp_path / "launch.predictions.tsv"
+    merged.update([FileResult("1.fa", FileStatus.LEFT)])
+    assert not path.exists()
+    first = result(tmp_path, 1, table="seq_name\tcall\na\tviral\n")
+    merged.update([first])
+    assert path.read_text().count("\n") == 2
+    before = path.stat().st_mtime_ns
+    merged.update([first])
+    assert path.stat().st_mtime_ns == before
+    merged.write([])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_launch_that_cannot_merge_says_so_and_keeps_its_table(tmp_path, capsys, failed):
+    lost = result(tmp_path, 1)
+    Path(lost.result["outputs"]["predictions.tsv"]).unlink()
+    balancer = LoadBalancer([0])
+    balancer.results.append(lost)
+    files = [Path("1.fa"), *[Path("2.fa")] * failed]
+    report = LaunchTable(Path(), tmp_path, files, {}, balancer).end()
+    assert report.exit_code == 2
+    assert "could not be merged" in capsys.readouterr().err
+    assert (tmp_path / "launch.tsv").read_text().count("\n") == 2 + failed

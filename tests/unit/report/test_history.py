@@ -1,0 +1,76 @@
+"""The story of a run from its logs, as text and as JSON."""
+
+import json
+
+import pytest
+
+from virnucpro.report.reading.history import plain_words, read_history
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.events import EventLog
+
+COORDINATOR = [
+    ("launch", "launch 1: computing 4 units on 2 workers (cpu, cpu)"),
+    ("failed", "worker 1 failed: killed by SIGKILL at unit 3; restart 1 of 3"),
+    ("succeeded", "worker 1: succeeded at 64/64 rows"),
+    ("over", "launch 1 ended after 1.6 s with 1 worker failures"),
+]
+WORKER = [
+    ("started", "rank 1 of 2: 1,024 units"),
+    ("committed", "rank 1: unit 1"),
+    ("started", "rank 1 of 2: 1 units"),
+    ("committed", "rank 1: unit 3"),
+    ("finished", "rank 1: 1 units computed in 1 batches with 9 tokens, 1.0% of the budgets unused"),
+]
+
+
+@pytest.fixture(params=["text", "json"])
+def run(request, tmp_path):
+    """A run whose second worker died once."""
+    run = RunDirectory(tmp_path)
+    run.logs.mkdir()
+    suffix = "log" if request.param == "text" else "jsonl"
+    for path, lines in ((run.steps(None, suffix), COORDINATOR), (run.steps(1, suffix), WORKER)):
+        log = EventLog(path, request.param)
+        for event, text in lines:
+            log.write(event, text)
+    with run.log(1).open("a") as stream:  # what a worker prints stands in the same file
+        stream.write("Traceback (most recent call last):\n2026-01-01 no time zone\n{broken\n")
+    return run
+
+
+def test_the_logs_show_attempts_blocks_and_failures(run):
+    history = read_history(run)
+    assert [event.kind for event in history.events][:2] == ["launch", "failed"]
+    assert history.failures == 1
+    assert [(span.worker, len(span.done), span.finished) for span in history.spans] == [
+        ("worker 1", 1, False),
+        ("worker 1", 1, True),
+    ]
+    assert all(span.begin <= span.end for span in history.spans)
+
+
+def test_the_tasks_of_many_machines_are_told_apart(run):
+    part = run.part("0007.1c9e03ab")
+    part.logs.mkdir(parents=True)
+    EventLog(part.steps(0, "log")).write("started", "rank 0 of 1: 2 units")
+    names = {span.worker for span in read_history(run).spans}
+    assert names == {"worker 1", "task 7, worker 0"}
+
+
+def test_a_run_without_logs_has_no_story(tmp_path):
+    history = read_history(RunDirectory(tmp_path))
+    assert (list(history.events), list(history.spans)) == ([], [])
+
+
+def test_lines_that_are_no_events_are_left_out(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.logs.mkdir()
+    run.steps(None, "jsonl").write_text(json.dumps({"time": "now", "text": "x"}) + "\n{}\n[1]\n")
+    assert list(read_history(run).events) == []
+
+
+def test_events_are_told_in_the_words_of_the_report():
+    text = "rank 3 died at unit 12 of 2 units, rows 3; see logs/rank-0003.log, unit-000012.h5"
+    assert plain_words(text) == (
+        "worker 3 died at block 12 of 2 blocks, pieces 3; see logs/rank-0003.log, unit-000012.h5"
+    )

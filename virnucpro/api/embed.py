@@ -1,0 +1,85 @@
+"""``virnucpro embed`` as a function."""
+
+import os
+from typing import Literal
+
+from virnucpro.api.compute import compute
+from virnucpro.api.embeddings import Embeddings, embeddings_of
+from virnucpro.api.source import Source
+from virnucpro.pipeline.jobs.embed_job import embed_job
+from virnucpro.pipeline.jobs.job import PrecisionChoice
+
+__all__ = ["embed"]
+
+
+def embed(
+    source: Source,
+    encoder: str | os.PathLike[str],
+    *,
+    devices: str = "auto",
+    outdir: str | os.PathLike[str] | None = None,
+    precision: PrecisionChoice = "auto",
+    embeddings: Literal["fp16", "fp32"] = "fp32",
+    strict: bool = False,
+    force_alphabet: bool = False,
+    threads: int | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: bool = False,
+) -> Embeddings:
+    """Compute vectors of whole sequences with one encoder, as ``virnucpro embed`` does.
+
+    Parameters
+    ----------
+    source, devices, outdir, strict, threads, resume, force, progress
+        As for `virnucpro.classify`. The sequences are nucleotides or proteins, as the encoder
+        requires.
+    encoder
+        ``BUNDLE/VIEW``, such as ``mini-deep/protein`` or ``mini/nucleotide``; the path of a
+        fair-esm checkpoint (``esm2_*.pt``); or a DNABERT-S folder. A path needs the main guard in a
+        script, because a separate process reads the files.
+    precision
+        Precision of the encoder: ``auto``, ``fp32``, ``fp16`` or ``bf16``.
+    embeddings
+        Precision of the vectors.
+    force_alphabet
+        True: accept nucleotides for an encoder of proteins, and the reverse.
+
+    Returns
+    -------
+    Embeddings
+        One row per sequence, in input order. A sequence without a vector, such as an empty one, has
+        a row of NaN.
+
+    Raises
+    ------
+    UsageError
+        If there is no such encoder, or as for `virnucpro.classify`.
+    InputError, BundleError, DeviceError, RunError, WorkerError
+        As for `virnucpro.classify`.
+
+    Examples
+    --------
+    >>> import virnucpro
+    >>> vectors = virnucpro.embed("proteins.faa", "mini-deep/protein")  # doctest: +SKIP
+    >>> vectors.matrix.shape  # doctest: +SKIP
+    (200, 64)
+    """
+    computed = compute(
+        source,
+        lambda inputs: embed_job(
+            inputs,
+            encoder=encoder,
+            precision=precision,
+            embeddings=embeddings,
+            strict=strict,
+            force_alphabet=force_alphabet,
+        ),
+        outdir=outdir,
+        devices=devices,
+        threads=threads,
+        resume=resume,
+        force=force,
+        progress=progress,
+    )
+    return embeddings_of(computed.folder, "sequence")

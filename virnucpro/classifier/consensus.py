@@ -1,0 +1,320 @@
+"""Compute the scores of windows and records from the scores of items, and the calls of windows.
+
+An item has two scores, one for each class: others and virus.
+Window: ``others`` and ``virus`` are the highest scores of each class over the window's items. The
+call is viral if ``virus >= others``, as in the published tool. The window's score is
+``virus / (others + virus)``.
+Record: the score is the mean score of its scored windows, and the logit is the mean logit of these
+windows. `virnucpro.classifier.decision` calls the record.
+
+A missing item can still be computed by a resume, so its window has no score and its record has no
+call. A quarantined item will never have a score, so the call ignores this item.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.calibration import LOGIT_LIMIT
+from virnucpro.sequences.items import WINDOW_ITEM
+from virnucpro.sequences.spec import RecordStatus
+from virnucpro.store.schema import RowState
+
+__all__ = [
+    "Call",
+    "Evidence",
+    "RecordScores",
+    "Status",
+    "Thresholds",
+    "WindowCalls",
+    "call_windows",
+    "score_records",
+]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.uint8]
+Number = TypeVar("Number", np.int64, np.float32, np.float64)
+
+
+class Call(IntEnum):
+    """Codes for the call of a window or a record."""
+
+    NOT_SCORED = 0
+    VIRAL = 1
+    NON_VIRAL = 2
+    AMBIGUOUS = 3
+
+
+class Status(IntEnum):
+    """Codes for a window or a record: scored, or the reason why it has no call."""
+
+    SCORED = 0
+    NO_OPEN_FRAME = 1
+    TOO_SHORT = 2
+    AMBIGUOUS_BASES = 3
+    QUARANTINED = 4
+    MISSING = 5
+    INVALID_LETTERS = 6
+
+
+class Evidence(IntEnum):
+    """Codes for the items that gave a window or a record its score; the bits can be combined."""
+
+    NONE = 0
+    FRAMES = 1
+    COMPOSITION = 2
+    BOTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Limits for the call of a record.
+
+    A score >= `viral` is viral, a score < `non_viral` is non-viral, any other score is ambiguous.
+    """
+
+    viral: float = 0.5
+    non_viral: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCalls:
+    """Scores and calls of all windows: arrays with one entry per window, in input order.
+
+    Attributes
+    ----------
+    others, virus
+        (n_windows,) float32, highest score of each class over the scored items; NaN if not scored.
+    score
+        (n_windows,) float32, ``virus / (others + virus)``; NaN if not scored.
+    n_items, n_scored
+        (n_windows,) int64, number of all items, and number of items with a score.
+    best_item
+        (n_windows,) int64, index (over all items) of the first item with the highest virus score;
+        -1 if not scored.
+    call, evidence, status
+        (n_windows,) uint8, codes of `Call`, `Evidence` and `Status`.
+    """
+
+    others: FloatArray
+    virus: FloatArray
+    score: FloatArray
+    n_items: IntArray
+    n_scored: IntArray
+    best_item: IntArray
+    call: CodeArray
+    evidence: CodeArray
+    status: CodeArray
+
+    def logits(self) -> NDArray[np.float64]:
+        """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
+        with np.errstate(divide="ignore"):
+            logit = np.log(self.virus.astype(np.float64)) - np.log(self.others)
+        limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+        return limited
+
+    def block(self, first: int, last: int) -> "WindowCalls":
+        """Return the calls of the windows ``first`` to ``last - 1``."""
+        values = (getattr(self, name)[first:last] for name in self.__slots__)
+        return WindowCalls(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordScores:
+    """Scores of all records: arrays with one entry per record, in input order.
+
+    Attributes
+    ----------
+    score
+        (n_records,) float32, mean score of the scored windows; NaN if none is scored.
+    logit
+        (n_records,) float64, mean logit of the scored windows; NaN if none is scored.
+    n_windows, n_scored
+        (n_records,) int64, number of windows, and of windows with a score.
+    n_missing
+        (n_records,) int64, number of windows with a missing item.
+    scored_bases
+        (n_records,) int64, total length of the scored windows; an overlap is counted twice.
+    best_window
+        (n_records,) int64, number (in the whole index) of the first window with the highest
+        score; -1 if no window is scored.
+    evidence, status
+        (n_records,) uint8, codes of `Evidence` and `Status`.
+    """
+
+    score: FloatArray
+    logit: NDArray[np.float64]
+    n_windows: IntArray
+    n_scored: IntArray
+    n_missing: IntArray
+    scored_bases: IntArray
+    best_window: IntArray
+    evidence: CodeArray
+    status: CodeArray
+
+
+def call_windows(
+    window_first_item: IntArray,
+    item_row: IntArray,
+    scores: FloatArray,
+    state: CodeArray,
+    item_frame: CodeArray,
+    without_item: CodeArray,
+) -> WindowCalls:
+    """Compute the call of each window from the scores of its items.
+
+    Parameters
+    ----------
+    window_first_item
+        (n_windows + 1,) int64, index of the first item of each window. With this array as f,
+        window w has the items ``f[w]`` to ``f[w + 1] - 1``.
+    item_row
+        (n_items,) int64, row of each item in `scores` and `state`.
+    scores
+        (n_rows, 2) float32, scores of `others` and `virus`.
+    state
+        (n_rows,) uint8, codes of `RowState`.
+    item_frame
+        (n_items,) uint8, frame of each item; `WINDOW_ITEM` for a whole window.
+    without_item
+        (n_windows,) uint8, code of `Status` of each window if it has no item.
+    """
+    item_state = state[item_row]
+    done = item_state == RowState.DONE
+    others = np.where(done, scores[item_row, 0], np.float32(-np.inf))
+    virus = np.where(done, scores[item_row, 1], np.float32(-np.inf))
+    n_scored = _count(window_first_item, done)
+    n_missing = _count(window_first_item, item_state == RowState.MISSING)
+    n_items = np.diff(window_first_item)
+
+    status = np.full(len(n_items), Status.SCORED, np.uint8)
+    status[n_items == 0] = without_item[n_items == 0]
+    status[(n_items > 0) & (n_scored == 0)] = Status.QUARANTINED
+    status[n_missing > 0] = Status.MISSING
+    scored = status == Status.SCORED
+
+    best_others = np.where(scored, _max(window_first_item, others), np.float32(np.nan))
+    best_virus = np.where(scored, _max(window_first_item, virus), np.float32(np.nan))
+    kind = np.where(item_frame == WINDOW_ITEM, Evidence.COMPOSITION, Evidence.FRAMES)
+    evidence = _group(np.bitwise_or, window_first_item, np.where(done, kind, 0), 0, np.int64)
+    call = np.full(len(n_items), Call.NOT_SCORED, np.uint8)
+    call[scored & (best_virus >= best_others)] = Call.VIRAL
+    call[scored & (best_virus < best_others)] = Call.NON_VIRAL
+    return WindowCalls(
+        others=best_others,
+        virus=best_virus,
+        score=best_virus / (best_others + best_virus),
+        n_items=n_items,
+        n_scored=n_scored,
+        best_item=np.where(scored, _argmax(window_first_item, virus), -1),
+        call=call,
+        evidence=np.where(scored, evidence, Evidence.NONE).astype(np.uint8),
+        status=status,
+    )
+
+
+def score_records(
+    record_first_window: IntArray,
+    record_status: CodeArray,
+    windows: WindowCalls,
+    window_lengths: IntArray,
+) -> RecordScores:
+    """Compute the score of each record from its windows.
+
+    Parameters
+    ----------
+    record_first_window
+        (n_records + 1,) int64, index of the first window of each record. With this array as f,
+        record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
+    record_status
+        (n_records,) uint8, codes of `RecordStatus` from the sequence index.
+    windows
+        Result of `call_windows`.
+    window_lengths
+        (n_windows,) int64, bases of each window.
+    """
+    scored = windows.status == Status.SCORED
+    n_windows = np.diff(record_first_window)
+    n_scored = _count(record_first_window, scored)
+    n_missing = _count(record_first_window, windows.status == Status.MISSING)
+    n_quarantined = _count(record_first_window, windows.status == Status.QUARANTINED)
+
+    status = _structural_status(record_status)
+    status[n_quarantined > 0] = Status.QUARANTINED
+    status[n_scored > 0] = Status.SCORED
+    status[n_missing > 0] = Status.MISSING
+
+    logit = windows.logits()
+
+    def total(values: NDArray[Any]) -> NDArray[np.float64]:
+        return _group(np.add, record_first_window, np.where(scored, values, 0), 0, np.float64)
+
+    with np.errstate(invalid="ignore"):
+        score = (total(windows.score) / n_scored).astype(np.float32)
+        mean_logit = total(logit) / n_scored
+    ranking = np.where(scored, windows.score, np.float32(-np.inf))
+    evidence = _group(np.bitwise_or, record_first_window, windows.evidence, 0, np.int64)
+    return RecordScores(
+        score=score,
+        logit=mean_logit,
+        n_windows=n_windows,
+        n_scored=n_scored,
+        n_missing=n_missing,
+        scored_bases=total(window_lengths).astype(np.int64),
+        best_window=np.where(n_scored > 0, _argmax(record_first_window, ranking), -1),
+        evidence=evidence.astype(np.uint8),
+        status=status,
+    )
+
+
+def _structural_status(record_status: CodeArray) -> CodeArray:
+    """Translate `RecordStatus` codes of the sequence index into `Status` codes.
+
+    Records with windows first get the code `NO_OPEN_FRAME`. The caller replaces this code if a
+    window of the record has an item.
+    """
+    table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
+    table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
+    table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
+    table[RecordStatus.INVALID_LETTERS] = Status.INVALID_LETTERS
+    return table[record_status]
+
+
+def _group(
+    ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
+) -> NDArray[Number]:
+    """Reduce the values of each group to one number with `ufunc`; return one number per group.
+
+    A group is the items of a window, or the windows of a record. Group g has the values
+    ``values[first[g]:first[g + 1]]``. The result of a group without values is `empty`.
+    """
+    result = np.full(len(first) - 1, empty, dtype)
+    filled = np.flatnonzero(np.diff(first))
+    if len(filled):
+        result[filled] = ufunc.reduceat(values, first[filled], dtype=dtype)
+    return result
+
+
+def _count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
+    return _group(np.add, first, values, 0, np.int64)
+
+
+def _max(first: IntArray, values: FloatArray) -> FloatArray:
+    return _group(np.maximum, first, values, -np.inf, np.float32)
+
+
+def _argmax(first: IntArray, values: FloatArray) -> IntArray:
+    """Return the position in `values` of each group's first maximum; -1 for an empty group.
+
+    Group g has the values ``values[first[g]:first[g + 1]]``.
+    """
+    best = np.repeat(_max(first, values), np.diff(first))
+    hits = np.flatnonzero(values == best)
+    result = np.full(len(first) - 1, -1, np.int64)
+    group = np.searchsorted(first, hits, side="right") - 1
+    result[group[::-1]] = hits[::-1]
+    return result

@@ -1,0 +1,268 @@
+"""Decide the call of each record from its score, by a stated rule.
+
+A record is viral from one threshold on, non-viral below another, and ambiguous between the two.
+With a calibrated bundle, the thresholds apply to the probability, and the rule abstains (ambiguous,
+with a reason) if the evidence is too small or the sequence is of low complexity.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.calibration import Calibration, estimate_prevalence, q_values
+from virnucpro.classifier.call_options import PRESETS, CallOptions
+from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
+from virnucpro.errors import UsageError
+
+__all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide", "require_applicable"]
+
+_NO_TIER: Final = 0
+_KNOWN: Final = 0.98
+"""Least share of A, C, G and T of a record without the flag. A genome with every 11th base unknown
+is scored, but its frames and words are broken.
+"""
+_ENOUGH: Final = 10
+"""Scored windows that suffice as evidence, however many windows of the record have no score."""
+
+
+class Reason(IntEnum):
+    """Codes for the reason why a scored record is ambiguous."""
+
+    NONE = 0
+    UNCERTAIN = 1
+    TOO_SHORT = 2
+    FEW_WINDOWS = 3
+    LOW_COMPLEXITY = 4
+
+
+class Flag(IntFlag):
+    """Properties of a record that make its call less certain; the bits can be combined."""
+
+    LOW_COMPLEXITY = 1
+    AMBIGUOUS_BASES = 2
+    UNUSUAL_GC = 4
+    OTHER_WINDOW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuality:
+    """Composition of records, for flags: arrays with one entry per record.
+
+    Attributes
+    ----------
+    gc
+        (n_records,) float64, share of G and C among A, C, G, T; NaN without such a letter.
+    known
+        (n_records,) float64, share of A, C, G, T among all letters; NaN for an empty record.
+    complex
+        (n_records,) bool, False for a record of low complexity.
+    """
+
+    gc: NDArray[np.float64]
+    known: NDArray[np.float64]
+    complex: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Calls of all records, with their reasons: arrays with one entry per record.
+
+    Attributes
+    ----------
+    call
+        (n_records,) uint8, codes of `Call`.
+    probability, fdr
+        (n_records,) float64, calibrated probability and q-value; NaN without a score or without a
+        calibration. A record that cannot be called has no q-value.
+    tier
+        (n_records,) uint8: 0 if no preset calls the record viral, else 1 plus the position in
+        `PRESETS` of the strictest preset that does.
+    reason, flags
+        (n_records,) uint8, codes of `Reason` and `Flag`.
+    prevalence
+        Expected share of viral records that was used; None without a calibration.
+    """
+
+    call: NDArray[np.uint8]
+    probability: NDArray[np.float64]
+    fdr: NDArray[np.float64]
+    tier: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
+    prevalence: float | None
+
+
+def decide(
+    records: RecordScores,
+    thresholds: Thresholds,
+    calibration: Calibration | None = None,
+    options: CallOptions | None = None,
+    quality: RecordQuality | None = None,
+    *,
+    other_window: bool = False,
+) -> Decision:
+    """Return the calls of all records.
+
+    Parameters
+    ----------
+    records
+        Scores of the records.
+    thresholds
+        Thresholds of the score, for a bundle without calibration.
+    calibration
+        Calibration of the bundle; None if it has none.
+    options
+        The rule; by default the preset ``default``.
+    quality
+        Composition of the records; None to skip the check for low complexity.
+    other_window
+        Whether the windows have another length than those of the bundle: scored records are called
+        all the same, and get a flag.
+
+    Raises
+    ------
+    UsageError
+        If the options need a calibration and the bundle has none.
+    """
+    options = options or CallOptions()
+    scored = records.status == Status.SCORED
+    if calibration is None:
+        decision = _by_score(records, scored, thresholds, options)
+    else:
+        decision = _by_probability(records, scored, calibration, options, quality)
+    if other_window:
+        decision.flags[scored] |= np.uint8(Flag.OTHER_WINDOW)
+    return decision
+
+
+def _by_probability(
+    records: RecordScores,
+    scored: NDArray[np.bool_],
+    calibration: Calibration,
+    options: CallOptions,
+    quality: RecordQuality | None,
+) -> Decision:
+    """Return the calls of a calibrated bundle."""
+    prevalence = calibration.prevalence
+    probability = calibration.probability(
+        records.logit, records.n_scored, records.scored_bases, prevalence
+    )
+    probability[~scored] = np.nan
+    if options.prevalence is not None:
+        prevalence = (
+            estimate_prevalence(probability, prevalence)
+            if options.prevalence == "auto"
+            else options.prevalence
+        )
+        probability = calibration.probability(
+            records.logit, records.n_scored, records.scored_bases, prevalence
+        )
+        probability[~scored] = np.nan
+    abstained = _abstentions(records, scored, calibration, quality)
+    # Records that cannot be called do not count in the false discovery rate.
+    fdr = q_values(np.where(abstained == Reason.NONE, probability, np.nan))
+    preset = calibration.presets[options.preset]
+    if options.fdr is None:
+        limit = preset.viral if options.threshold is None else options.threshold
+        viral = probability >= limit
+    else:
+        limit = preset.viral
+        viral = fdr <= options.fdr
+    call = _three_way(scored, viral, probability < min(limit, preset.non_viral))
+    call[abstained != Reason.NONE] = Call.AMBIGUOUS
+    uncertain = np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE)
+    reason = np.where(abstained != Reason.NONE, abstained, uncertain).astype(np.uint8)
+    tier = np.full(len(call), _NO_TIER, np.uint8)
+    for number, name in enumerate(PRESETS, 1):
+        strict = probability >= calibration.presets[name].viral
+        tier[strict & (abstained == Reason.NONE)] = number
+    flags = _flags(quality, calibration, len(call))
+    return Decision(call, probability, fdr, tier, reason, flags, prevalence)
+
+
+def _abstentions(
+    records: RecordScores,
+    scored: NDArray[np.bool_],
+    calibration: Calibration,
+    quality: RecordQuality | None,
+) -> NDArray[np.uint8]:
+    """Return the reason why each record cannot be called, `Reason.NONE` if it can."""
+    with np.errstate(invalid="ignore"):
+        share = records.n_scored / records.n_windows
+    reason = np.full(len(scored), Reason.NONE, np.uint8)
+    for why, abstains in (
+        (Reason.FEW_WINDOWS, (share < calibration.min_scored) & (records.n_scored < _ENOUGH)),
+        (Reason.TOO_SHORT, records.scored_bases < calibration.min_bases),
+        (Reason.LOW_COMPLEXITY, np.False_ if quality is None else ~quality.complex),
+    ):
+        reason[scored & abstains] = why
+    return reason
+
+
+def _flags(
+    quality: RecordQuality | None, calibration: Calibration, n_records: int
+) -> NDArray[np.uint8]:
+    flags = np.zeros(n_records, np.uint8)
+    if quality is None:
+        return flags
+    low, high = calibration.gc
+    for flag, holds in (
+        (Flag.LOW_COMPLEXITY, ~quality.complex),
+        (Flag.AMBIGUOUS_BASES, quality.known < _KNOWN),
+        (Flag.UNUSUAL_GC, (quality.gc < low) | (quality.gc > high)),
+    ):
+        flags[holds] |= np.uint8(flag)
+    return flags
+
+
+def require_applicable(options: CallOptions, *, calibrated: bool) -> None:
+    """Raise UsageError if a rule needs a calibration and the bundle has none.
+
+    Raises
+    ------
+    UsageError
+        If the bundle is not calibrated, and the options are more than a threshold.
+    """
+    if calibrated:
+        return
+    if options.preset != "default" or options.fdr is not None or options.prevalence is not None:
+        raise UsageError(
+            "the bundle has no calibration, which presets, an FDR and a prevalence need. Give "
+            "--threshold (of the score), or use a calibrated bundle such as mini."
+        )
+
+
+def _by_score(
+    records: RecordScores, scored: NDArray[np.bool_], thresholds: Thresholds, options: CallOptions
+) -> Decision:
+    """Return the calls of a bundle without calibration, by the thresholds of the score."""
+    require_applicable(options, calibrated=False)
+    viral, non_viral = thresholds.viral, thresholds.non_viral
+    if options.threshold is not None:
+        viral, non_viral = options.threshold, min(options.threshold, non_viral)
+    call = _three_way(
+        scored, records.score >= np.float32(viral), records.score < np.float32(non_viral)
+    )
+    unknown = np.full(len(call), np.nan)
+    return Decision(
+        call=call,
+        probability=unknown,
+        fdr=unknown,
+        tier=np.full(len(call), _NO_TIER, np.uint8),
+        reason=np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8),
+        flags=np.zeros(len(call), np.uint8),
+        prevalence=None,
+    )
+
+
+def _three_way(
+    scored: NDArray[np.bool_], viral: NDArray[np.bool_], non_viral: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
+    call = np.full(len(scored), Call.NOT_SCORED, np.uint8)
+    call[scored] = Call.AMBIGUOUS
+    call[scored & non_viral] = Call.NON_VIRAL
+    call[scored & viral] = Call.VIRAL
+    return call

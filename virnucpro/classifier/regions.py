@@ -1,0 +1,231 @@
+"""Divide long records into viral and non-viral stretches, from the log-odds of their windows.
+
+The evidence of a window is its calibrated log-odds less the bias of its record. Genomes differ in
+the level of their windows, so the bias follows the median of the record, within limits; a record
+whose median is clearly viral has no bias. A window without a score has no evidence: it belongs to
+the stretch of the next window. Constants were chosen on genomes that the classifier had not seen
+(decision 0063).
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.calibration import LOGIT_LIMIT, Calibration
+from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls
+from virnucpro.classifier.decision import Decision, Reason
+from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.two_states import Costs, viral_windows
+from virnucpro.sequences.index import SequenceIndex
+
+__all__ = [
+    "LEAST_WINDOWS",
+    "Regions",
+    "evidence_of",
+    "find_regions",
+    "window_log_odds",
+    "window_spans",
+    "without_short_ends",
+]
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+LEAST_WINDOWS: Final = 10
+"""Windows of the shortest record that is divided."""
+
+_UNIT: Final = 1000
+"""Units of evidence per unit of log-odds."""
+_COSTS: Final = Costs(enter=5 * _UNIT, leave=6 * _UNIT, start=-3 * _UNIT)
+_LEAST_END: Final = 3
+"""Windows of the shortest stretch at the end of a record of both kinds."""
+_ABOVE_MEDIAN: Final = 0.6
+_BIAS: Final = (-0.2, 0.6)
+_VIRAL_MEDIAN: Final = 0.5
+"""Records with a higher median have the bias 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Stretches of records, in the order of the records: arrays with one entry per stretch.
+
+    Attributes
+    ----------
+    record
+        (n,) int64, number of the record.
+    start, end
+        (n,) int64, bases, 0-based and half open. The stretches of a record cover it.
+    viral
+        (n,) bool; neighbours in a record differ.
+    n_windows, n_scored
+        (n,) int64, number of windows, and of windows with a score.
+    score, log_odds
+        (n,) float64, mean score, and mean calibrated log-odds of the scored windows; NaN without.
+    probability
+        (n,) float64, calibrated probability of a record with the windows of the stretch.
+    """
+
+    record: IntArray
+    start: IntArray
+    end: IntArray
+    viral: BoolArray
+    n_windows: IntArray
+    n_scored: IntArray
+    score: FloatArray
+    log_odds: FloatArray
+    probability: FloatArray
+
+    def in_both(self, n_records: int) -> BoolArray:
+        """Return for each record, ``(n_records,)``, whether it has stretches of both kinds."""
+        found: BoolArray = np.bincount(self.record, minlength=n_records) > 1
+        return found
+
+    def select(self, chosen: BoolArray | IntArray) -> "Regions":
+        """Return the stretches where `chosen`, ``(n,)``, is true, or those with its numbers."""
+        return Regions(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+def find_regions(
+    index: SequenceIndex,
+    windows: WindowBlocks,
+    records: RecordScores,
+    decision: Decision,
+    calibration: Calibration,
+) -> Regions:
+    """Return the stretches of all records of at least 10 windows that can be called.
+
+    Left out are records with missing windows or without a score, and those whose call is ambiguous
+    for another reason than its probability. About 65 bytes per stretch, and one block of windows,
+    are in memory.
+    """
+    able = (records.n_windows >= LEAST_WINDOWS) & (records.status == Status.SCORED)
+    able &= (decision.reason == Reason.NONE) | (decision.reason == Reason.UNCERTAIN)
+    prevalence = decision.prevalence or calibration.prevalence
+    parts = [_in_block(index, windows, np.zeros(0, np.int64), calibration, prevalence)]
+    for first, last in record_blocks(index):
+        chosen = first + np.flatnonzero(able[first:last])
+        if len(chosen):
+            parts.append(_in_block(index, windows, chosen, calibration, prevalence))
+    names = [field.name for field in fields(Regions)]
+    return Regions(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+
+
+def _in_block(
+    index: SequenceIndex,
+    windows: WindowBlocks,
+    chosen: IntArray,
+    calibration: Calibration,
+    prevalence: float,
+) -> Regions:
+    """Return the stretches of some records of a block, of which all have windows."""
+    bounds = index.record_first_window
+    counts = bounds[chosen + 1] - bounds[chosen]
+    first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    origin, after = (int(bounds[chosen[0]]), int(bounds[chosen[-1] + 1])) if len(chosen) else (0, 0)
+    calls = windows.block(origin, after)
+    place = bounds[chosen][owner] + np.arange(len(owner)) - first[owner] - origin
+    starts, ends = index.window_starts[origin:after][place], index.window_ends[origin:after][place]
+    log_odds = window_log_odds(calls, ends - starts, calibration, place)
+    scored = np.isfinite(log_odds)
+    viral = without_short_ends(viral_windows(evidence_of(log_odds, first), first, _COSTS), owner)
+    cut_starts, cut_ends = window_spans(starts, ends, owner)
+    heads = _heads(viral, owner)
+    stretch = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(owner))))
+
+    def total(values: NDArray[Any]) -> FloatArray:
+        sums = np.bincount(stretch[scored], values[scored], len(heads))
+        return sums.astype(np.float64)  # integers for no stretch at all
+
+    n_scored = total(scored)
+    with np.errstate(invalid="ignore"):
+        logit = total(calls.logits()[place]) / n_scored
+        score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
+    n_bases = total(ends - starts).astype(np.int64)
+    counted = n_scored.astype(np.int64)
+    return Regions(
+        record=chosen[owner[heads]],
+        start=cut_starts[heads],
+        end=cut_ends[np.append(heads[1:], len(owner)) - 1] if len(heads) else heads,
+        viral=viral[heads],
+        n_windows=np.diff(np.append(heads, len(owner))),
+        n_scored=counted,
+        score=score,
+        log_odds=mean,
+        probability=calibration.probability(logit, counted, n_bases, prevalence),
+    )
+
+
+def without_short_ends(viral: BoolArray, owner: IntArray) -> BoolArray:
+    """Return the states of windows, (n,), where short ends of records have the neighbours' state.
+
+    A change inside a record costs two changes of state, at its end only one: a stretch of fewer
+    than `_LEAST_END` windows is too little for that. `owner`, (n,), is the record of each window.
+    """
+    heads = _heads(viral, owner)
+    if not len(heads):
+        return viral
+    record = owner[heads]
+    first, last = (
+        np.append(True, record[1:] != record[:-1]),
+        np.append(record[1:] != record[:-1], True),
+    )
+    lengths = np.diff(np.append(heads, len(viral)))
+    short = (lengths < _LEAST_END) & (first != last)
+    joined: BoolArray = viral ^ np.repeat(short, lengths)
+    return joined
+
+
+def _heads(viral: BoolArray, owner: IntArray) -> IntArray:
+    """Return the first window of each stretch of windows of one state and one record."""
+    begins = np.ones(len(owner), np.bool_)
+    begins[1:] = (viral[1:] != viral[:-1]) | (owner[1:] != owner[:-1])
+    return np.flatnonzero(begins)
+
+
+def window_log_odds(
+    calls: WindowCalls, lengths: IntArray, calibration: Calibration, place: IntArray | slice
+) -> FloatArray:
+    """Return the calibrated log-odds of the windows at `place`; NaN for a window without a score.
+
+    `lengths` are their bases. The prevalence is that of the bundle.
+    """
+    one = np.ones(len(lengths), np.int64)
+    chance = calibration.probability(calls.logits()[place], one, lengths, calibration.prevalence)
+    with np.errstate(divide="ignore"):
+        odds: FloatArray = np.clip(np.log(chance) - np.log1p(-chance), -LOGIT_LIMIT, LOGIT_LIMIT)
+    odds[calls.status[place] != Status.SCORED] = np.nan
+    return odds
+
+
+def evidence_of(log_odds: FloatArray, first: IntArray) -> IntArray:
+    """Return the evidence of windows for `viral_windows`: thousandths of log-odds less a bias.
+
+    `first` is as for `viral_windows`; each record has a window, NaN is no evidence.
+    """
+    owner = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    known = np.flatnonzero(np.isfinite(log_odds))
+    counts = np.bincount(owner[known], minlength=len(first) - 1)
+    begin = np.cumsum(counts) - counts
+    ordered = log_odds[known[np.lexsort((log_odds[known], owner[known]))]]
+    ordered = np.append(ordered, 0)  # a record without a score may stand last
+    low, high = (begin + (counts - 1).clip(0) // 2, begin + counts // 2)
+    median = (ordered[low] + ordered[high]) / 2
+    bias = np.where(median > _VIRAL_MEDIAN, 0, np.clip(median + _ABOVE_MEDIAN, *_BIAS))
+    evidence: IntArray = np.rint(_UNIT * np.nan_to_num(log_odds - bias[owner])).astype(np.int64)
+    return evidence
+
+
+def window_spans(starts: IntArray, ends: IntArray, owner: IntArray) -> tuple[IntArray, IntArray]:
+    """Return starts and ends of windows, cut in the middle of each overlap of two neighbours.
+
+    `owner` is the record of each window. The windows of a record then cover it without an overlap.
+    """
+    starts, ends = starts.copy(), ends.copy()
+    inner = np.flatnonzero(owner[1:] == owner[:-1])
+    middle = (ends[inner] + starts[inner + 1]) // 2
+    ends[inner] = starts[inner + 1] = middle
+    return starts, ends

@@ -1,0 +1,109 @@
+"""Scores of all windows and records of a run, computed in blocks from the scores of its rows.
+
+Memory does not grow with the number of windows: a reader of `RunWindows` gets one block at a time.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.consensus import (
+    RecordScores,
+    Status,
+    WindowCalls,
+    call_windows,
+    score_records,
+)
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.items import LEAST_BASES
+from virnucpro.store.coverage import Coverage
+
+__all__ = ["RunWindows", "WindowBlocks", "record_blocks", "score_run"]
+
+_WINDOWS_AT_ONCE = 1 << 16
+
+
+class WindowBlocks(Protocol):
+    """Interface of `RunWindows` and `WindowCalls`."""
+
+    def block(self, first: int, last: int) -> WindowCalls:
+        """Return the calls of the windows ``first`` to ``last - 1``."""
+
+
+class RunWindows:
+    """Calls of all windows of a run; each block is computed when it is needed."""
+
+    def __init__(self, index: SequenceIndex, coverage: Coverage) -> None:
+        self._index = index
+        self._coverage = coverage
+
+    def block(self, first: int, last: int) -> WindowCalls:
+        """Return the calls of the windows ``first`` to ``last - 1``, as `call_windows`."""
+        index, coverage = self._index, self._coverage
+        first_item = index.window_first_item[first : last + 1]
+        start, stop = (int(first_item[0]), int(first_item[-1])) if last > first else (0, 0)
+        calls = call_windows(
+            first_item - start,
+            index.item_row[start:stop],
+            coverage.scores[:, :2],
+            coverage.row_state,
+            index.item_frame[start:stop],
+            _status_without_item(index, first, last),
+        )
+        calls.best_item[calls.best_item >= 0] += start
+        return calls
+
+
+def record_blocks(index: SequenceIndex) -> Iterator[tuple[int, int]]:
+    """Yield ``(first, last)`` of blocks of records with together about 65,000 windows.
+
+    A block has at least one record, and at most 65,536.
+    """
+    windows, first = index.record_first_window, 0
+    while first < index.n_records:
+        most = min(first + _WINDOWS_AT_ONCE, index.n_records)
+        wanted = windows[first] + _WINDOWS_AT_ONCE
+        last = first + int(np.searchsorted(windows[first + 1 : most + 1], wanted, side="right"))
+        last = max(last, first + 1)
+        yield first, last
+        first = last
+
+
+def score_run(index: SequenceIndex, windows: WindowBlocks) -> RecordScores:
+    """Return the scores of all records of a run, as `score_records`; about 54 bytes per record."""
+    empty = _score_block(index, windows, 0, 0)
+    names = RecordScores.__slots__
+    result = RecordScores(
+        *(np.empty(index.n_records, getattr(empty, name).dtype) for name in names)
+    )
+    for first, last in record_blocks(index):
+        block = _score_block(index, windows, first, last)
+        for name in names:
+            getattr(result, name)[first:last] = getattr(block, name)
+    return result
+
+
+def _score_block(
+    index: SequenceIndex, windows: WindowBlocks, first: int, last: int
+) -> RecordScores:
+    first_window = index.record_first_window[first : last + 1]
+    start, stop = int(first_window[0]), int(first_window[-1])
+    records = score_records(
+        first_window - start,
+        index.record_status[first:last],
+        windows.block(start, stop),
+        index.window_ends[start:stop] - index.window_starts[start:stop],
+    )
+    records.best_window[records.best_window >= 0] += start
+    return records
+
+
+def _status_without_item(index: SequenceIndex, first: int, last: int) -> NDArray[np.uint8]:
+    """Return the status of each of the windows ``first`` to ``last - 1`` if it has no item."""
+    if index.spec.kind != "windows":
+        return np.full(last - first, Status.NO_OPEN_FRAME, np.uint8)
+    lengths = index.window_ends[first:last] - index.window_starts[first:last]
+    short = lengths < LEAST_BASES
+    return np.where(short, Status.TOO_SHORT, Status.AMBIGUOUS_BASES).astype(np.uint8)

@@ -1,0 +1,179 @@
+"""Write report.html and the files for MultiQC from finished run folders."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
+from virnucpro.folder_lock import is_held
+from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.run.manifest import is_manifest, read_manifest
+from virnucpro.report.multiqc import write_multiqc
+from virnucpro.report.reading.facts import RunFacts, read_facts
+from virnucpro.run_dir import RunDirectory
+
+__all__ = ["read_run", "renew_report", "report_on", "sample_names"]
+
+_COMMON_NAMES: Final = {
+    *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
+}
+"""Names of run folders that many samples share: the folder above is added."""
+_NAMED: Final = 3
+
+
+def renew_report(run: RunDirectory, reporter: Reporter, *, wanted: bool = True) -> None:
+    """Write the files for MultiQC and the report of a run of predict, whose lock is held.
+
+    If a file cannot be written, a warning says why: the tables of the run are complete. A report
+    of earlier tables is removed, also if no report is `wanted`.
+    """
+    try:
+        for path in run.reports:
+            path.unlink(missing_ok=True)
+        if wanted:
+            reporter.stage(f"writing {run.report.name}")
+        facts = _facts(run, sample_names([run.root])[0], working=False)
+        write_multiqc(facts)
+        if wanted:
+            _write(run.report, [facts], 1)
+    except (VirnucproError, OSError, MemoryError) as error:
+        reporter.warn(
+            f"the report could not be written ({str(error) or 'out of memory'}). All tables are "
+            f"written. To write the report again: virnucpro report {run.root}"
+        )
+
+
+def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) -> Path:
+    """Write a report over the runs in `folders`; return its path.
+
+    The report of one run is written into its folder, with its files for MultiQC, unless `output`
+    names another file.
+
+    Raises
+    ------
+    UsageError
+        If there are several runs and no output, or the output is a file of a run.
+    RunError, StoreError
+        If a folder is not a run of predict, or has no tables, or they are damaged.
+    OSError
+        If the report cannot be written; an existing file is unchanged.
+    """
+    runs = _runs_in(folders, reporter)
+    if not runs:
+        raise StoreError("none of the runs has tables, so that there is nothing to report")
+    if output is None and len(runs) > 1:
+        raise UsageError(f"{len(runs)} runs: name the report of all of them with -o FILE")
+    path = output or runs[0].report
+    if any(run.owns(path) and path.name != run.report.name for run in runs):
+        raise UsageError(f"{path} is a file of a run: choose another name for the report")
+    for run in runs:
+        _require_tables(run)
+    reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
+    names = sample_names([run.root for run in runs])
+    _write(path, _all_facts(runs, names, for_multiqc=output is None), len(runs))
+    return path
+
+
+def _all_facts(
+    runs: Sequence[RunDirectory], names: Sequence[str], *, for_multiqc: bool
+) -> Iterator[RunFacts]:
+    for run, name in zip(runs, names, strict=True):
+        facts = _facts(run, name, working=is_held(run.lock))
+        if for_multiqc:
+            write_multiqc(facts)
+        yield facts
+
+
+def _write(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
+    from virnucpro.report.html.page import write_page  # noqa: PLC0415 - imports Jinja2
+
+    write_page(path, runs, n_runs)
+
+
+def read_run(folder: Path) -> RunFacts:
+    """Read the tables of one run.
+
+    Raises
+    ------
+    RunError, StoreError
+        As for `report_on`.
+    """
+    run = RunDirectory(folder)
+    _require_tables(run)
+    return _facts(run, sample_names([folder])[0], working=is_held(run.lock))
+
+
+def _facts(run: RunDirectory, sample: str, *, working: bool) -> RunFacts:
+    read_manifest(run)  # checks version and checksum
+    manifest: Mapping[str, Any] = json.loads(run.run_json.read_bytes())
+    return read_facts(run, manifest, sample, working=working)
+
+
+def _require_tables(run: RunDirectory) -> None:
+    manifest = read_manifest(run)
+    if manifest.command != "predict":
+        raise RunError(
+            f"{run.root} is a run of {manifest.command}, which has no calls: only runs of predict "
+            "have a report and plots"
+        )
+    if not run.predictions.is_file():
+        raise StoreError(
+            f"{run.root} has no {run.predictions.name}: the run has not ended. Rerun its command "
+            f"with --resume, or write the tables of its finished part: virnucpro aggregate "
+            f"{run.root}"
+        )
+
+
+def _runs_in(folders: Sequence[Path], reporter: Reporter) -> list[RunDirectory]:
+    """Return the runs in `folders`: each is a run, or a folder of runs, such as that of launch.
+
+    Runs below a folder that cannot have a report are left out, with a warning.
+    """
+    found: dict[Path, None] = {}
+    left_out: list[str] = []
+    for folder in folders:
+        below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
+        for path in below or [folder]:
+            if below and not RunDirectory(path).predictions.is_file():
+                left_out.append(str(path))
+            else:
+                found[path] = None
+    if left_out:
+        names = ", ".join(left_out[:_NAMED]) + ", ..." * (len(left_out) > _NAMED)
+        reporter.warn(f"{len(left_out):,} runs without predictions.tsv are left out: {names}")
+    return [RunDirectory(path) for path in found]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the run folders below a folder, sorted; a run is not searched for further runs."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from _below(path)
+
+
+def sample_names(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each run: that of its folder, with the folder above if that is common.
+
+    Equal names get more of their paths, so that the names are unique.
+    """
+    paths = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - keeps links
+    parts = [2 if path.name.lower() in _COMMON_NAMES else 1 for path in paths]
+    while True:
+        names = [
+            "_".join(path.parts[1:][-number:]) or path.name
+            for path, number in zip(paths, parts, strict=True)
+        ]
+        twice = {name for name in names if names.count(name) > 1}
+        longer = [
+            number + (name in twice and number < len(path.parts) - 1)
+            for name, number, path in zip(names, parts, paths, strict=True)
+        ]
+        if longer == parts:
+            return names
+        parts = longer

@@ -1,0 +1,1 @@
+"""The page report.html: its content, template and embedded libraries."""

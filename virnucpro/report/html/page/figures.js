@@ -1,0 +1,231 @@
+// Charts of the report, drawn by Observable Plot as SVG. Colours are CSS variables, so that a change
+// between light and dark needs no new drawing.
+(() => {
+  "use strict";
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const calls = ["viral", "ambiguous", "non-viral", "not_scored"];
+  const words = { not_scored: "not scored" };
+  const paint = {
+    viral: "var(--viral)", ambiguous: "var(--ambiguous)",
+    "non-viral": "var(--non-viral)", not_scored: "var(--not-scored)",
+  };
+  const color = { domain: calls, range: calls.map((call) => paint[call]) };
+  const count = new Intl.NumberFormat("en").format;
+  const style = { background: "none", fontFamily: "inherit", fontSize: "12px", overflow: "visible" };
+  const shorten = (text, n) => (text.length > n ? text.slice(0, n - 1) + "…" : text);
+  const bases = (n) =>
+    n >= 1e9 ? `${+(n / 1e9).toFixed(1)} Gb` : n >= 1e6 ? `${+(n / 1e6).toFixed(1)} Mb`
+      : n >= 1e3 ? `${+(n / 1e3).toFixed(1)} kb` : `${n}`;
+  const tips = { fill: "var(--card)", stroke: "var(--line-strong)", fontSize: 12, lineHeight: 1.4 };
+
+  // Draw again when the width of a figure changes, and at first sight.
+  const drawings = new Map();
+  const observer = new ResizeObserver((entries) => {
+    for (const { target, contentRect } of entries) {
+      const width = Math.floor(contentRect.width);
+      const known = drawings.get(target);
+      if (!known || width < 40 || Math.abs(known.width - width) < 2) continue;
+      known.width = width;
+      target.replaceChildren(...[known.draw(width)].flat());
+    }
+  });
+  const figure = (target, draw, label) => {
+    if (!target) return;
+    target.setAttribute("role", "img");
+    target.setAttribute("aria-label", label);
+    drawings.set(target, { draw, width: 0 });
+    observer.observe(target);
+  };
+
+  // Bars of shares by call, with the number of sequences at the right.
+  const shares = (rows, name) => (width) => {
+    const flat = [];
+    const ends = [];
+    for (const row of rows) {
+      const all = calls.reduce((sum, call) => sum + row[call], 0);
+      let from = 0;
+      for (const call of calls) {
+        if (!row[call]) continue;
+        const to = from + row[call] / all;
+        flat.push({
+          group: name(row), from, to, call,
+          text: `${name(row)}\n${words[call] || call}: ${count(row[call])} of ${count(all)} (${(100 * row[call] / all).toFixed(1)} %)`,
+        });
+        from = to;
+      }
+      ends.push({ group: name(row), text: count(all) });
+    }
+    const longest = Math.max(...rows.map((row) => name(row).length));
+    const left = Math.min(width * 0.42, 16 + 7 * longest);
+    const letters = Math.max(6, Math.floor(left / 7));
+    return Plot.plot({
+      width, height: 44 + 26 * rows.length, marginLeft: left, marginRight: 76, marginTop: 8, marginBottom: 36, style,
+      x: { domain: [0, 100], percent: true, label: "share of sequences (%)", labelAnchor: "center", ticks: 5, labelArrow: "none" },
+      y: { domain: rows.map(name), label: null, tickSize: 0, tickFormat: (text) => shorten(text, letters), padding: 0.25 },
+      color,
+      marks: [
+        Plot.barX(flat, { x1: "from", x2: "to", y: "group", fill: "call", title: "text", tip: tips, inset: 0.5 }),
+        Plot.text(ends, { x: 1, y: "group", text: "text", textAnchor: "start", dx: 8, fill: "var(--muted)" }),
+      ],
+    });
+  };
+  const used = data.lengths.filter((row) => calls.some((call) => row[call]));
+  if (used.length) figure(document.getElementById("lengths-figure"), shares(used, (row) => row.class), "Calls by length of the sequences");
+  const several = data.samples.length > 1;
+  const fileName = (row) => (several ? `${row.sample}: ${row.file}` : row.file);
+  const files = data.files.filter((row) => calls.some((call) => row[call])).slice(0, 30);
+  if (files.length) figure(document.getElementById("files-figure"), shares(files, fileName), "Calls by input file");
+  if (several) {
+    const rows = data.samples.filter((one) => one.records).slice(0, 60).map((one) => ({ ...one, "non-viral": one.non_viral }));
+    figure(document.getElementById("samples-figure"), shares(rows, (row) => row.sample), "Calls by sample");
+  }
+
+  // Histograms, stacked by call.
+  const histogram = (counts, label, line) => (width) => {
+    const flat = [];
+    for (let bin = 0; bin < data.bins; bin++) {
+      let from = 0;
+      for (const call of ["non-viral", "ambiguous", "viral"]) {
+        const n = counts[call][bin];
+        if (!n) continue;
+        const [x1, x2] = [bin / data.bins, (bin + 1) / data.bins];
+        flat.push({ x1, x2, y1: from, y2: from + n, call, text: `${x1.toFixed(3)} to ${x2.toFixed(3)}\n${call}: ${count(n)}` });
+        from += n;
+      }
+    }
+    return Plot.plot({
+      width, height: 240, marginLeft: 58, marginBottom: 38, marginTop: 24, style,
+      x: { domain: [0, 1], label, labelAnchor: "center", labelArrow: "none", ticks: 6 },
+      y: { label: null, grid: true, tickFormat: "~s", ticks: 5 }, color,
+      marks: [
+        Plot.rectY(flat, { x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: "call", insetLeft: 0.5, insetRight: 0.5, title: "text", tip: tips }),
+        Plot.text([""], { frameAnchor: "top-left", text: () => "sequences", dx: -30, dy: -18, fill: "var(--muted)" }),
+        Plot.ruleY([0], { stroke: "var(--line-strong)" }),
+        line == null ? null : Plot.ruleX([line], { stroke: "var(--ink)", strokeDasharray: "4 3" }),
+      ],
+    });
+  };
+  const onProbability = data.calibrated ? data.threshold : null;
+  if (data.probability) figure(document.getElementById("probability-figure"), histogram(data.probability, "probability", onProbability), "Number of sequences by probability");
+  if (data.score) figure(document.getElementById("score-figure"), histogram(data.score, "mean score of the windows", data.calibrated ? null : data.threshold), "Number of sequences by score");
+
+  // One track for each of the best records.
+  const track = (one) => (width) => {
+    const points = one.starts.map((start, i) => ({ start: start - 1, end: one.ends[i], score: one.scores[i] }));
+    const known = points.filter((point) => point.score != null);
+    // Neighbouring windows overlap by some bases: a bar ends where the next begins.
+    points.forEach((point, i) => { point.to = i + 1 < points.length ? Math.min(point.end, points[i + 1].start) : point.end; });
+    const strip = one.regions.map(([start, end, state]) => ({ start: start - 1, end, state }));
+    return Plot.plot({
+      width, height: strip.length ? 122 : 98, marginLeft: 34, marginRight: 20, marginTop: 8, marginBottom: 24, style,
+      x: { domain: [0, one.length], label: null, tickFormat: bases, ticks: width / 110 },
+      y: { domain: [strip.length ? -0.3 : 0, 1], label: null, ticks: [0, 0.5, 1] },
+      marks: [
+        Plot.ruleY([0.5, 1], { stroke: "var(--line)" }),
+        Plot.rect(known, {
+          x1: "start", x2: "to", y1: 0, y2: "score", fill: (d) => (d.score >= 0.5 ? paint.viral : paint["non-viral"]),
+          fillOpacity: 0.85, insetRight: width / points.length > 4 ? 0.5 : 0,
+          title: (d) => `${count(d.start + 1)} – ${count(d.end)}\nscore ${d.score.toFixed(3)}`, tip: tips,
+        }),
+        Plot.ruleY([0], { stroke: "var(--line-strong)" }),
+        strip.length ? Plot.rect(strip, {
+          x1: "start", x2: "end", y1: -0.26, y2: -0.12, fill: (d) => paint[d.state] || "var(--not-scored)",
+          title: (d) => `${d.state} region\n${count(d.start + 1)} – ${count(d.end)}`, tip: tips,
+        }) : null,
+      ],
+    });
+  };
+  const element = (name, text, css) => {
+    const made = document.createElement(name);
+    if (text != null) made.textContent = text;
+    if (css) made.className = css;
+    return made;
+  };
+  const place = document.getElementById("tracks-figures");
+  const cards = data.tracks.map((one, number) => {
+    const card = element("article", null, "track");
+    card.id = `track-${number}`;
+    const head = element("h3");
+    head.append(element("bdi", one.name), " ", element("span", words[one.call] || one.call, `badge ${one.call.replace("_", "-")}`));
+    if (one.topology === "provirus_candidate") head.append(" ", element("span", "provirus candidate", "badge provirus"));
+    const facts = [
+      several ? one.sample : null, `${count(one.length)} bases`, `${count(one.windows)} ${one.windows === 1 ? "window" : "windows"}`,
+      one.probability == null ? null : `probability ${one.probability.toFixed(4)}`, one.score == null ? null : `mean score ${one.score.toFixed(4)}`,
+      one.source && one.source !== "NA" ? `resembles ${one.source.replaceAll("_", " ")}` : null,
+      one.file ? `${one.file}, sequence ${one.record}` : null,
+    ];
+    const drawing = element("figure", null, "figure");
+    card.append(head, element("p", facts.filter(Boolean).join(" · "), "hint"), drawing);
+    figure(drawing, track(one), `Scores of the windows of ${one.name}`);
+    return card;
+  });
+  const first = 6;
+  if (place) place.append(...cards.slice(0, first));
+  const more = document.getElementById("more-tracks");
+  const showAll = () => { place.append(...cards.slice(first)); more.hidden = true; };
+  if (more && cards.length > first) {
+    more.hidden = false;
+    more.addEventListener("click", showAll);
+  }
+  window.showTrack = (number) => {
+    if (number >= first && !more.hidden) showAll();
+    document.getElementById(`track-${number}`).scrollIntoView({ block: "center" });
+  };
+
+  // The run: finished bases and workers over time.
+  const story = (chart) => (width) => {
+    const end = Math.max(1e-3, ...chart.workers.map((one) => one.end));
+    const [scale, size] = end > 7200 ? ["hours", 3600] : end > 120 ? ["minutes", 60] : ["seconds", 1];
+    const left = 20 + 7 * Math.max(6, ...chart.workers.map((one) => one.worker.length));
+    const x = { domain: [0, end / size], label: `${scale} since ${chart.started} UTC`, labelAnchor: "center", labelArrow: "none" };
+    const names = [...new Set(chart.workers.map((one) => one.worker))];
+    const common = { width, marginLeft: left, marginRight: 20, style };
+    const scaled = chart.curve.map(([at, done]) => ({ at: at / size, done }));
+    const failures = chart.failures.map((at) => at / size).filter((at) => at <= end / size);
+    const upper = chart.curve.length ? [Plot.plot({
+      ...common, height: 150, marginTop: 22, marginBottom: 24, x: { domain: x.domain, label: null },
+      y: { label: null, grid: true, ticks: 4, tickFormat: bases, zero: true },
+      marks: [
+        Plot.areaY(scaled, { x: "at", y1: 0, y2: "done", fill: "var(--accent)", fillOpacity: 0.18 }),
+        Plot.lineY(scaled, { x: "at", y: "done", stroke: "var(--accent)", strokeWidth: 2 }),
+        Plot.text([""], { frameAnchor: "top-left", text: () => "bases finished", dx: 0, dy: -16, fill: "var(--muted)" }),
+        Plot.ruleX(failures, { stroke: "var(--viral)", strokeDasharray: "2 3" }),
+      ],
+    })] : [];
+    return [...upper, Plot.plot({
+      ...common, height: 48 + Math.max(14, Math.min(24, 480 / names.length)) * names.length, marginTop: 4, marginBottom: 38, x,
+      y: { domain: names, label: null, tickSize: 0, padding: 0.3 },
+      marks: [
+        Plot.barX(chart.workers, {
+          x1: (d) => d.begin / size, x2: (d) => Math.max(d.end, d.begin + end / 400) / size, y: "worker",
+          fill: (d) => (d.finished ? "var(--accent)" : "var(--ambiguous)"), rx: 2,
+          title: (d) => `${d.worker}\n${(d.begin / size).toFixed(1)} – ${(d.end / size).toFixed(1)} ${scale}${d.finished ? "" : "\nended early"}`, tip: tips,
+        }),
+        Plot.ruleX(failures, { stroke: "var(--viral)", strokeDasharray: "2 3", title: () => "failure of a worker" }),
+      ],
+    })];
+  };
+  const stories = new Map(data.stories.map((one) => [one.sample, one]));
+  for (const target of document.querySelectorAll(".story-figure")) {
+    const chart = stories.get(target.dataset.sample).charts[+target.dataset.story];
+    figure(target, story(chart), "Workers over time");
+  }
+
+  // Light and dark: the choice of the system, or of the button.
+  const root = document.documentElement;
+  document.getElementById("theme").addEventListener("click", () => {
+    const now = root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+  });
+  // Paper is light, and shows what is folded.
+  let before;
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme;
+    root.dataset.theme = "light";
+    document.querySelectorAll("details:not(.numbers)").forEach((one) => { one.open = true; });
+  });
+  addEventListener("afterprint", () => {
+    if (before) root.dataset.theme = before;
+    else delete root.dataset.theme;
+  });
+})();

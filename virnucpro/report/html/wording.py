@@ -1,0 +1,117 @@
+"""Sentences of the report, in plain English."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+__all__ = [
+    "REASONS",
+    "STATUSES",
+    "answer",
+    "bases",
+    "duration",
+    "gap_sentences",
+    "share",
+]
+
+STATUSES: Final[Mapping[str, str]] = {
+    "no_open_frame": "A stop codon interrupts every reading frame, so there is nothing to score.",
+    "too_short": "The sequence is too short for a score.",
+    "ambiguous_bases": "Too few of its letters are A, C, G or T.",
+    "invalid_letters": "It contains letters that are no bases.",
+    "quarantined": "Its computation failed repeatedly; see quarantine.tsv for the reason.",
+    "missing": "It is not computed yet. Rerun the command of the run with --resume.",
+}
+"""Why a record has no score, by its status."""
+
+REASONS: Final[Mapping[str, str]] = {
+    "uncertain": "Its probability is between the thresholds of non-viral and viral.",
+    "too_short": "It is shorter than the sequences for which the thresholds were chosen.",
+    "few_windows": "Too few of its windows have a score.",
+    "low_complexity": "It is a simple or tandem repeat, which can resemble anything.",
+}
+"""Why a call is ambiguous, by the column `reason`."""
+
+_SPACE: Final = "\u00a0"
+"""Space without a line break, between a number and what it counts."""
+
+
+def bases(number: float) -> str:
+    """Return a number of bases as text, such as ``1.2 Mb``."""
+    for size, name in ((1e9, "Gb"), (1e6, "Mb"), (1e3, "kb")):
+        if number >= size:
+            return f"{number / size:.1f}{_SPACE}{name}"
+    return f"{number:.0f}{_SPACE}bases"
+
+
+def share(part: float, whole: float) -> str:
+    """Return a share as text, such as ``9.8 %``; a hyphen if the whole is 0."""
+    if not whole:
+        return "-"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return f"<{_SPACE}0.1{_SPACE}%"
+    digits = 0 if percent in (0, 100) else 1
+    return f"{percent:.{digits}f}{_SPACE}%"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, such as ``2.5 h``."""
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _sequences(number: int) -> str:
+    return "1 sequence" if number == 1 else f"{number:,} sequences"
+
+
+def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return the answer of the report as one sentence, and what else to know about it.
+
+    `samples` are the entries of `virnucpro.report.html.counts.sample_counts`.
+    """
+    total, viral, base, viral_base, ambiguous, unscored = (
+        sum(one[name] for one in samples)
+        for name in ("records", "viral", "bases", "viral_bases", "ambiguous", "not_scored")
+    )
+    if not total:
+        return "The input has no sequence.", ""
+    where = f" in {len(samples):,} samples" if len(samples) > 1 else ""
+    if viral:
+        verb = "is" if viral == 1 else "are"
+        head = f"{viral:,} of {_sequences(total)}{where} {verb} called viral"
+        head += f" ({share(viral, total)}; {bases(viral_base)} of {bases(base)})."
+    else:
+        head = f"None of {_sequences(total)}{where} is called viral ({bases(base)} of sequence)."
+    rest = []
+    false = [(one["viral"], one["expected_false"]) for one in samples if one["viral"]]
+    if false and all(value is not None for _, value in false):
+        expected = sum(number * value for number, value in false)
+        rest.append(
+            f"By their probabilities, {share(expected, viral)} of the viral calls are expected "
+            "to be false."
+        )
+    if ambiguous:
+        rest.append(f"{_sequences(ambiguous)} {'is' if ambiguous == 1 else 'are'} ambiguous.")
+    if unscored:
+        rest.append(f"{_sequences(unscored)} could not be scored.")
+    return head, " ".join(rest)
+
+
+def gap_sentences(sample: str, gaps: Mapping[str, int], *, working: bool) -> list[str]:
+    """Return what makes the results of a run partial; empty for a complete run."""
+    found = []
+    if working:
+        found.append(f"{sample}: a process works on this run now; its results may change.")
+    if gaps["missing"]:
+        found.append(
+            f"{sample}: {_sequences(gaps['missing'])} not computed yet, listed in missing.tsv. "
+            "Rerun the command of the run with --resume."
+        )
+    if gaps["quarantined"]:
+        found.append(
+            f"{sample}: the computation of {_sequences(gaps['quarantined'])} failed repeatedly, "
+            "see quarantine.tsv."
+        )
+    return found

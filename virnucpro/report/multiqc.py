@@ -1,0 +1,126 @@
+"""Files for MultiQC: a sample's general statistics, its calls, and its distribution of scores.
+
+MultiQC reads one section from each file ``*_mqc.json``, and joins the samples of all files whose
+section has the same id. https://docs.seqera.io/multiqc/custom_content
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from virnucpro.durable import write_file
+from virnucpro.report.html.counts import BINS, histogram, sample_counts
+from virnucpro.report.reading.facts import RunFacts
+
+__all__ = ["write_multiqc"]
+
+_PARENT: Final = {
+    "parent_id": "virnucpro",
+    "parent_name": "virnucpro",
+    "parent_description": "identifies viral sequences in metagenomic data",
+}
+_COLOURS: Final = {
+    "viral": "#c8334f",
+    "ambiguous": "#d99b1c",
+    "non_viral": "#4f8fbd",
+    "not_scored": "#a4adba",
+}
+
+
+def write_multiqc(facts: RunFacts) -> None:
+    """Write the three files of a run into its folder.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be written.
+    """
+    counts = sample_counts(facts)
+    sections = (_statistics(facts, counts), _calls(facts, counts), _scores(facts))
+    for path, section in zip(facts.run.multiqc, sections, strict=True):
+        with write_file(path) as stream:
+            stream.write(json.dumps(section, indent=1).encode() + b"\n")
+
+
+def _statistics(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
+    total = counts["records"]
+    values = {
+        "viral": counts["viral"],
+        "viral_share": round(100 * counts["viral"] / total, 3) if total else 0,
+        "ambiguous": counts["ambiguous"],
+        "not_scored": counts["not_scored"],
+        "sequences": total,
+    }
+    return {
+        "id": "virnucpro_general",
+        "plot_type": "generalstats",
+        "headers": {
+            "viral": _column("Viral", "Sequences called viral", "Reds"),
+            "viral_share": {
+                **_column("% viral", "Share of the sequences that is called viral", "Reds"),
+                "suffix": "%",
+                "max": 100,
+                "format": "{:,.1f}",
+            },
+            "ambiguous": _column("Ambiguous", "Sequences with an ambiguous call", "Oranges")
+            | {"hidden": True},
+            "not_scored": _column("Not scored", "Sequences without a score", "Greys")
+            | {"hidden": True},
+            "sequences": _column("Sequences", "Sequences in the input", "Blues"),
+        },
+        "data": {facts.sample: values},
+    }
+
+
+def _column(title: str, text: str, scale: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "description": f"{text} (virnucpro)",
+        "namespace": "virnucpro",
+        "scale": scale,
+        "min": 0,
+        "format": "{:,.0f}",
+    }
+
+
+def _calls(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_PARENT,
+        "id": "virnucpro_calls",
+        "section_name": "Calls",
+        "description": "Number of sequences by call.",
+        "plot_type": "bargraph",
+        "pconfig": {
+            "id": "virnucpro_calls_plot",
+            "title": "virnucpro: Calls",
+            "ylab": "sequences",
+        },
+        "categories": {
+            name: {"name": name.replace("_", "-" if name == "non_viral" else " "), "color": colour}
+            for name, colour in _COLOURS.items()
+        },
+        "data": {facts.sample: {name: counts[name] for name in _COLOURS}},
+    }
+
+
+def _scores(facts: RunFacts) -> dict[str, Any]:
+    column = "probability" if facts.records.calibrated else "score"
+    found = histogram(facts.records, column) or {}
+    bins = [sum(values) for values in zip(*found.values(), strict=True)] or [0] * BINS
+    points = {f"{(number + 0.5) / BINS:.4f}": value for number, value in enumerate(bins)}
+    return {
+        **_PARENT,
+        "id": "virnucpro_scores",
+        "section_name": "Scores",
+        "description": f"Number of sequences by {column}: 0 non-viral, 1 viral.",
+        "plot_type": "linegraph",
+        "pconfig": {
+            "id": "virnucpro_scores_plot",
+            "title": "virnucpro: Scores",
+            "xlab": column,
+            "ylab": "sequences",
+            "xmin": 0,
+            "xmax": 1,
+        },
+        "data": {facts.sample: points},
+    }

@@ -1,0 +1,117 @@
+"""Figures of a run for papers: distribution of scores, and window scores of one record."""
+
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from virnucpro.durable import write_file
+from virnucpro.report.html.counts import BINS, histogram
+from virnucpro.report.reading.facts import RunFacts
+from virnucpro.report.reading.windows import Track, read_tracks
+from virnucpro.report.tsv import NA
+
+__all__ = ["plot_record", "plot_scores"]
+
+_COLOURS: Final = {"viral": "#c8334f", "ambiguous": "#d99b1c", "non-viral": "#4f8fbd"}
+_OTHER: Final = "#a4adba"
+_MIDDLE: Final = 0.5
+_DPI: Final = 200
+
+
+def plot_scores(facts: RunFacts, path: Path) -> None:
+    """Draw the distribution of probabilities, or of scores if the run has no probabilities.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    column = "probability" if facts.records.calibrated else "score"
+    counts = histogram(facts.records, column) or {}
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    edges = np.linspace(0, 1, BINS + 1)
+    bottom = np.zeros(BINS)
+    for call, colour in reversed(_COLOURS.items()):
+        heights = np.asarray(counts.get(call, [0] * BINS))
+        label = f"{call} ({int(heights.sum()):,})"
+        axes.bar(
+            edges[:-1], heights, 1 / BINS, bottom, align="edge", color=colour, label=label, lw=0
+        )
+        bottom += heights
+    if facts.threshold is not None:
+        label = "threshold of viral calls"
+        axes.axvline(facts.threshold, color="black", lw=0.8, ls="--", label=label)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xlim=(0, 1), xlabel=column, ylabel="sequences", title=_plain(facts.sample))
+    axes.legend(frameon=False, fontsize="small")
+    _save(figure, path)
+
+
+def plot_record(facts: RunFacts, record: int, path: Path) -> None:
+    """Draw the scores of the windows of one record along it, with its call and regions.
+
+    Parameters
+    ----------
+    record
+        Number of the row in predictions.tsv, from 0.
+
+    Raises
+    ------
+    StoreError
+        If windows.tsv is missing or damaged.
+    OSError
+        If the file cannot be written.
+    """
+    (row,) = facts.records.rows([record])
+    (track,) = read_tracks(facts.run.windows, facts.records, [record])
+    figure = Figure(figsize=(9.0, 2.8), layout="constrained")
+    axes = figure.subplots()
+    _draw_windows(axes, track)
+    key = (row.get("file", NA), row.get("record", NA), row["seq_name"])
+    strips = [one for one in facts.regions or () if one.key == key]
+    for one in strips:
+        width = one.end - one.start + 1
+        axes.barh(-0.14, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
+    probability = row.get("probability", NA)
+    value = f"score {row['score']}" if probability == NA else f"probability {probability}"
+    length = int(row["length"])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(
+        xlim=(0, length),
+        ylim=(-0.24 if strips else 0, 1),
+        xlabel="position (bases)" + (", with regions below 0" if strips else ""),
+        ylabel="window score",
+        yticks=(0, 0.5, 1),
+        title=f"{_plain(row['seq_name'])[:80]}: {row['call'].replace('_', ' ')}, {value}",
+    )
+    axes.axhline(_MIDDLE, color="black", lw=0.6, ls=":")
+    axes.axhline(0, color="black", lw=0.6)
+    axes.xaxis.set_major_formatter(lambda at, _: f"{at:,.0f}")
+    _save(figure, path)
+
+
+def _draw_windows(axes, track: Track) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    """Draw a bar for each scored window, up to the start of the next, which it may overlap."""
+    ends = np.append(np.minimum(track.ends[:-1], track.starts[1:] - 1), track.ends[-1:])
+    known = np.isfinite(track.scores)
+    scores = track.scores[known]
+    colours = np.where(scores >= _MIDDLE, _COLOURS["viral"], _COLOURS["non-viral"])
+    starts = track.starts[known] - 1
+    axes.bar(starts, scores, ends[known] - starts, align="edge", color=colours.tolist(), lw=0)
+
+
+def _plain(name: str) -> str:
+    r"""Return a name without the marks of formulas: matplotlib reads text between dollar signs."""
+    return name.replace("$", r"\$")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write the figure atomically; equal data give equal bytes."""
+    ending = path.suffix.lower().removeprefix(".")
+    changing = {"svg": "Date", "pdf": "CreationDate", "png": "Software"}[ending]
+    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_file(path) as stream:
+        figure.savefig(stream, format=ending, dpi=_DPI, metadata={changing: None})

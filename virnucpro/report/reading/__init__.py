@@ -1,0 +1,1 @@
+"""Readers of a finished run folder: tables and event logs."""

@@ -1,0 +1,210 @@
+"""Rules for trouble in input files: what is refused, and what is answered with a warning.
+
+Trouble in a record concerns this record alone, as long as most records of its file are valid.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from virnucpro.console import shortened
+from virnucpro.errors import InputError
+from virnucpro.sequences.records import UNNAMED, Alphabet, Record
+from virnucpro.sequences.spec import InputFile
+
+__all__ = ["InputNotes", "InputRules", "nucleotide_share"]
+
+_SHOWN: Final = 3
+_LEAST_LETTERS: Final = 100
+"""Fewer letters are not judged: a peptide of ten residues may consist of A, C, G and T."""
+_LOOKS_LIKE_DNA: Final = 0.95
+_LOOKS_LIKE_PROTEIN: Final = 0.6
+"""Shares of A, C, G, T, U and N. In natural proteins these letters are a quarter; in a file of
+nucleotides, all but the rare IUPAC codes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRules:
+    """Choices of the user about input files; they do not change the results of accepted inputs.
+
+    Attributes
+    ----------
+    strict
+        Refuse gaps and invalid letters, instead of answering the other records.
+    any_alphabet
+        Accept files that look like the other alphabet, or of which most records are invalid.
+    """
+
+    strict: bool = False
+    any_alphabet: bool = False
+
+
+def nucleotide_share(sequences: Sequence[bytes]) -> float | None:
+    """Return the share of A, C, G, T, U and N of all letters; None if there are too few letters."""
+    n_letters = sum(map(len, sequences))
+    if n_letters < _LEAST_LETTERS:
+        return None
+    others = sum(len(sequence.translate(None, b"ACGTUN")) for sequence in sequences)
+    return 1 - others / n_letters
+
+
+@dataclass(slots=True)
+class _File:
+    """Counts of one input file."""
+
+    path: str
+    records: int = 0
+    filled: int = 0
+    invalid: list[str] = field(default_factory=list)
+    n_invalid: int = 0
+
+
+class InputNotes:
+    """Counts the trouble of all inputs of a run, and refuses inputs that are no sequences.
+
+    Parameters
+    ----------
+    alphabet
+        Alphabet of the sequences.
+    rules
+        Choices of the user.
+    judged
+        Whether files are compared with the other alphabet by their first sequences.
+    """
+
+    def __init__(self, alphabet: Alphabet, rules: InputRules, *, judged: bool) -> None:
+        self._alphabet = alphabet
+        self._rules = rules
+        self._judged = judged and not rules.any_alphabet
+        self._files: list[_File] = []
+        self._n_gapped = self._n_gaps = self._n_unnamed = 0
+
+    def begin(self, path: str) -> None:
+        """Begin the next input."""
+        self._files.append(_File(path))
+
+    def add(self, number: int, record: Record) -> None:
+        """Count a record with gaps, without a name, or with invalid letters.
+
+        Parameters
+        ----------
+        number
+            Number of the record in its file, from 1.
+        """
+        file = self._files[-1]
+        if record.gaps:
+            self._n_gapped += 1
+            self._n_gaps += record.gaps
+        if record.name == f"{UNNAMED}{number}":
+            self._n_unnamed += 1
+        if record.problem:
+            file.n_invalid += 1
+            if len(file.invalid) < _SHOWN:
+                place = f"record {number} ({shortened(record.name)})"
+                file.invalid.append(f"{file.path}: {place}: {record.problem}")
+
+    def check(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
+        """Count the next records; compare the first ones of a file with the other alphabet.
+
+        Raises
+        ------
+        InputError
+            If the first records look like sequences of the other alphabet.
+        """
+        file = self._files[-1]
+        if self._judged and not file.records and sequences:
+            self._refuse_other_alphabet(names[0].decode(), sequences)
+        file.records += len(sequences)
+        file.filled += sum(map(bool, sequences))
+
+    def end(self) -> None:
+        """End the current input.
+
+        Raises
+        ------
+        InputError
+            If more than half of its records that are not empty are invalid.
+        """
+        file = self._files[-1]
+        if 2 * file.n_invalid > file.filled and not self._rules.any_alphabet:
+            raise InputError(
+                f"{file.invalid[0]} ({file.n_invalid:,} of {file.filled:,} records have such "
+                "letters)"
+            )
+
+    def _refuse_other_alphabet(self, name: str, sequences: Sequence[bytes]) -> None:
+        share = nucleotide_share(sequences)
+        if share is None:
+            return
+        wanted, found = self._alphabet.name.lower(), None
+        if self._alphabet is Alphabet.PROTEIN and share >= _LOOKS_LIKE_DNA:
+            found, advice = "nucleotides", "give proteins or an encoder for nucleotides"
+        if self._alphabet is Alphabet.NUCLEOTIDE and share < _LOOKS_LIKE_PROTEIN:
+            found, advice = "proteins", "give nucleotides or an encoder for proteins"
+        if found is not None:
+            raise InputError(
+                f"{self._files[-1].path}: record 1 ({shortened(name)}) and the next ones look like "
+                f"{found} ({share:.0%} of their letters are A, C, G, T, U or N), but the encoder "
+                f"reads {wanted} sequences; {advice}, or use --force-alphabet"
+            )
+
+    def warnings(
+        self, inputs: Sequence[InputFile], n_repeated: int, repeated: str
+    ) -> Iterator[str]:
+        """Yield one warning for each kind of trouble that was found.
+
+        Parameters
+        ----------
+        inputs
+            Digests of all inputs.
+        n_repeated, repeated
+            Number of records with the name of an earlier record, and one of these names.
+        """
+        kind = self._alphabet.name.lower()
+        if empty := [file.path for file in self._files if not file.records]:
+            yield f"inputs without sequences: {len(empty):,} ({_listed(empty)})"
+        if n_invalid := sum(file.n_invalid for file in self._files):
+            shown = [text.partition(";")[0] for file in self._files for text in file.invalid]
+            yield (
+                f"sequences with letters that are not {kind} letters: {n_invalid:,}. They have the "
+                f"status invalid_letters and no score; --strict refuses them. "
+                f"{'; '.join(shown[:_SHOWN])}{'; ...' * (n_invalid > len(shown[:_SHOWN]))}"
+            )
+        if self._n_gapped:
+            yield (
+                f"gaps (- and .) were removed: {self._n_gaps:,} from {self._n_gapped:,} sequences. "
+                "Lengths and positions in all outputs are those without gaps"
+            )
+        if self._n_unnamed:
+            yield (
+                f"sequences without a name: {self._n_unnamed:,}. They are called {UNNAMED}N, where "
+                "N is the number of the record in its file"
+            )
+        if n_repeated:
+            yield (
+                f"sequences with the name of an earlier sequence: {n_repeated:,} (first: "
+                f"{shortened(repeated)}). The columns file and record tell them apart"
+            )
+        if same := _repeated(inputs):
+            yield (
+                f"inputs with the content of an earlier input: {len(same):,} ({_listed(same)}). "
+                "Their sequences are answered again"
+            )
+
+
+def _repeated(inputs: Sequence[InputFile]) -> list[str]:
+    """Return the inputs that have the content of an earlier one, with the path of that one."""
+    first: dict[str, str] = {}
+    same: list[str] = []
+    for file in inputs:
+        known = first.get(file.sha256)
+        if known is None:
+            first[file.sha256] = file.path
+        elif file.n_records:
+            same.append(f"{file.path}, as {known}" if known != file.path else file.path)
+    return same
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return "; ".join(paths[:_SHOWN]) + "; ..." * (len(paths) > _SHOWN)
