@@ -68,6 +68,9 @@ NOT_RUN = {
         "virnucpro plot DIR",
     ): "placeholders; tests/integration/test_report.py draws",
     ("docs/developers.md", "bash scripts/test.sh"): SET_UP,
+    ("docs/embeddings.md", "-e path/to/prot_t5_folder"): NETWORK,
+    ("docs/embeddings.md", "library(rhdf5)"): "needs R",
+    ("docs/embeddings.md", "using HDF5"): "needs Julia",
 }
 """Blocks that are not run: a page and a text of the block, with the reason."""
 
@@ -190,7 +193,7 @@ def _genbank(bases):
 def _run_blocks(blocks, folder, shell, already):
     python = []
     for block in blocks:
-        assert block.language in {"console", "bash", "python", "sh"}, block
+        assert block.language in {"console", "bash", "python", "sh", "r", "julia"}, block
         if block.reason:
             continue
         if block.language == "console":

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status
 from virnucpro.classifier.decision import Decision, Flag, Reason
 from virnucpro.classifier.run_scores import WindowBlocks
-from virnucpro.console import CONTROL
 from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
@@ -253,20 +251,11 @@ def origin_columns(
 
     A file is shown by its name, or by its path as given if two files have one name.
     """
-    paths = [file.path for file in index.inputs]
-    names = [Path(path).name or path for path in paths]
-    shown = names if len({*names}) == len(names) else paths
-    cells = [CONTROL.sub(lambda match: quote(match[0]), text) for text in shown]
-    ends = np.cumsum([file.n_records for file in index.inputs], dtype=np.int64)
-    begins = ends - [file.n_records for file in index.inputs]
-
-    def files(rows: IntArray) -> IntArray:
-        return np.searchsorted(ends, records_of(rows), side="right")
-
+    cells = index.input_names
     return {
-        "file": lambda rows: [cells[number] for number in files(rows).tolist()],
+        "file": lambda rows: [cells[n] for n in index.record_origins(records_of(rows))[0].tolist()],
         "record": lambda rows: [
-            str(number) for number in (records_of(rows) - begins[files(rows)] + 1).tolist()
+            str(number) for number in index.record_origins(records_of(rows))[1].tolist()
         ],
     }
 

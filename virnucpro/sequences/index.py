@@ -166,6 +166,26 @@ class SequenceIndex:
         names = zip(self.window_names(windows), frames, strict=True)
         return [name + ITEM_NAMES[frame] for name, frame in names]
 
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the input files as in all outputs: their paths, if two have equal names."""
+        paths = [file.path for file in self.inputs]
+        names = [Path(path).name or path for path in paths]
+        shown = names if len({*names}) == len(names) else paths
+        return [CONTROL.sub(lambda match: quote(match[0]), text) for text in shown]
+
+    def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the input file, from 0, and the number in this file, from 1, of each record."""
+        counts = np.array([file.n_records for file in self.inputs], np.int64)
+        ends = np.cumsum(counts)
+        files = np.searchsorted(ends, records, side="right")
+        return files, records - (ends - counts)[files] + 1
+
+    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
+        """Return input file and number of the record of each item, as `record_origins`."""
+        windows = _owners(self.window_first_item, items)
+        return self.record_origins(_owners(self.record_first_window, windows))
+
     def record_sequence(self, record: int, start: int, end: int) -> bytes:
         """Return the letters ``start`` to ``end - 1`` of a record."""
         origin = int(self._values["record_first_base"][record])

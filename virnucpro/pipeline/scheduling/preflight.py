@@ -1,5 +1,6 @@
 """Choices and checks before anything is computed: devices, precision, memory, disk space."""
 
+import math
 import os
 import shutil
 from collections import Counter
@@ -229,7 +230,12 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         If the disk is too small. The run is unchanged and can be resumed.
     """
     rows = sum(int(coverage.bounds[unit + 1] - coverage.bounds[unit]) for unit in coverage.missing)
-    parts = space_needed(session.index, len(coverage.missing), rows, vector_bytes(job))
+    row_bytes = vector_bytes(job)
+    if job.pooling.per_token:
+        row_bytes *= math.ceil(session.index.row_lengths.mean())
+    parts = space_needed(session.index, len(coverage.missing), rows, row_bytes)
+    if job.formats:
+        parts["other formats"] = 2 * len(job.formats) * parts["embeddings.h5"]
     needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
