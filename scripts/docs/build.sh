@@ -17,7 +17,7 @@ export PYTHONPATH=$PWD NO_MKDOCS_2_WARNING=1
 if [ "${1:-}" = --serve ]; then
   exec .venv-docs/bin/mkdocs serve --strict
 fi
-.venv-docs/bin/mkdocs build --strict --quiet
+.venv-docs/bin/mkdocs build --strict
 rm build/site/404.html build/site/sitemap.xml* # for servers
 if grep -rlE '<(script|link|img|iframe)[^>]*(src|href)="(https?:)?//' --include='*.html' build/site; then
   echo "these pages load something from another place" >&2
