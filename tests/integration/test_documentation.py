@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+import virnucpro
+import virnucpro.dispatch
 from virnucpro.cli.main import full_parser, main
 
 pytestmark = pytest.mark.timeout(340)
@@ -169,8 +171,9 @@ def shell(tmp_path_factory):
 def first_run(shell, tmp_path_factory):
     """A user's folder after the first page, whose commands are run here."""
     folder = tmp_path_factory.mktemp("user")
-    for name in ("tests", "scripts", "docs", "README.md"):
+    for name in ("tests", "scripts", "README.md"):
         (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("*.png"))
     example = (ROOT / "tests" / "data" / "example.fa").read_bytes()
     (folder / "contigs.fa").write_bytes(example)
     (folder / "contigs.fa.gz").write_bytes(gzip.compress(example))
@@ -401,6 +404,16 @@ def test_options_in_running_text_exist(page):
             assert options <= known[command[1]] | {"--help"}, f"{page}: {span}"
         elif command:
             pytest.fail(f"{page}: {span} is not a command")
+
+
+def test_the_reference_has_every_public_name():
+    text = (DOCS / "reference.md").read_text()
+    assert "::: virnucpro.errors\n" in text
+    for name in {*virnucpro.__all__, *virnucpro.dispatch.__all__}:
+        where = getattr(virnucpro, name, None) or getattr(virnucpro.dispatch, name)
+        module = getattr(where, "__module__", "")
+        if module not in {"virnucpro.errors", ""}:
+            assert f"::: {module}.{name}\n" in text, name
 
 
 def test_every_command_and_its_purpose_are_listed():
