@@ -14,7 +14,6 @@ from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import ReadListener, input_digests, no_listener, write_index
 from virnucpro.sequences.columns import (
     ADVICE,
-    COLUMNS,
     Column,
     Header,
     checksum,
@@ -52,6 +51,8 @@ class SequenceIndex:
         Total length of the records' names in UTF-8.
     warnings
         Warnings about the inputs, see `virnucpro.sequences.input_rules.InputNotes`.
+    has_qualities
+        Whether the index has the qualities of all records: every input was FASTQ.
     record_lengths
         ``(n_records,)`` int64: bases, or residues of proteins, without gaps.
     record_status
@@ -78,7 +79,7 @@ class SequenceIndex:
         self.warnings = header.warnings
         self._folder = folder
         self._files = header.files
-        self._columns = {name: Column(folder, name) for name in COLUMNS}
+        self._columns = {name: Column(folder, name) for name in header.files}
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
         self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
@@ -96,6 +97,7 @@ class SequenceIndex:
         self.name_bytes = int(self._values["name_first"][-1])
         self._names = self._columns["names"]
         self._bases = self._columns["bases"]
+        self.has_qualities = "qualities" in self._columns
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
@@ -170,6 +172,14 @@ class SequenceIndex:
         """Return the letters ``start`` to ``end - 1`` of a record."""
         origin = int(self._values["record_first_base"][record])
         return self._bases.read(origin + start, origin + end)
+
+    def record_qualities(self, record: int, start: int, end: int) -> bytes:
+        """Return the qualities of the letters ``start`` to ``end - 1`` of a record.
+
+        Requires `has_qualities`.
+        """
+        origin = int(self._values["record_first_base"][record])
+        return self._columns["qualities"].read(origin + start, origin + end)
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
