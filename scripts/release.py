@@ -4,7 +4,7 @@ Everything happens in a clone of the last commit. The checkout gets the release 
 the folder dist/ at the end, if every check has passed; with --dry-run it gets dist/ alone.
 
     bash scripts/packaging/setup.sh
-    .venv-packaging/bin/python scripts/release.py 0.2.0 --dry-run
+    .venv-packaging/tools/bin/python scripts/release.py 0.2.0 --dry-run
 """
 
 import argparse

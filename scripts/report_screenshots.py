@@ -113,7 +113,9 @@ def take(report: Path, path: Path, scheme: str, section: str) -> None:
         page.goto(report.resolve().as_uri())
         page.wait_for_selector("#records-table .tabulator-row")
         page.wait_for_selector("#score-figure svg")
-        page.evaluate("name => document.getElementById(name).scrollIntoView()", section)
+        page.evaluate(
+            "name => document.getElementById(name).scrollIntoView({behavior: 'instant'})", section
+        )
         page.wait_for_function("() => document.querySelectorAll('.track svg').length > 5")
         page.screenshot(path=str(path), animations="disabled")
         browser.close()

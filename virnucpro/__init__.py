@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from virnucpro.api.embed import embed
     from virnucpro.api.embeddings import Embeddings, read_embeddings
     from virnucpro.api.result import Result
-    from virnucpro.api.tables import read_predictions, read_windows
+    from virnucpro.api.tables import read_predictions, read_regions, read_windows
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,7 @@ __all__ = [
     "embed",
     "read_embeddings",
     "read_predictions",
+    "read_regions",
     "read_windows",
 ]
 
@@ -67,6 +68,7 @@ _MODULES = {
     "embed": "embed",
     "read_embeddings": "embeddings",
     "read_predictions": "tables",
+    "read_regions": "tables",
     "read_windows": "tables",
 }
 """Module in `virnucpro.api` of each name that is imported at its first use."""

@@ -124,11 +124,11 @@ class Worker(FileWorker):
 
         Returns
         -------
-        A dict of: sequences and viral (numbers of sequences), complete (whether every row has a
-        result), skipped (whether an earlier launch computed all results), outputs (paths by name,
-        from which a launch merges some), and details. The details
-        are: folder, units_computed, records (number by status), calls (number by call),
-        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
+        A dict of: sequences and viral (numbers of sequences), also by length; complete (whether
+        every row has a result), skipped (whether an earlier launch computed all results), outputs
+        (paths by name, from which a launch merges some), and details. The details are: folder,
+        units_computed, records (number by status), calls (number by call), rows_missing,
+        rows_quarantined, again (rows recomputed at another precision), warnings.
 
         Raises
         ------
@@ -157,6 +157,7 @@ class Worker(FileWorker):
         return {
             "sequences": sum(outcome.records.values()),
             "viral": outcome.calls.get("viral", 0),
+            **_by_length(outcome.by_length),
             "complete": outcome.complete,
             "skipped": existed and not computed,
             OUTPUTS_KEY: {path.name: str(path) for path in outcome.files},
@@ -171,6 +172,15 @@ class Worker(FileWorker):
                 "warnings": warnings.texts,
             },
         }
+
+
+def _by_length(counts: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Return columns such as ``sequences_1_to_3_kb`` and ``viral_1_to_3_kb``."""
+    return {
+        f"{what}_{name.replace(' ', '_')}": number
+        for name, pair in counts.items()
+        for what, number in zip(("sequences", "viral"), pair, strict=True)
+    }
 
 
 class _Warnings(SilentReporter):

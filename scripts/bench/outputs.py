@@ -69,7 +69,7 @@ def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
     del virus
     manifest = Manifest(
         command="predict",
-        parameters={"bundle": "mini", "embeddings": "none"},
+        parameters={"bundle": "mini", "embeddings": "none", "window": WINDOW},
         inputs=index.inputs,
         index_fingerprint="0",
         counts={},

@@ -85,6 +85,12 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     fasta_of = [(out / name / "viral.fasta").read_bytes() for name in done]
     assert (out / "launch.viral.fasta").read_bytes() == b"".join(fasta_of)
 
+    for name in done:
+        lengths = [int(row["length"]) for row in tables(out / name / "predictions.tsv")]
+        assert int(rows[name]["sequences_1_to_3_kb"]) == sum(1000 <= n < 3000 for n in lengths)
+        classes = [int(cell) for column, cell in rows[name].items() if column.startswith("viral_")]
+        assert sum(classes) == int(rows[name]["viral"])
+
     # A normal run folder: the same numbers, and every command accepts it.
     alone = tmp_path / "alone"
     done = virnucpro("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")

@@ -16,6 +16,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.parts.rounds import read_latest_round
+from virnucpro.pipeline.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
 TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
@@ -129,7 +130,10 @@ def test_two_workers_a_task_and_another_number_of_tasks(planned, alone):
     assert codes == [0]
     assert "every unit has a segment" in texts[0]
     assert time.perf_counter() - started < 60
+    torn = next((planned / "parts").glob("*/shards/rank-*")) / "unit-000000.h5.17-0123abcd.tmp"
+    torn.write_bytes(b"of a killed worker")
     assert merged(planned) == 0
+    assert not torn.exists()
     assert_equal_results(planned, alone)
 
 
@@ -237,6 +241,11 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     _, damaged = RunDirectory(planned).segments()[3]
     damaged.write_bytes(b"")
     assert merged(planned) == 2
+    capsys.readouterr()
+    assert main(["verify", str(planned)]) == 1
+    printed = capsys.readouterr().out
+    assert f"--repair, then run virnucpro rescue {planned}, then" in printed
+    assert "--resume" not in printed.splitlines()[-1]
     assert main(["rescue", str(planned), "-q"]) == 0
     assert ended(work(planned))[0] == [0]
     assert merged(planned) == 0
@@ -330,11 +339,23 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
     assert json.loads(capsys.readouterr().out)["parts"][0]["state"] == "lost"
 
 
-def test_merge_during_work_says_so(planned, alive, capsys):
+def test_merge_during_work_says_so(planned, alive, capsys, monkeypatch):
     assert main(["merge", str(planned)]) == 2
     assert "1 tasks work, or were lost" in capsys.readouterr().err
+    monkeypatch.setattr(settled_parts, "__defaults__", (lambda _: alive.status_json.touch(),))
     assert main(["merge", str(planned), "--then-rescue"]) == 2
+    assert "waiting up to 90 s" in capsys.readouterr().err
     assert RunDirectory(planned).round_numbers() == [1]
+
+
+def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monkeypatch):
+    def later(seconds):
+        moment = alive.status_json.stat().st_mtime - seconds
+        os.utime(alive.status_json, (moment, moment))
+
+    monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+    assert main(["merge", str(planned), "--then-rescue", "-q"]) == 2
+    assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

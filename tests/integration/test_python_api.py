@@ -1,7 +1,9 @@
 """The Python API in scripts, IPython and a notebook, and for type checkers."""
 
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,16 @@ GUARDED = f"import virnucpro\n{GUARD}\n    print({CALL})\n"
 RESULT = "<virnucpro.Result: 7 sequences: 3 viral, 3 non-viral, 1 ambiguous>\n"
 
 
-def python(*arguments, text=None, **environment):
+GENBANK = b"""LOCUS       contig_1   240 bp    DNA     linear   UNK
+ACCESSION   contig_1
+VERSION     contig_1.1
+ORIGIN
+        1 %b
+//
+""" % (b"acgttgcatg" * 24)
+
+
+def python(*arguments, text=None, cwd=ROOT, **environment):
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         input=text,
@@ -27,7 +38,7 @@ def python(*arguments, text=None, **environment):
         text=True,
         check=False,
         timeout=110,
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, **environment},
     )
 
@@ -66,6 +77,32 @@ def test_ipython_needs_no_guard(needs, tmp_path):
     done = python("-m", "IPython", "--no-banner", "-c", code, IPYTHONDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert RESULT in done.stdout
+
+
+def test_the_programs_of_the_page_run(needs, tmp_path):
+    """All at once, but for the one with the main guard, which is a script of its own."""
+    for name in ("Bio", "pandas", "sklearn", "matplotlib"):
+        needs(name)
+    page = (ROOT / "docs" / "python-api.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) > 5
+    example = EXAMPLE.read_bytes()
+    for name, content in {
+        "contigs.fa": example,
+        "contigs.fa.gz": gzip.compress(example),
+        "reads.fq.gz": gzip.compress(b"@read\n" + b"ACGTTGCA" * 30 + b"\n+\n" + b"I" * 240),
+        "contigs.gb": GENBANK,
+        "proteins.faa": "".join(f">p{n}\n{'MKVLA' * 9}{'W' * n}\n" for n in range(8)).encode(),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    guarded = [text for text in programs if GUARD in text]
+    others = [text for text in programs if GUARD not in text]
+    for name, text in {"guarded.py": "".join(guarded), "others.py": "\n".join(others)}.items():
+        (tmp_path / name).write_text(text)
+        done = python(name, cwd=tmp_path, MPLBACKEND="Agg", MPLCONFIGDIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert RESULT in done.stdout
+    assert {"viral.fa", "out", "proteins.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.fixture(scope="module")

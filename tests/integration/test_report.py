@@ -1,6 +1,7 @@
 """report.html and the files for MultiQC, from the command line; the page itself: tests/browser."""
 
 import json
+import os
 import re
 import shutil
 
@@ -8,7 +9,7 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.report.html import page
-from virnucpro.report.html.counts import LENGTH_CLASSES
+from virnucpro.report.lengths import LENGTH_CLASSES
 from virnucpro.run_dir import RunDirectory
 
 REPORTS = {
@@ -64,7 +65,7 @@ def test_the_report_counts_what_the_table_has(run, tables):
 
 
 def test_the_report_uses_words_that_virologists_know(run):
-    assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b", words_of(run.report)) == []
+    assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b|\\x", words_of(run.report)) == []
 
 
 def test_the_report_names_no_other_file_and_no_address_to_load(run):
@@ -188,9 +189,30 @@ def test_a_damaged_table_is_named_with_its_line(run, tmp_path, capsys):
     assert re.search(r"predictions.tsv cannot be read: line \d+ has not", capsys.readouterr().err)
 
 
-def copied(run, folder):
-    shutil.copytree(run.root, folder / "copy")
-    return RunDirectory(folder / "copy")
+def test_a_folder_whose_name_is_no_text_has_a_report(run, tmp_path):
+    copy = copied(run, tmp_path, os.fsdecode(b"caf\xe9<b>"))
+    assert main(["report", str(copy.root), "-q"]) == 0
+    assert data_of(copy.report)["samples"][0]["sample"] == os.fsdecode(b"caf\xe9<b>")
+    assert "<b>" not in copy.report.read_text("utf-8").partition("<script")[0]
+
+
+def test_the_size_is_limited_for_long_names(run, tmp_path):
+    """Names of 3 bytes a letter, at more records than the table shows."""
+    copy = copied(run, tmp_path)
+    header, first = copy.predictions.read_text("utf-8").splitlines()[:2]
+    cells = first.split("\t")[1:]
+    row = "\t".join(["\N{HIRAGANA LETTER A}" * 300, *cells])
+    copy.predictions.write_text("\n".join([header, *[row] * 6_000, ""]), encoding="utf-8")
+    assert main(["report", str(copy.root), "-q"]) == 0
+    data = data_of(copy.report)
+    assert len(data["records"]["seq_name"]) == 5_000
+    assert "The best 5,000 of 6,000 sequences" in words_of(copy.report)
+    assert copy.report.stat().st_size < 3_000_000
+
+
+def copied(run, folder, name="copy"):
+    shutil.copytree(run.root, folder / name)
+    return RunDirectory(folder / name)
 
 
 def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import os
 import re
 import subprocess
 import zipfile
@@ -71,7 +72,7 @@ def test_sdist_and_checkout_build_the_same_wheel(release, root, tool, tmp_path):
         [tool("python"), "-m", "build", "--wheel", "--outdir", tmp_path, checkout],
         check=True,
         capture_output=True,
-        env={"PATH": "/usr/bin:/bin", "PIP_CONSTRAINT": str(root / "constraints.txt")},
+        env={**os.environ, "PIP_CONSTRAINT": str(root / "constraints.txt")},
     )
     name = f"virnucpro-{version}-py3-none-any.whl"
     assert contents(tmp_path / name) == contents(dist / name)

@@ -1,10 +1,12 @@
 """The Snakemake wrapper, run by Snakemake."""
 
+import ast
 import gzip
 import shutil
 import subprocess
 
 import pytest
+import yaml
 
 pytestmark = [pytest.mark.packages, pytest.mark.timeout(180)]
 
@@ -45,6 +47,13 @@ def test_the_test_workflow_writes_its_outputs(workflow):
     assert called == [line.split("\t")[0] for line in table if "\tviral\t" in line]
     assert (folder / "results" / "example.windows.tsv").stat().st_size > 0
     assert (folder / "runs" / "example" / "run.json").is_file()
+
+
+def test_meta_yaml_describes_every_output(packaging):
+    folder = packaging / "snakemake" / "virnucpro" / "predict"
+    meta = yaml.safe_load((folder / "meta.yaml").read_text())
+    listed = (folder / "wrapper.py").read_text().partition("FILES = ")[2].partition("\n}\n")[0]
+    assert [next(iter(one)) for one in meta["output"]] == list(ast.literal_eval(listed + "}"))
 
 
 def test_an_unknown_output_is_an_error_that_lists_the_names(workflow):

@@ -34,6 +34,8 @@ def classify(
     precision: PrecisionChoice = "auto",
     embeddings: EmbeddingsDtype | None = None,
     fallback: bool = True,
+    min_length: int | None = None,
+    strict: bool = False,
     published_files: bool | None = None,
     threads: int | None = None,
     resume: bool = False,
@@ -79,6 +81,11 @@ def classify(
     fallback
         Whether windows without an open frame are scored by their composition, if the bundle scores
         frames only.
+    min_length
+        Least length in bases; shorter sequences are `too_short`. None: a third of a window.
+    strict
+        True: gaps and invalid letters are errors. False: gaps are removed, and a sequence with
+        invalid letters gets the status ``invalid_letters``.
     published_files
         Whether the two tables of the published VirNucPro are written into the run folder; None for
         the published bundles only.
@@ -101,7 +108,7 @@ def classify(
     UsageError
         If an option or a pair is invalid, or a script starts workers without the main guard.
     InputError
-        If a file cannot be read, or a sequence has a letter that is not a base.
+        If a file cannot be read, or most of its sequences have letters that are not bases.
     BundleError
         If the bundle is damaged.
     DeviceError
@@ -138,6 +145,8 @@ def classify(
             precision=precision,
             embeddings=embeddings,
             fallback=fallback,
+            min_length=min_length,
+            strict=strict,
             published_files=published_files,
             calls=CallOptions(**rule) if rule else None,
             extracts=ExtractOptions(calls, bool(compress)) if chosen else None,

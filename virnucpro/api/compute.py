@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from virnucpro.api.run_folder import RunFolder
-from virnucpro.api.source import Source, input_files
+from virnucpro.api.source import InputFiles, Source, input_files
 from virnucpro.cli.progress import CommandReporter, open_view
 from virnucpro.errors import VirnucproError
 from virnucpro.pipeline.execution import Execution
@@ -18,7 +18,7 @@ from virnucpro.runtime.process import leave_unguarded_import
 
 __all__ = ["Computed", "compute"]
 
-_CALLER = 4
+_CALLER = 3
 """Stack level of the function that called the API's function that calls `compute`."""
 
 
@@ -33,13 +33,14 @@ class Computed(NamedTuple):
 class _ApiReporter(CommandReporter):
     """Reporter of the command line that collects warnings, and prints only if `progress`."""
 
-    def __init__(self, *, progress: bool) -> None:
+    def __init__(self, inputs: InputFiles, *, progress: bool) -> None:
         super().__init__(open_view() if progress else None, quiet=not progress)
-        self._progress = progress
+        self._inputs, self._progress = inputs, progress
         self.warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
         """Collect a warning."""
+        text = self._inputs.described(text)
         self.warnings[text] = None
         if self._progress:
             super().warn(text)
@@ -75,7 +76,7 @@ def compute(
     folder = RunFolder(outdir)
     try:
         with input_files(source) as inputs:
-            job = job_of(inputs)
+            job = job_of(inputs.paths)
             execution = Execution(
                 folder.path,
                 devices=devices,
@@ -83,26 +84,20 @@ def compute(
                 resume=resume,
                 force=force,
                 in_process=True,
+                report=not folder.temporary,
             )
-            outcome, texts = _run(job, execution, progress=progress)
+            reporter = _ApiReporter(inputs, progress=progress)
+            with closing(reporter):
+                outcome = predict(job, execution, reporter)
+                reporter.finish(outcome)
+        for text in () if progress else reporter.warnings:
+            warnings.warn(text, stacklevel=_CALLER)
     except BaseException as error:
         if isinstance(error, VirnucproError):
             _add_notes(error, folder)
         folder.close()
         raise
-    return Computed(folder, outcome, texts)
-
-
-def _run(job: Job, execution: Execution, *, progress: bool) -> tuple[Outcome, tuple[str, ...]]:
-    """Run a job; return the counts of its results, and its warnings."""
-    reporter = _ApiReporter(progress=progress)
-    with closing(reporter):
-        outcome = predict(job, execution, reporter)
-        reporter.finish(outcome)
-    if not progress:
-        for text in reporter.warnings:
-            warnings.warn(text, stacklevel=_CALLER)
-    return outcome, tuple(reporter.warnings)
+    return Computed(folder, outcome, tuple(reporter.warnings))
 
 
 def _add_notes(error: VirnucproError, folder: RunFolder) -> None:

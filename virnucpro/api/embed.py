@@ -20,16 +20,18 @@ def embed(
     outdir: str | os.PathLike[str] | None = None,
     precision: PrecisionChoice = "auto",
     embeddings: Literal["fp16", "fp32"] = "fp32",
+    strict: bool = False,
+    force_alphabet: bool = False,
     threads: int | None = None,
     resume: bool = False,
     force: bool = False,
     progress: bool = False,
 ) -> Embeddings:
-    """Compute one vector per sequence with one encoder, as ``virnucpro embed`` does.
+    """Compute vectors of whole sequences with one encoder, as ``virnucpro embed`` does.
 
     Parameters
     ----------
-    source, devices, outdir, threads, resume, force, progress
+    source, devices, outdir, strict, threads, resume, force, progress
         As for `virnucpro.classify`. The sequences are nucleotides or proteins, as the encoder
         requires.
     encoder
@@ -40,11 +42,14 @@ def embed(
         Precision of the encoder: ``auto``, ``fp32``, ``fp16`` or ``bf16``.
     embeddings
         Precision of the vectors.
+    force_alphabet
+        True: accept nucleotides for an encoder of proteins, and the reverse.
 
     Returns
     -------
     Embeddings
-        One row per sequence, in input order. An empty sequence has a row of NaN.
+        One row per sequence, in input order. A sequence without a vector, such as an empty one, has
+        a row of NaN.
 
     Raises
     ------
@@ -63,7 +68,12 @@ def embed(
     computed = compute(
         source,
         lambda inputs: embed_job(
-            inputs, encoder=encoder, precision=precision, embeddings=embeddings
+            inputs,
+            encoder=encoder,
+            precision=precision,
+            embeddings=embeddings,
+            strict=strict,
+            force_alphabet=force_alphabet,
         ),
         outdir=outdir,
         devices=devices,

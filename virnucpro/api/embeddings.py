@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import h5py
 import numpy as np
@@ -30,6 +30,7 @@ _MAPPED_BYTES: Final = 256 << 20
 _ITEMS_AT_ONCE: Final = 1 << 14
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 class Embeddings(RunOutput):
@@ -44,7 +45,11 @@ class Embeddings(RunOutput):
         Name of each vector ``(n,)``: of the sequence, window or item. Names may repeat.
     matrix : numpy.ndarray
         Vectors ``(n, D)``, float16 or float32. Rows without a vector are NaN. A matrix from
-        embeddings.h5 of more than 256 MB is memory-mapped and read-only.
+        embeddings.h5 of more than 256 MB is memory-mapped and read-only. With one vector per
+        residue: ``(t, D)``, the vectors of all residues.
+    offsets : numpy.ndarray or None
+        None if each row has one vector. With one vector per residue, int64 ``(n + 1,)``: those of
+        row i are ``matrix[offsets[i] : offsets[i + 1]]``.
     found : numpy.ndarray
         bool ``(n,)``: whether the row has a vector.
     level : str
@@ -62,6 +67,7 @@ class Embeddings(RunOutput):
         found: npt.NDArray[np.bool_],
         level: Level,
         views: Mapping[str, int],
+        offsets: IntArray | None = None,
     ) -> None:
         super().__init__(folder)
         self.ids = ids
@@ -69,6 +75,7 @@ class Embeddings(RunOutput):
         self.found = found
         self.level: Level = level
         self.views = dict(views)
+        self.offsets = offsets
 
     def to_anndata(self) -> "AnnData":
         """Return an `anndata.AnnData`: vectors in ``X``, names in ``obs_names``.
@@ -79,8 +86,10 @@ class Embeddings(RunOutput):
         Raises
         ------
         UsageError
-            If anndata is not installed.
+            If anndata is not installed, or rows have one vector per residue.
         """
+        if self.offsets is not None:
+            raise UsageError("to_anndata needs one vector per row: embed with another pooling")
         try:
             from anndata import AnnData  # noqa: PLC0415 - optional
             from anndata.utils import make_index_unique  # noqa: PLC0415 - optional
@@ -101,10 +110,22 @@ class Embeddings(RunOutput):
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __getitem__(self, row: int) -> FloatArray:
+        """Return the vector ``(D,)`` of a row, or the vectors ``(length, D)`` of its residues."""
+        own: FloatArray = self.matrix[row] if self.offsets is None else self._residues(row)
+        return own
+
+    def _residues(self, row: int) -> FloatArray:
+        assert self.offsets is not None
+        row = range(len(self))[row]
+        return self.matrix[self.offsets[row] : self.offsets[row + 1]]
+
     def __repr__(self) -> str:
         lacking = int((~self.found).sum())
         without = f", {lacking:,} without a vector" if lacking else ""
         shape = f"{len(self):,} x {self.matrix.shape[1]:,} {self.matrix.dtype}"
+        if self.offsets is not None:
+            shape = f"{len(self):,} x (residues x {self.matrix.shape[1]:,}) {self.matrix.dtype}"
         return f"<virnucpro.Embeddings: {shape}, one per {self.level}{without}>"
 
 
@@ -120,7 +141,8 @@ def read_embeddings(run: str | os.PathLike[str] | RunOutput, level: Level = "ite
         frame, the longest stretch or a whole window (predict), or a whole sequence (embed).
         ``window``: one row per row of windows.tsv, the mean over the items of the window.
         ``sequence``: one row per row of predictions.tsv or sequences.tsv, the mean over all items
-        of the sequence. Means are float32 in memory; items without a vector do not count.
+        of the sequence. Means are float32 in memory; items without a vector do not count. Vectors
+        per residue are never averaged: a row has the residues of all its items.
 
     Returns
     -------
@@ -148,28 +170,34 @@ def embeddings_of(folder: RunFolder, level: Level) -> Embeddings:
     run = RunDirectory(folder.path)
     _require_vectors(run)
     index = SequenceIndex.open(run.index)
-    matrix, status, views = _stored(run.embeddings)
-    if len(matrix) != index.n_items:
+    stored = _stored(run.embeddings)
+    if len(stored.status) != index.n_items:
         raise StoreError(
-            f"{run.embeddings} has {len(matrix):,} vectors for the {index.n_items:,} items of the "
-            "run: resume the run, which writes the file again"
+            f"{run.embeddings} has {len(stored.status):,} items, but the run has "
+            f"{index.n_items:,}: resume the run, which writes the file again"
         )
     # A whole window among frames is scored by its composition and has no vector.
     second = index.spec.kind != "windows" and index.item_frame[:] == WINDOW_ITEM
-    found = (status == RowState.DONE) & ~np.asarray(second, np.bool_)
-    if level == "item":
-        return Embeddings(
-            folder, index.item_names(np.arange(len(matrix))), matrix, found, level, views
-        )
-    bounds = np.asarray(index.window_first_item)
-    if level == "window":
-        ids = index.window_names(np.arange(index.n_windows))
-    else:
-        bounds = bounds[np.asarray(index.record_first_window)]
-        ids = index.record_names(np.arange(index.n_records))
-    if not (np.diff(bounds) == 1).all():
+    found = (stored.status == RowState.DONE) & ~np.asarray(second, np.bool_)
+    ids, bounds = _rows(index, level)
+    matrix, offsets = stored.matrix, stored.offsets
+    if offsets is not None:
+        offsets = offsets[bounds]
+        found = np.diff(offsets) > 0
+    elif not (np.diff(bounds) == 1).all():
         matrix, found = _means(matrix, found, bounds)
-    return Embeddings(folder, ids, matrix, found, level, views)
+    return Embeddings(folder, ids, matrix, found, level, stored.views, offsets)
+
+
+def _rows(index: SequenceIndex, level: Level) -> tuple[list[str], IntArray]:
+    """Return the names of the rows of a level, and the bounds ``(n + 1,)`` of their items."""
+    if level == "item":
+        return index.item_names(np.arange(index.n_items)), np.arange(index.n_items + 1)
+    bounds: IntArray = np.asarray(index.window_first_item)
+    if level == "window":
+        return index.window_names(np.arange(index.n_windows)), bounds
+    records = np.arange(index.n_records)
+    return index.record_names(records), bounds[np.asarray(index.record_first_window)]
 
 
 def _require_vectors(run: RunDirectory) -> None:
@@ -182,24 +210,32 @@ def _require_vectors(run: RunDirectory) -> None:
         )
 
 
-def _stored(path: Path) -> tuple[FloatArray, npt.NDArray[np.uint8], dict[str, int]]:
-    """Return vectors ``(n, D)``, states ``(n,)`` and dimensions of each view of embeddings.h5."""
+class _Stored(NamedTuple):
+    """Content of embeddings.h5, without names."""
+
+    matrix: FloatArray
+    status: npt.NDArray[np.uint8]
+    views: Mapping[str, int]
+    offsets: IntArray | None
+
+
+def _stored(path: Path) -> _Stored:
     try:
         with h5py.File(path, "r") as file:
-            vectors = file["embeddings"]
-            status: npt.NDArray[np.uint8] = file["status"][:]
+            offsets = file["offsets"][:] if "residues" in file else None
+            vectors = file["embeddings" if offsets is None else "residues"]
             views = dict(zip(vectors.attrs["views"], vectors.attrs["dims"].tolist(), strict=True))
-            shape, dtype, offset = vectors.shape, vectors.dtype, vectors.id.get_offset()
             matrix: FloatArray
             if vectors.nbytes > _MAPPED_BYTES:
-                matrix = np.memmap(path, dtype, "r", offset, shape)
+                place = vectors.id.get_offset()
+                matrix = np.memmap(path, vectors.dtype, "r", place, vectors.shape)
             else:
                 matrix = vectors[:]
+            return _Stored(matrix, file["status"][:], views, offsets)
     except (OSError, KeyError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): resume the run, which writes the file again"
         ) from error
-    return matrix, status, views
 
 
 def _means(

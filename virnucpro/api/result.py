@@ -10,8 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
-from virnucpro.api.tables import Table, read_predictions, read_windows
+from virnucpro.api.tables import Table, read_predictions, read_regions, read_windows
+from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.run.outputs import Outcome
+from virnucpro.pipeline.run.report import report_on
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.sequences.index import SequenceIndex
@@ -57,6 +59,11 @@ class Result(RunOutput):
         """One row per window, in input order; see `virnucpro.read_windows`."""
         return read_windows(self)
 
+    @cached_property
+    def regions(self) -> Table:
+        """One row per viral or non-viral stretch of a long sequence; see `read_regions`."""
+        return read_regions(self)
+
     def viral(self) -> Table:
         """Return the rows of `predictions` whose call is ``viral``."""
         return self.predictions[self.predictions["call"] == "viral"]
@@ -89,6 +96,27 @@ class Result(RunOutput):
         index = SequenceIndex.open(run_of(self).index)
         write_extract(Path(path), index, chosen, np.asarray(table["score"]))
         return Path(path)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the report of the run, one HTML file that needs no network; return its path.
+
+        Parameters
+        ----------
+        path
+            File to write; an existing file is replaced. None: report.html in the run folder, which
+            is written only if it does not exist.
+
+        Raises
+        ------
+        RunError, StoreError
+            If the tables of the run are missing or damaged.
+        OSError
+            If the file cannot be written.
+        """
+        stored = run_of(self).report
+        if path is None and stored.is_file():
+            return stored
+        return report_on([self.outdir], None if path is None else Path(path), SilentReporter())
 
     def __len__(self) -> int:
         return sum(self.records.values())

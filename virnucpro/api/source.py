@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, SupportsBytes, TypeAlias
+from typing import IO, Any, Final, NamedTuple, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
 from virnucpro.errors import InputError, UsageError
 from virnucpro.pipeline.jobs.job import inputs_of
 
-__all__ = ["Letters", "Source", "input_files"]
+__all__ = ["InputFiles", "Letters", "Source", "input_files"]
 
 Letters: TypeAlias = str | bytes | SupportsBytes
 """A sequence: text, bytes, or an object such as ``Bio.Seq.Seq``."""
@@ -30,12 +30,23 @@ _FILE: Final = "sequences.fasta"
 _SPACE: Final = b" \t\n\r\v\f"
 
 
+class InputFiles(NamedTuple):
+    """Input files of a run: their paths, and whether the only one is a temporary file of pairs."""
+
+    paths: tuple[str, ...]
+    temporary: bool = False
+
+    def described(self, text: str) -> str:
+        """Return a message with ``source`` instead of the path of a temporary file."""
+        return text.replace(self.paths[0], "source") if self.temporary else text
+
+
 @contextmanager
-def input_files(source: Source) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of the input files of `source`, for a run.
+def input_files(source: Source) -> Iterator[InputFiles]:
+    """Yield the input files of `source`, for a run.
 
     Pairs of name and sequence are written into a temporary FASTA file, which is removed at the end
-    of the block. In messages about this file, ``source`` replaces its path.
+    of the block. In errors about this file, ``source`` replaces its path.
 
     Raises
     ------
@@ -44,7 +55,7 @@ def input_files(source: Source) -> Iterator[tuple[str, ...]]:
         there is no entry.
     """
     if isinstance(source, str | bytes | os.PathLike):
-        yield inputs_of(source)
+        yield InputFiles(inputs_of(source))
         return
     if not isinstance(source, Iterable):
         raise UsageError(
@@ -57,16 +68,17 @@ def input_files(source: Source) -> Iterator[tuple[str, ...]]:
         raise UsageError("source is empty: give a path or at least one pair (name, sequence)")
     entries = itertools.chain([first], entries)
     if isinstance(first, str | os.PathLike):
-        yield inputs_of(entries)
+        yield InputFiles(inputs_of(entries))
         return
     with tempfile.TemporaryDirectory(prefix="virnucpro-input-") as folder:
         path = Path(folder, _FILE)
         with path.open("wb") as stream:
             _write_pairs(stream, entries)
+        inputs = InputFiles((str(path),), temporary=True)
         try:
-            yield (str(path),)
+            yield inputs
         except InputError as error:
-            raise InputError(str(error).replace(str(path), "source")) from error
+            raise InputError(inputs.described(str(error))) from error
 
 
 def _write_pairs(stream: IO[bytes], entries: Iterable[object]) -> None:
@@ -95,7 +107,7 @@ def _name(name: object, number: int) -> bytes:
     if CONTROL.search(name) or text.translate(None, _SPACE) != text:
         raise UsageError(
             f"{where}: the name {shortened(name)!r} has white space or control characters, which "
-            "names in tables cannot have; for example, replace them by _"
+            'would end it in a FASTA file; replace them, for example by "_".join(name.split())'
         )
     return text
 

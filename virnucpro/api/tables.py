@@ -15,7 +15,14 @@ from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.report.tsv import NA
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["KINDS", "Table", "read_predictions", "read_run_table", "read_windows"]
+__all__ = [
+    "KINDS",
+    "Table",
+    "read_predictions",
+    "read_regions",
+    "read_run_table",
+    "read_windows",
+]
 
 Table: TypeAlias = Any
 """A `pandas.DataFrame` if pandas is installed, else a structured `numpy.ndarray` ``(n,)``.
@@ -28,13 +35,17 @@ and None in NumPy.
 _Kind: TypeAlias = Literal["name", "text", "integer", "number"]
 
 KINDS: Final[dict[str, _Kind]] = {
-    **dict.fromkeys(("seq_name", "window", "file", "call", "status"), "name"),
+    **dict.fromkeys(("seq_name", "window", "file", "call", "status", "state"), "name"),
+    **dict.fromkeys(("start_edge", "end_edge"), "name"),
     **dict.fromkeys(
         ("length", "n_windows", "n_scored", "record", "start", "end", "n_items"), "integer"
     ),
-    **dict.fromkeys(("scored_fraction", "score", "probability", "fdr"), "number"),
+    **dict.fromkeys(("scored_fraction", "score", "probability", "fdr", "log_odds"), "number"),
     **dict.fromkeys(
-        ("best_window", "best_frame", "tier", "evidence", "reason", "flags", "likely_source"),
+        (
+            *("best_window", "best_frame", "tier", "evidence", "reason", "flags"),
+            *("likely_source", "topology"),
+        ),
         "text",
     ),
 }
@@ -76,6 +87,16 @@ def read_windows(run: str | os.PathLike[str] | RunOutput) -> Table:
     return read_run_table(paths, paths.windows)
 
 
+def read_regions(run: str | os.PathLike[str] | RunOutput) -> Table:
+    """Read regions.tsv of a run: one row per viral or non-viral stretch of a long sequence.
+
+    Parameters, return value and errors are those of `read_predictions`. A run of a bundle without a
+    calibration has no such table.
+    """
+    paths = run_of(run)
+    return read_run_table(paths, paths.regions)
+
+
 def read_run_table(run: RunDirectory, path: Path) -> Table:
     """Read a table of a run of ``predict``; errors as for `read_predictions`."""
     manifest = read_manifest(run)
@@ -85,6 +106,11 @@ def read_run_table(run: RunDirectory, path: Path) -> Table:
             "virnucpro.read_embeddings"
         )
     if not path.is_file():
+        if path == run.regions and run.predictions.is_file():
+            raise RunError(
+                f"{path} does not exist: the bundle {manifest.parameters['bundle']} has no "
+                "calibration, which regions need, or the run is older; classify with another bundle"
+            )
         raise RunError(f"{path} does not exist: the run was stopped; resume it (resume=True)")
     return _read_pandas(path) if find_spec("pandas") else _read_numpy(path)
 

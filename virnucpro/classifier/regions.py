@@ -27,6 +27,7 @@ __all__ = [
     "find_regions",
     "window_log_odds",
     "window_spans",
+    "without_short_ends",
 ]
 
 BoolArray = NDArray[np.bool_]
@@ -39,6 +40,8 @@ LEAST_WINDOWS: Final = 10
 _UNIT: Final = 1000
 """Units of evidence per unit of log-odds."""
 _COSTS: Final = Costs(enter=5 * _UNIT, leave=6 * _UNIT, start=-3 * _UNIT)
+_LEAST_END: Final = 3
+"""Windows of the shortest stretch at the end of a record of both kinds."""
 _ABOVE_MEDIAN: Final = 0.6
 _BIAS: Final = (-0.2, 0.6)
 _VIRAL_MEDIAN: Final = 0.5
@@ -128,13 +131,10 @@ def _in_block(
     starts, ends = index.window_starts[origin:after][place], index.window_ends[origin:after][place]
     log_odds = window_log_odds(calls, ends - starts, calibration, place)
     scored = np.isfinite(log_odds)
-    viral = viral_windows(evidence_of(log_odds, first), first, _COSTS)
+    viral = without_short_ends(viral_windows(evidence_of(log_odds, first), first, _COSTS), owner)
     cut_starts, cut_ends = window_spans(starts, ends, owner)
-
-    begins = np.ones(len(owner), np.bool_)
-    begins[1:] = (viral[1:] != viral[:-1]) | (owner[1:] != owner[:-1])
-    heads = np.flatnonzero(begins)
-    stretch = np.cumsum(begins) - 1
+    heads = _heads(viral, owner)
+    stretch = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(owner))))
 
     def total(values: NDArray[Any]) -> FloatArray:
         sums = np.bincount(stretch[scored], values[scored], len(heads))
@@ -157,6 +157,33 @@ def _in_block(
         log_odds=mean,
         probability=calibration.probability(logit, counted, n_bases, prevalence),
     )
+
+
+def without_short_ends(viral: BoolArray, owner: IntArray) -> BoolArray:
+    """Return the states of windows, (n,), where short ends of records have the neighbours' state.
+
+    A change inside a record costs two changes of state, at its end only one: a stretch of fewer
+    than `_LEAST_END` windows is too little for that. `owner`, (n,), is the record of each window.
+    """
+    heads = _heads(viral, owner)
+    if not len(heads):
+        return viral
+    record = owner[heads]
+    first, last = (
+        np.append(True, record[1:] != record[:-1]),
+        np.append(record[1:] != record[:-1], True),
+    )
+    lengths = np.diff(np.append(heads, len(viral)))
+    short = (lengths < _LEAST_END) & (first != last)
+    joined: BoolArray = viral ^ np.repeat(short, lengths)
+    return joined
+
+
+def _heads(viral: BoolArray, owner: IntArray) -> IntArray:
+    """Return the first window of each stretch of windows of one state and one record."""
+    begins = np.ones(len(owner), np.bool_)
+    begins[1:] = (viral[1:] != viral[:-1]) | (owner[1:] != owner[:-1])
+    return np.flatnonzero(begins)
 
 
 def window_log_odds(

@@ -17,6 +17,7 @@ __all__ = [
     "add_device",
     "add_devices",
     "add_encoder",
+    "add_existing",
     "add_extracts",
     "add_failures",
     "add_fallback",
@@ -143,6 +144,15 @@ def add_threads(parser: _Group) -> None:
     """Add the option for the number of CPU threads."""
     text = "CPU threads of all workers together; default: all CPUs of this process"
     parser.add_argument("-t", "--threads", type=_cpu_threads, metavar="N", help=text)
+
+
+def add_existing(parser: argparse.ArgumentParser, name: str, same: str) -> None:
+    """Add the options for an existing `name` in DIR, whose `same` a resume requires."""
+    group = parser.add_mutually_exclusive_group()
+    text = f"resume the {name} in DIR if there is one; requires the same {same}"
+    group.add_argument("--resume", action="store_true", help=text)
+    text = f"delete the {name} in DIR and start a new one"
+    group.add_argument("--force", action="store_true", help=text)
 
 
 def add_quiet(parser: _Group) -> None:

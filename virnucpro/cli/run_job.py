@@ -19,7 +19,6 @@ __all__ = [
     "add_execution_options",
     "add_failure_options",
     "add_run_options",
-    "deadlines_of",
     "execution_of",
     "run_job",
 ]
@@ -48,11 +47,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of devices, existing runs, messages and failures."""
     options.add_devices(parser, "--devices")
     options.add_threads(parser)
-    existing = parser.add_mutually_exclusive_group()
-    text = "resume the run in DIR if there is one; requires the same inputs and parameters"
-    existing.add_argument("--resume", action="store_true", help=text)
-    text = "delete the run in DIR and start a new one"
-    existing.add_argument("--force", action="store_true", help=text)
+    options.add_existing(parser, "run", "inputs and parameters")
     text = (
         "with --resume, read all inputs completely; default: read a sample of a file whose size "
         "and times are unchanged"
@@ -80,7 +75,7 @@ def add_failure_options(parser: argparse.ArgumentParser) -> argparse._ActionsCon
     return group
 
 
-def deadlines_of(arguments: argparse.Namespace) -> Deadlines:
+def _deadlines_of(arguments: argparse.Namespace) -> Deadlines:
     """Return the time limits that the options of `add_failure_options` describe."""
     given = {"start": arguments.start_timeout, "progress": arguments.progress_timeout}
     return replace(options.DEFAULTS.deadlines, **given)
@@ -108,7 +103,7 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         force=arguments.force,
         restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
         redeal=arguments.redeal,
-        deadlines=deadlines_of(arguments),
+        deadlines=_deadlines_of(arguments),
         log_format=arguments.log_format,
         lock=arguments.lock,
         check_inputs=arguments.check_inputs,

@@ -1,6 +1,7 @@
 """Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -220,12 +221,15 @@ def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
     ]
 
 
-def readable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return a copy of the table for the terminal: without empty columns, with shortened cells."""
+def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str]]:
+    """Return a copy of the table for the terminal: without empty columns, with shortened cells.
+
+    Columns whose names match the regular expression `left_out` are left out, too.
+    """
     columns = [
         ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
         for name, *cells in zip(*rows, strict=True)
-        if any(cell != "NA" for cell in cells)
+        if any(cell != "NA" for cell in cells) and not (left_out and re.fullmatch(left_out, name))
     ]
     return [list(row) for row in zip(*columns, strict=True)]
 

@@ -13,7 +13,8 @@ PROTEINS = [("p1", "MKV" * 20), ("p2", ""), ("p1", "MAAAW" * 9), ("p3", "MK")]
 @pytest.fixture(scope="module")
 def proteins(tmp_path_factory):
     outdir = tmp_path_factory.mktemp("embed") / "run"
-    return virnucpro.embed(PROTEINS, "mini-deep/protein", outdir=outdir, threads=1)
+    with pytest.warns(UserWarning, match="with the name of an earlier sequence: 1"):
+        return virnucpro.embed(PROTEINS, "mini-deep/protein", outdir=outdir, threads=1)
 
 
 def test_a_row_per_sequence_in_input_order(proteins):
@@ -69,7 +70,7 @@ def test_large_matrices_are_mapped(proteins, monkeypatch):
     np.testing.assert_array_equal(mapped.matrix, proteins.matrix[proteins.found])
     with pytest.raises(ValueError, match="read-only"):
         mapped.matrix[0] = 0
-    temporary = virnucpro.embed(PROTEINS, "mini-deep/protein", threads=1)
+    temporary = virnucpro.embed(PROTEINS[:2], "mini-deep/protein", threads=1)
     temporary.close()
     assert np.isfinite(temporary.matrix[0]).all()
 

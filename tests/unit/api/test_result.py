@@ -96,6 +96,25 @@ def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
         run.to_fasta(tmp_path / "x.fa", "virus")
 
 
+def test_the_report_of_the_run_or_a_copy(run, pairs, tmp_path):
+    assert run.report() == run.outdir / "report.html"
+    with virnucpro.classify(pairs, threads=1) as result:
+        assert not (result.outdir / "report.html").exists()
+        path = result.report(tmp_path / "mine.html")
+        assert result.report() == result.outdir / "report.html"
+    assert path.read_text().startswith("<!")
+
+
+def test_trouble_in_a_record_is_its_own_unless_strict(pairs):
+    source = [*pairs, ("wrong", "ACGJ" * 200)]
+    with pytest.warns(UserWarning, match=r"invalid_letters.*source: record 5 \(wrong\)"):
+        result = virnucpro.classify(source, threads=1)
+    assert result.predictions["status"][4] == "invalid_letters"
+    result.close()
+    with pytest.raises(virnucpro.InputError, match=r"^source: record 5 \(wrong\): 'J'"):
+        virnucpro.classify(source, strict=True)
+
+
 def test_text_and_html_for_people(run, tables):
     assert repr(run).startswith("<virnucpro.Result: 4 sequences: ")
     html = run._repr_html_()

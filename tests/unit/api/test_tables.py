@@ -1,6 +1,7 @@
 """Tables as DataFrames and as structured arrays."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import virnucpro
 from virnucpro.api.tables import KINDS
 from virnucpro.errors import NotARunError, RunError
+
+EXAMPLE = Path(__file__).parents[2] / "data" / "example.fa"
 
 
 def missing(value):
@@ -40,6 +43,15 @@ def test_windows_are_in_input_order(run, tables):
     assert table["start"][0] == 1
 
 
+def test_regions_are_stretches_of_long_sequences(tables):
+    with virnucpro.classify(EXAMPLE, threads=1) as result:
+        regions = result.regions
+    assert {*regions["seq_name"]} >= {"NC_045512.2"}
+    assert {*regions["state"]} == {"viral", "non-viral"}
+    assert regions["start"].dtype == np.int64
+    assert regions["log_odds"].dtype == np.float64
+
+
 def test_both_libraries_read_equal_cells(run, monkeypatch, needs):
     needs("pandas")
     frame = virnucpro.read_windows(run)
@@ -52,15 +64,19 @@ def test_both_libraries_read_equal_cells(run, monkeypatch, needs):
 
 
 def test_every_column_of_a_run_has_a_kind(run):
-    for path in (run.outdir / "predictions.tsv", run.outdir / "windows.tsv"):
+    for name in ("predictions.tsv", "windows.tsv", "regions.tsv"):
+        path = run.outdir / name
         columns = path.read_text().partition("\n")[0].split("\t")
         assert {*columns} - KINDS.keys() == set()
 
 
 def test_an_empty_file_gives_an_empty_table(tmp_path, tables):
     (tmp_path / "empty.fa").touch()
-    with virnucpro.classify(tmp_path / "empty.fa", threads=1) as result:
+    with pytest.warns(UserWarning, match="inputs without sequences"):
+        result = virnucpro.classify(tmp_path / "empty.fa", threads=1)
+    with result:
         assert len(result.predictions) == len(result.windows) == len(result) == 0
+        assert len(result.regions) == 0
         assert len(result.viral()) == 0
         assert "0 sequences: none" in result._repr_html_()
 

@@ -1,3 +1,4 @@
+from itertools import groupby
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,12 @@ from hypothesis import strategies as st
 from virnucpro.classifier.calibration import Calibration, PlattLine, Preset
 from virnucpro.classifier.consensus import Call, Status, WindowCalls
 from virnucpro.classifier.decision import Decision, Reason
-from virnucpro.classifier.regions import evidence_of, find_regions, window_spans
+from virnucpro.classifier.regions import (
+    evidence_of,
+    find_regions,
+    window_spans,
+    without_short_ends,
+)
 
 CALIBRATION = Calibration(
     lines=(PlattLine(1, 0, 1.0, 0.0),),
@@ -144,3 +150,18 @@ def test_overlaps_are_cut_within_records_only():
     starts, ends = np.array([0, 250, 0, 480]), np.array([500, 501, 500, 980])
     found = window_spans(starts, ends, np.array([0, 0, 1, 1]))
     assert [one.tolist() for one in found] == [[0, 375, 0, 490], [375, 501, 490, 980]]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=10, max_size=30), max_size=4))
+def test_short_ends_have_the_state_of_their_neighbours(records):
+    viral = np.array([state for record in records for state in record], np.bool_)
+    owner = np.repeat(np.arange(len(records)), [len(record) for record in records])
+    found = without_short_ends(viral, owner)
+    for number, record in enumerate(records):
+        wanted = list(record)
+        runs = [len(list(group)) for _, group in groupby(record)]
+        if len(runs) > 1 and runs[0] < 3:
+            wanted[: runs[0]] = [record[runs[0]]] * runs[0]
+        if len(runs) > 1 and runs[-1] < 3:
+            wanted[-runs[-1] :] = [record[-1 - runs[-1]]] * runs[-1]
+        assert found[owner == number].tolist() == wanted

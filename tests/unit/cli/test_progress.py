@@ -104,7 +104,7 @@ def test_amounts():
 
 def outcome(records, calls, files=("predictions.tsv", "viral.fasta")):
     paths = tuple(Path("out") / name for name in files)
-    return Outcome(Path("out"), records, calls, 0, 0, 0, paths, "fp32", {}, (), 0)
+    return Outcome(Path("out"), records, calls, 0, 0, 0, {}, paths, "fp32", {}, (), 0)
 
 
 def test_the_summary_counts_calls_and_reasons():

@@ -173,7 +173,8 @@ def test_numbers_of_a_real_table_equal_those_that_csv_reads(index_records, cover
     scores = score_run(index, run_windows)
     decision = decide(scores, Thresholds(0.5, 0.5), None, CallOptions(), None)
     sources = np.full(index.n_records, -1)
-    write_predictions(tmp_path / "predictions.tsv", index, scores, decision, sources, ())
+    path, provirus = tmp_path / "predictions.tsv", sources >= 0
+    write_predictions(path, index, scores, decision, sources, (), provirus=provirus)
     write_windows(tmp_path / "windows.tsv", index, run_windows)
     table = read_records(tmp_path / "predictions.tsv")
     with (tmp_path / "windows.tsv").open() as stream:

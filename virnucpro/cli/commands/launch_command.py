@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["add_options"]
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
+_ONLY_IN_FILES = "(sequences|viral)_.*"
+"""Columns of launch.tsv that are not printed."""
 _PROGRESS = (
     "maximum time without progress within a file; a worker that exceeds it is replaced, and its "
     "file is retried; default: that of the worker class (virnucpro.predict: "
@@ -137,7 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
             say(f"stopped ({error}). Rerun the command to resume.")
         raise
     if not arguments.quiet:
-        _print_table(readable(report.rows))
+        _print_table(readable(report.rows, _ONLY_IN_FILES))
     if predicts:
         _advise(report.results, arguments)
     return ExitCode(report.exit_code)

@@ -44,11 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=options.integer_from(0), default=1, metavar="N", help=text)
     options.add_devices(parser, "--devices")
     options.add_threads(parser)
-    existing = parser.add_mutually_exclusive_group()
-    text = "resume the training in DIR; requires the same labels and options"
-    existing.add_argument("--resume", action="store_true", help=text)
-    text = "delete the training in DIR and start a new one"
-    existing.add_argument("--force", action="store_true", help=text)
+    options.add_existing(parser, "training", "labels and options")
     options.add_quiet(parser)
     parser.set_defaults(run=_run)
 

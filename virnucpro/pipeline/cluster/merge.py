@@ -6,7 +6,7 @@ from pathlib import Path
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
-from virnucpro.pipeline.run.part_states import part_states
+from virnucpro.pipeline.run.part_states import LOST_S, part_states, settled_parts
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.run_dir import RunDirectory
 
@@ -45,11 +45,13 @@ def merge(
     """Write the tables of a run from its valid segments; this process alone updates run.json.
 
     While parts work, the tables are partial: they show the segments at the start of the merge.
+    When no part works and no row is missing, temporary files of killed parts are removed.
 
     Parameters
     ----------
     then_rescue
-        Whether to begin a round for the missing units, unless parts still work.
+        Whether to begin a round for the missing units, unless parts still work. A killed part is
+        known after 90 s; the merge waits for that.
     lock
         Whether to lock the run; False on a file system without locks.
 
@@ -62,12 +64,19 @@ def merge(
     """
     run = RunDirectory(root)
     with reopen_session(run, lock=lock) as session:
-        working = sum(part.state == "working" for part in part_states(run))
+        parts = part_states(run)
+        if then_rescue and any(part.state == "working" for part in parts):
+            reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
+            parts = settled_parts(run)
+        working = sum(part.state == "working" for part in parts)
         if working:
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
         outcome = write_outputs(session, reporter)
+        if outcome.complete and not working:
+            for part in parts:
+                run.part(part.name).remove_unfinished()
         begun = None
         if then_rescue and outcome.missing_units and not working:
             begun = _next_round(session, outcome.missing_units)

@@ -1,5 +1,6 @@
 """The sbatch commands of a run: an array of tasks and a merge for each round."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,9 @@ __all__ = ["Submission", "largest_array", "refuse_larger_array", "script", "subm
 
 _SIGNAL_S: Final = 120
 """Default seconds from the signal to a job's time limit."""
+
+_TIME: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})")
+"""Time limit of sbatch."""
 
 _MARGIN_S: Final = 30
 """Seconds that a task needs to end after its last unit."""
@@ -84,7 +88,7 @@ def submissions(request: Request) -> list[Submission]:
         f"--array=0-{request.tasks - 1}{limit}",
         "--job-name=virnucpro-work",
         *always,
-        f"--signal=B:TERM@{_SIGNAL_S}",
+        f"--signal=B:TERM@{_signal(given)}",
         f"--output={log}/slurm-%A_%a.log",
         *given,
     )
@@ -139,11 +143,25 @@ def refuse_larger_array(tasks: int, largest: int | None) -> None:
     )
 
 
+def _signal(options: Sequence[str]) -> int:
+    """Return the default seconds from the signal to the time limit: at most half of the limit."""
+    limit = _values(options, {"time": "t"}).get("time", "")
+    match = _TIME.fullmatch(limit)
+    if match is None:
+        return _SIGNAL_S
+    days, parts = match["days"], [int(part) for part in match["parts"].split(":")]
+    # D-H[:M[:S]] begins with hours, H:M:S too, M[:S] with minutes
+    units = (3600, 60, 1) if days or len(parts) == len((3600, 60, 1)) else (60, 1)
+    seconds = 86_400 * int(days or 0) + sum(map(math.prod, zip(parts, units, strict=False)))
+    return max(1, min(_SIGNAL_S, seconds // 2)) if seconds else _SIGNAL_S  # 0: no limit
+
+
 def _lead(options: Sequence[str]) -> int:
     """Return the seconds of a task from the signal to its end, for the signal in `options`."""
     signal = _values(options, {"signal": ""}).get("signal", "")
     match = re.search(r"@(\d+)$", signal)
-    seconds = int(match[1]) if match else 60 if signal else _SIGNAL_S  # 60: default of sbatch
+    default = 60 if signal else _signal(options)  # 60: default of sbatch
+    seconds = int(match[1]) if match else default
     return max(seconds - _MARGIN_S, seconds // 2, 1)
 
 

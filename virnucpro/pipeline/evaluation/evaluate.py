@@ -251,7 +251,7 @@ def _run(
         reporter.stage(f"predicting {path} with {name}")
         outcome = predict(
             replace(job, inputs=(str(path),)),
-            replace(execution, outdir=folder.root),
+            replace(execution, outdir=folder.root, report=False),
             reporter,
         )
         if outcome.rows_missing:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import (
+    Call,
     RecordScores,
     Thresholds,
 )
@@ -27,6 +28,7 @@ from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.published_files import write_consensus, write_results
 from virnucpro.report.tables import (
     CALL_NAMES,
@@ -73,6 +75,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
+    by_length
+        Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
     files
         Paths of the outputs for people, the most important first.
     precision
@@ -93,6 +97,7 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
+    by_length: dict[str, tuple[int, int]]
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
@@ -292,6 +297,7 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
+        by_length=_count_by_length(session.index.record_lengths, decision.call == Call.VIRAL),
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(session)),
@@ -311,6 +317,17 @@ def _launches(session: Session) -> Iterator[Launch]:
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     records = (record for launch in launches for record in launch.ranks.values())
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
+
+
+def _count_by_length(
+    lengths: NDArray[np.int64], viral: NDArray[np.bool_]
+) -> dict[str, tuple[int, int]]:
+    classes = length_class(lengths)
+    numbers, viruses = (
+        np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
+        for chosen in (classes, classes[viral])
+    )
+    return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
 
 
 def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:

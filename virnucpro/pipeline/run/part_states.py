@@ -1,8 +1,10 @@
 """State of the parts of a run, from their status files."""
 
 import json
+import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,7 +12,7 @@ from virnucpro.durable import file_server_time
 from virnucpro.errors import RunLockedError
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["LOST_S", "PartState", "part_states", "refuse_live_parts"]
+__all__ = ["LOST_S", "PartState", "part_states", "refuse_live_parts", "settled_parts"]
 
 LOST_S: Final = 90.0
 """Seconds without a heartbeat after which a part counts as lost.
@@ -18,6 +20,9 @@ LOST_S: Final = 90.0
 A working part writes its status every 10 s; other machines may see it 60 s later.
 """
 
+
+_LOOK_S: Final = 5.0
+"""Seconds between two looks at heartbeats."""
 
 _KEYS: Final = {"state", "done", "total", "seconds"}
 """Fields of a worker that the states of parts need."""
@@ -55,6 +60,30 @@ def part_states(run: RunDirectory) -> list[PartState]:
         return []
     now = _server_time(run) or max(seen for seen, _ in parts)
     return [_with_age(part, max(0.0, now - seen)) for seen, part in parts]
+
+
+def settled_parts(
+    run: RunDirectory, wait: Callable[[float], object] = time.sleep
+) -> list[PartState]:
+    """Return the states of all parts; first wait until each has ended, is lost or shows life.
+
+    A killed part counts as working for `LOST_S` seconds. The function returns as soon as one part
+    has a new heartbeat, and after `LOST_S` seconds at the latest.
+
+    Parameters
+    ----------
+    wait
+        Called with the seconds to wait between two looks.
+    """
+    parts = part_states(run)
+    ages = {part.name: part.age for part in parts}
+    while True:
+        working = {part.name: part.age for part in parts if part.state == "working"}
+        if not working or any(age < ages.get(name, math.inf) for name, age in working.items()):
+            return parts
+        ages = working
+        wait(min(_LOOK_S, LOST_S - min(working.values()) + 1))
+        parts = part_states(run)
 
 
 def refuse_live_parts(run: RunDirectory, action: str) -> None:

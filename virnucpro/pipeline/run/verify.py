@@ -20,7 +20,6 @@ from virnucpro.store.coverage import Coverage, survey
 
 __all__ = ["Problem", "Verification", "repair_run", "verify_run"]
 
-_MOVE_OUT = "move it out of the run, then rerun the run's command with --resume"
 _RESTORE = "restore the file from a copy, or replace the run with --force"
 
 
@@ -72,7 +71,7 @@ class Verification:
         if not self.units_missing:
             return f", all {self.units:,} units valid"
         missing = f"{len(self.units_missing):,} of {self.units:,} units missing"
-        return f", {missing}: rerun the run's command with --resume"
+        return f", {missing}: {_recompute(RunDirectory(self.root))}"
 
 
 def verify_run(run: RunDirectory) -> Verification:
@@ -109,9 +108,10 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
         )
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
     coverage = survey(run, bounds, manifest.fingerprint)
-    repair = f"virnucpro verify {run.root} --repair, then rerun the run's command with --resume"
+    again = _recompute(run)
+    repair = f"virnucpro verify {run.root} --repair, then {again}"
     for path, reason, damaged in coverage.rejected:
-        remedy = repair if damaged else _MOVE_OUT
+        remedy = repair if damaged else f"move it out of the run, then {again}"
         problems.append(Problem(path, reason.removeprefix(f"{path}: "), remedy, damaged))
     notes = []
     if not outputs:
@@ -125,6 +125,13 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
         else:
             problems += differing
     return Verification(run.root, tuple(problems), tuple(notes), len(bounds) - 1, coverage.missing)
+
+
+def _recompute(run: RunDirectory) -> str:
+    """Return the advice for units without a valid segment."""
+    if run.round_numbers():
+        return f"run virnucpro rescue {run.root}, then virnucpro submit or work"
+    return "rerun the run's command with --resume"
 
 
 def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:

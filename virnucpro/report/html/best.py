@@ -24,12 +24,12 @@ RECORD_COLUMNS: Final = (
 """Columns of predictions.tsv in the table of records, where the run has them."""
 _NUMBERS: Final = {"length", "probability", "score", "record"}
 _POINTS: Final = 400
-_LONGEST: Final = 120
+_LONGEST: Final = 80
 
 
 def shown(name: str) -> str:
-    """Return a name for the page: the middle of a name of more than 120 characters is left out."""
-    return name if len(name) <= _LONGEST else f"{name[:90]}…{name[-29:]}"
+    """Return a name for the page: the middle of a name of more than 80 characters is left out."""
+    return name if len(name) <= _LONGEST else f"{name[:50]}…{name[-29:]}"
 
 
 def best_records(table: RecordTable, number: int) -> npt.NDArray[np.int64]:
@@ -61,13 +61,14 @@ def _number(cell: str) -> float | int | None:
 def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], str]:
     """Return tracks of window scores of the best records, and why there is none.
 
-    Records with both kinds of regions come first, then those with more than one window. A long
-    record is averaged over 400 stretches.
+    Records with both kinds of regions come first, on an eighth of the tracks at most, then those
+    with more than one window. A long record is averaged over 400 stretches.
     """
     table = facts.records
     best = best_records(table, len(table))
     windows, known = table.numbers["n_windows"][best], np.isfinite(table.evidence[best])
     candidates = _candidates(table)[best]
+    candidates &= np.cumsum(candidates) <= max(1, number // 8)
     first = np.lexsort((np.arange(len(best)), windows < 2, ~candidates))[:number]
     chosen = [int(one) for one in best[first[known[first]]]]
     if not chosen:

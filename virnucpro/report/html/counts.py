@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.report.html.wording import REASONS, STATUSES
+from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable
 from virnucpro.report.tables import CALL_NAMES
@@ -15,7 +16,6 @@ from virnucpro.report.tsv import NA
 
 __all__ = [
     "BINS",
-    "LENGTH_CLASSES",
     "SHOWN_CALLS",
     "file_counts",
     "histogram",
@@ -23,16 +23,6 @@ __all__ = [
     "sample_counts",
     "unanswered",
 ]
-
-LENGTH_CLASSES: Final[Mapping[str, int]] = {
-    "under 500": 0,
-    "500 to 999": 500,
-    "1 to 3 kb": 1_000,
-    "3 to 10 kb": 3_000,
-    "10 to 50 kb": 10_000,
-    "50 kb or more": 50_000,
-}
-"""Least number of bases of each class."""
 
 SHOWN_CALLS: Final = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls in the order of the report."""
@@ -70,8 +60,7 @@ def _provirus_candidates(table: RecordTable) -> int:
 
 def length_counts(table: RecordTable) -> dict[str, dict[str, int]]:
     """Return the number of records of each length class, by call."""
-    edges = list(LENGTH_CLASSES.values())[1:]
-    classes = np.digitize(table.numbers["length"], edges)
+    classes = length_class(table.numbers["length"])
     return _by_call(table, classes, list(LENGTH_CLASSES))
 
 

@@ -50,7 +50,8 @@ def write_page(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
     """
     text = _render(content_of(runs, n_runs))
     with write_file(path) as stream:
-        stream.write(text.encode())
+        # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
+        stream.write(text.encode(errors="backslashreplace"))
 
 
 def _render(content: dict[str, Any]) -> str:
@@ -75,7 +76,7 @@ def _render(content: dict[str, Any]) -> str:
 
 def _embedded(content: dict[str, Any]) -> Markup:
     """Return JSON that cannot end the element `script` in which it stands."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     for one in "<>&":
         text = text.replace(one, f"\\u{ord(one):04x}")
     return Markup(text)  # noqa: S704 - escaped above

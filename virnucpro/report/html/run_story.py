@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from virnucpro.console import printable
 from virnucpro.report.html.wording import bases, duration
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.history import Span
@@ -46,7 +47,9 @@ def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
         if computing > 0:
             yield "throughput", f"{bases(_answered(facts) / computing)}/s"
     workers = {span.worker for span in history.spans}
-    devices = {str(device) for launch in launches for device in launch.get("devices", ())}
+    devices = {
+        printable(str(device)) for launch in launches for device in launch.get("devices", ())
+    }
     yield "workers", f"{len(workers):,} ({', '.join(sorted(devices)) or 'several machines'})"
     yield "starts of the run", f"{max(1, len(launches)):,}"
     yield "failures of workers", f"{history.failures:,}"

@@ -89,6 +89,25 @@ def test_the_lead_of_a_task_follows_the_signal(given, lead):
     assert command[-2:] == ("--lead", str(lead))
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds", "lead"),
+    [
+        (("--time=1:00:00",), 120, 90),
+        (("--time=1-0",), 120, 90),
+        (("--time=0",), 120, 90),  # no limit
+        (("-t", "1"), 30, 15),
+        (("-t1:30",), 45, 22),
+        (("--time=0:01:40",), 50, 25),
+        (("--time", "0-00:02"), 60, 30),
+        (("--time=0-00:00:10",), 5, 2),
+    ],
+)
+def test_the_signal_of_a_short_job_comes_at_half_of_its_time(given, seconds, lead):
+    job = submissions(request(*given))[0]
+    assert f"--signal=B:TERM@{seconds}" in job.options
+    assert job.command[-2:] == ("--lead", str(lead))
+
+
 @pytest.mark.parametrize("given", [("--cpus-per-task=8",), ("-c", "8"), ("-c8", "-G2")])
 def test_a_task_uses_the_cpus_of_its_job(given):
     chosen = request(*given, work_options=("--threads", "4"))

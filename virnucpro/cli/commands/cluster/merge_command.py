@@ -23,7 +23,10 @@ __all__ = ["add_options"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``merge``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
-    text = "if units are missing and no task works, begin a round for them, as virnucpro rescue"
+    text = (
+        "if units are missing and no task works, begin a round for them, as virnucpro rescue; "
+        "waits up to 90 s until killed tasks are known"
+    )
     parser.add_argument("--then-rescue", action="store_true", help=text)
     options.add_quiet(parser)
     options.add_no_lock(parser)

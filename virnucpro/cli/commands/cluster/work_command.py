@@ -16,9 +16,8 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
-from virnucpro.cli.run_job import add_failure_options, deadlines_of
+from virnucpro.cli.run_job import add_failure_options, execution_of
 from virnucpro.console import say
-from virnucpro.pipeline.execution import Execution
 
 __all__ = ["add_options"]
 
@@ -27,7 +26,7 @@ _LEAD_S = 30.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``work``."""
-    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the planned run")
+    parser.add_argument("outdir", type=Path, metavar="RUN", help="folder of the planned run")
     text = "number of this task, from 0, and number of tasks; default: from the scheduler, or 0/1"
     parser.add_argument("--task", metavar="K/N", help=text)
     text = "bundle or encoder of the run, if it has another path here; default: as planned"
@@ -43,7 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--copy-after", type=options.seconds, default=120.0, metavar="S", help=text)
     add_failure_options(parser)
-    parser.set_defaults(run=_run)
+    # `work` needs no lock, and never replaces or resumes a run.
+    existing = {"resume": False, "force": False, "check_inputs": False, "lock": False}
+    parser.set_defaults(run=_run, redeal=False, **existing)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -51,19 +52,13 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.cluster.work import work
 
     task = parse_task(arguments.task) if arguments.task else task_of(os.environ)
-    deadlines = replace(deadlines_of(arguments), stop=arguments.lead)
-    execution = Execution(
-        outdir=arguments.folder,
-        devices=arguments.devices,
-        threads=arguments.threads,
-        restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
-        deadlines=deadlines,
-        log_format=arguments.log_format,
-    )
+    execution = execution_of(arguments)
+    deadlines = replace(execution.deadlines, stop=arguments.lead)
+    execution = replace(execution, deadlines=deadlines)
     stopped = "Finished units are kept. Start the same command again, here or elsewhere."
     with open_reporter(quiet=arguments.quiet, if_stopped=stopped, resumable=stopped) as reporter:
         worked = work(
-            arguments.folder,
+            arguments.outdir,
             task,
             execution,
             reporter,
@@ -71,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
             copy_after=arguments.copy_after,
         )
     if not arguments.quiet:
-        say(_summary(worked.part, worked.units, arguments.folder))
+        say(_summary(worked.part, worked.units, arguments.outdir))
     for rank in worked.failed:
         say(f"warning: worker {rank} failed permanently: see {worked.part}/logs")
     return ExitCode.PARTIAL if worked.failed else ExitCode.OK

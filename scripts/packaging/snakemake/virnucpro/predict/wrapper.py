@@ -14,12 +14,17 @@ FILES = {
     "windows": "windows.tsv",
     "viral": "viral.fasta",
     "viral_gz": "viral.fasta.gz",
+    "viral_regions": "viral_regions.fasta",
+    "viral_regions_gz": "viral_regions.fasta.gz",
     "regions": "regions.tsv",
     "regions_bed": "regions.bed",
     "regions_gff": "regions.gff3",
+    "scores": "scores.bedgraph",
     "embeddings": "embeddings.h5",
     "report": "report.html",
     "multiqc": "virnucpro_mqc.json",
+    "multiqc_calls": "virnucpro_calls_mqc.json",
+    "multiqc_scores": "virnucpro_scores_mqc.json",
     "run": "run.json",
 }
 

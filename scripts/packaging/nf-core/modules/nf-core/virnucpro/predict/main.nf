@@ -16,9 +16,11 @@ process VIRNUCPRO_PREDICT {
     tuple val(meta), path("${prefix}.run.json"), emit: run
     tuple val(meta), path("${prefix}.viral.fasta*"), emit: viral, optional: true
     tuple val(meta), path("${prefix}.regions.*"), emit: regions, optional: true
+    tuple val(meta), path("${prefix}.viral_regions.fasta*"), emit: viral_regions, optional: true
+    tuple val(meta), path("${prefix}.scores.bedgraph"), emit: scores, optional: true
     tuple val(meta), path("${prefix}.embeddings.h5"), emit: embeddings, optional: true
     tuple val(meta), path("${prefix}.report.html"), emit: report, optional: true
-    tuple val(meta), path("${prefix}.virnucpro_mqc.json"), emit: mqc, optional: true
+    tuple val(meta), path("${prefix}.virnucpro*_mqc.json"), emit: mqc, optional: true
     tuple val("${task.process}"), val('virnucpro'), eval("virnucpro --version | sed 's/virnucpro //'"), topic: versions, emit: versions_virnucpro
 
     when:
@@ -36,7 +38,7 @@ process VIRNUCPRO_PREDICT {
         --quiet \\
         $args
 
-    for path in run/*.tsv run/*.fasta* run/*.h5 run/regions.* run/*.html run/*_mqc.json run/run.json; do
+    for path in run/*.tsv run/*.fasta* run/*.h5 run/regions.* run/*.bedgraph run/*.html run/*_mqc.json run/run.json; do
         if [ -f "\$path" ]; then
             mv "\$path" "${prefix}.\${path#run/}"
         fi
