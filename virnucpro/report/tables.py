@@ -1,5 +1,6 @@
 """Tables of a run: predictions.tsv, windows.tsv, sequences.tsv, missing.tsv, quarantine.tsv."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -36,8 +37,10 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
-TABLE_VERSION: Final = 4
-"""Version of predictions.tsv and windows.tsv: versions 2 to 4 added last columns."""
+TABLE_VERSION: Final = 5
+"""Version of the outputs: versions 2 to 4 added last columns of predictions.tsv and windows.tsv,
+version 5 file and record in the headers of sequences.
+"""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
 
@@ -49,6 +52,8 @@ _FLAG_NAMES = tuple(
     for number in range(1 << len(Flag))
 )
 """Output names of each code, or combination of flags."""
+
+_NOT_TEXT: Final = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
 
 
 def write_predictions(
@@ -251,12 +256,13 @@ def origin_columns(
 ) -> dict[str, Cells]:
     """Return the columns `file` and `record`; `records_of` returns the records of table rows.
 
-    A file is shown by its name, or by its path as given if two files have one name.
+    A file is shown by its name, or by its path as given if two files have one name. Control
+    characters, and bytes that are not UTF-8, are percent-encoded.
     """
     paths = [file.path for file in index.inputs]
     names = [Path(path).name or path for path in paths]
     shown = names if len({*names}) == len(names) else paths
-    cells = [CONTROL.sub(lambda match: quote(match[0]), text) for text in shown]
+    cells = [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
     ends = np.cumsum([file.n_records for file in index.inputs], dtype=np.int64)
     begins = ends - [file.n_records for file in index.inputs]
 
@@ -269,6 +275,10 @@ def origin_columns(
             str(number) for number in (records_of(rows) - begins[files(rows)] + 1).tolist()
         ],
     }
+
+
+def _percent_encoded(match: re.Match[str]) -> str:
+    return quote(match[0], errors="surrogateescape")
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
