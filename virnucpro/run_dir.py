@@ -46,6 +46,8 @@ class RunDirectory:
         missing.tsv, quarantine.tsv     absent if empty
         report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
+        embeddings.npy, .items.tsv, .parquet, .h5ad   copies of embeddings.h5, with --format
+        embeddings.pt/                  a file per sequence, with --format pt
 
     A run that several machines compute has in addition::
 
@@ -76,6 +78,11 @@ class RunDirectory:
         self.published_results = root / "prediction_results.txt"
         self.published_consensus = root / "prediction_results_highestscore.csv"
         self.embeddings = root / "embeddings.h5"
+        self.npy = root / "embeddings.npy"
+        self.npy_items = root / "embeddings.items.tsv"
+        self.parquet = root / "embeddings.parquet"
+        self.h5ad = root / "embeddings.h5ad"
+        self.pt = root / "embeddings.pt"
         self.regions = root / "regions.tsv"
         self.regions_bed = root / "regions.bed"
         self.regions_gff3 = root / "regions.gff3"
@@ -114,6 +121,7 @@ class RunDirectory:
         )
         self._files = (
             *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *(self.npy, self.npy_items, self.parquet, self.h5ad),
             *self.reports,
         )
 
@@ -223,7 +231,7 @@ class RunDirectory:
         The file may be missing. Symbolic links to folders are followed.
         """
         place = path.parent.resolve() / path.name
-        shared = (self.rounds, self.parts, self.claims)
+        shared = (self.rounds, self.parts, self.claims, self.pt)
         folders = (self.index, self.next_index, self.launches, self.shards, self.logs, *shared)
         return place in {self.root.resolve() / own.name for own in (*self._files, self.lock)} or (
             any(place.is_relative_to(folder.resolve()) for folder in folders)
@@ -265,13 +273,14 @@ class RunDirectory:
             shutil.rmtree(self.parts / part)
         _remove_members(self.parts, "")
         shutil.rmtree(self.claims, ignore_errors=True)
+        shutil.rmtree(self.pt, ignore_errors=True)
         if self.index.exists() or self.index.is_symlink():
             self.index.rename(temporary_beside(self.index))
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""
-        own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
+        own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
         for path in self.root.glob("*.tmp"):
             if finished_name(path) in own:
                 _remove(path)

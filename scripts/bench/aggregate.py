@@ -166,6 +166,7 @@ def index_of(order: IntArray, path: Path) -> SimpleNamespace:
     """Make the parts of a run's index that an aggregation uses; `order` is memory-mapped."""
     np.save(path, order)
     return SimpleNamespace(
+        input_names=(),
         n_items=len(order),
         item_row=np.load(path, mmap_mode="r"),
         item_names=lambda items: [f"record_chunk_{item}F1" for item in items],

@@ -15,8 +15,10 @@ import pytest
 
 from virnucpro.cli.main import main
 from virnucpro.pipeline.run.session import reopen_session
+from virnucpro.pipeline.scheduling.preflight import space_needed
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import read_header, write_header
+from virnucpro.sequences.index import SequenceIndex
 
 ALL = ("--extract", "viral,ambiguous,non-viral,not_scored")
 DEVICES = ("--devices", "cpu:1", "-q")
@@ -105,6 +107,13 @@ def test_other_programs_read_the_files(finished):
             assert [(one[0], one[9], one[10]) for one in cells] == [
                 (name.split()[0], bases or "*", marks or "*") for name, bases, marks in wanted
             ]
+
+
+def test_the_disk_estimate_counts_the_qualities(finished):
+    index = SequenceIndex.open(finished / "index")
+    written = sum(len(content) for content in sequences(finished).values())
+    needed = space_needed(index, units=0, rows=0, row_bytes=0)["sequences"]
+    assert written - (finished / "viral_regions.fastq").stat().st_size <= needed <= 1.5 * written
 
 
 def test_compress_replaces_the_files_and_verify_finds_changes(run, inputs, capsys):

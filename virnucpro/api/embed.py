@@ -1,11 +1,13 @@
 """``virnucpro embed`` as a function."""
 
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from virnucpro.api.compute import compute
 from virnucpro.api.embeddings import Embeddings, embeddings_of
 from virnucpro.api.source import Source
+from virnucpro.encoders.pooling import Long, Method, Pooling
 from virnucpro.pipeline.jobs.embed_job import embed_job
 from virnucpro.pipeline.jobs.job import PrecisionChoice
 
@@ -19,6 +21,10 @@ def embed(
     devices: str = "auto",
     outdir: str | os.PathLike[str] | None = None,
     precision: PrecisionChoice = "auto",
+    pooling: Method = "mean",
+    layer: int | Sequence[int] = (),
+    max_length: int | None = None,
+    long: Long = "refuse",
     embeddings: Literal["fp16", "fp32"] = "fp32",
     strict: bool = False,
     force_alphabet: bool = False,
@@ -40,6 +46,17 @@ def embed(
         script, because a separate process reads the files.
     precision
         Precision of the encoder: ``auto``, ``fp32``, ``fp16`` or ``bf16``.
+    pooling
+        Vector of a sequence: ``mean`` or ``max`` over its tokens, or ``cls`` (the first special
+        token). ``none``: one vector per token (residue).
+    layer
+        Layer of the vectors, from 0 (embeddings) to the number of layers, or negative from the last
+        layer, -1; several layers are joined. Empty for the last layer.
+    max_length
+        Maximum tokens of a sequence, without special tokens; None for the limit of the model.
+    long
+        Longer sequences: ``truncate`` (their first tokens), ``chunk-mean`` (the mean of chunks), or
+        ``refuse`` (no vector).
     embeddings
         Precision of the vectors.
     force_alphabet
@@ -49,7 +66,7 @@ def embed(
     -------
     Embeddings
         One row per sequence, in input order. A sequence without a vector, such as an empty one, has
-        a row of NaN.
+        a row of NaN. With ``pooling="none"``, one row per token; see `Embeddings.offsets`.
 
     Raises
     ------
@@ -65,6 +82,7 @@ def embed(
     >>> vectors.matrix.shape  # doctest: +SKIP
     (200, 64)
     """
+    layers = (layer,) if isinstance(layer, int) else tuple(layer)
     computed = compute(
         source,
         lambda inputs: embed_job(
@@ -72,6 +90,7 @@ def embed(
             encoder=encoder,
             precision=precision,
             embeddings=embeddings,
+            pooling=Pooling(pooling, layers, max_length, long),
             strict=strict,
             force_alphabet=force_alphabet,
         ),

@@ -278,7 +278,7 @@ def add_encoder(parser: _Group, *, required: bool) -> None:
         required=required,
         metavar="NAME",
         help="encoder: BUNDLE/VIEW (mini-deep/protein, mini/nucleotide), fair-esm checkpoint "
-        "(esm2_*.pt) or DNABERT-S folder",
+        "(esm2_*.pt), DNABERT-S folder, or Hugging Face folder (ESM, T5, BERT with safetensors)",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import BundleError
 
 __all__ = ["EncoderSpec", "IntArray", "Precision", "View"]
@@ -32,7 +33,8 @@ class EncoderSpec:
     architecture
         Key of the encoder registry.
     view, dim
-        Kind of sequence that the encoder reads, and length of its vectors.
+        Kind of sequence that the encoder reads, and length of its vectors, which join all layers
+        of `pooling`.
     folder
         Folder of the encoder's files.
     files
@@ -40,6 +42,8 @@ class EncoderSpec:
         architectures, ``tokenizer``.
     config
         Settings of the architecture.
+    pooling
+        How tokens become vectors; from `Pooling.of_model`.
     """
 
     name: str
@@ -49,6 +53,7 @@ class EncoderSpec:
     folder: Path
     files: Mapping[str, str]
     config: Mapping[str, object] = field(default_factory=dict)
+    pooling: Pooling = field(default_factory=Pooling)
 
     def file(self, role: str) -> Path:
         """Return the path of the encoder's file for `role`, such as ``weights``.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 
 from virnucpro.encoders.base import View
+from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError
 
@@ -22,15 +23,12 @@ class EncoderConfig(Protocol):
     ----------
     architecture
         Key in the registry, and name of the folder below ``virnucpro/encoders``.
-    view
-        Kind of sequence that encoders of this architecture read: nucleotide or protein.
     batch_tokens
         Token budget of a batch on any device; 0 for the budget of the device.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     architecture: ClassVar[str]
-    view: ClassVar[View]
     batch_tokens: ClassVar[int]
 
     @classmethod
@@ -44,8 +42,16 @@ class EncoderConfig(Protocol):
         """
 
     @property
+    def view(self) -> View:
+        """Kind of sequence that the encoder reads."""
+
+    @property
     def dim(self) -> int:
-        """Number of values in an output vector."""
+        """Number of values in a vector of one layer."""
+
+    @property
+    def layout(self) -> TokenLayout:
+        """Layers and special tokens."""
 
     def tensor_shapes(self) -> Shapes:
         """Return the shape of each tensor of a bundle's weights file, by tensor name."""

@@ -7,7 +7,7 @@ this matrix. Attention computes one group at a time, without a mask. On a GPU, a
 compute all sequences at once by their offsets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -15,11 +15,14 @@ import numpy as np
 import torch
 
 from virnucpro.encoders.base import IntArray, View
+from virnucpro.encoders.batching import BATCH_TOKENS
+from virnucpro.encoders.pooling import MEAN, PoolingPlan
 from virnucpro.errors import InputError
 
 __all__ = [
     "CPU_STEP",
     "LEAST_ROWS",
+    "Chunked",
     "Encoder",
     "Packed",
     "Run",
@@ -223,6 +226,28 @@ def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: in
     return means[1::3]
 
 
+class Chunked(NamedTuple):
+    """Packed batches of the chunks of long sequences; see `Encoder.collate`.
+
+    Attributes
+    ----------
+    parts
+        Packed batches, small enough for any sequence length.
+    counts
+        Number of chunks of each sequence, in the order of the batch.
+    sizes
+        (chunks,) float32: number of tokens of each chunk, without special tokens.
+    """
+
+    parts: tuple[Packed, ...]
+    counts: tuple[int, ...]
+    sizes: torch.Tensor
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.counts)
+
+
 @dataclass(frozen=True, slots=True)
 class Encoder:
     """A loaded encoder: it converts sequences of one view to vectors.
@@ -242,6 +267,8 @@ class Encoder:
         before packing.
     device
         Device of the module.
+    plan
+        Pooling, and the treatment of long sequences.
     """
 
     name: str
@@ -250,6 +277,7 @@ class Encoder:
     tokeniser: Callable[[Sequence[bytes]], list[IntArray]]
     module: Callable[[Packed], torch.Tensor]
     device: torch.device
+    plan: PoolingPlan = MEAN
 
     def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
         """Convert sequences to token ids, special tokens included.
@@ -275,17 +303,24 @@ class Encoder:
                     f"sequence {position} of {len(sequences)} is empty, and {self.name} cannot "
                     "encode it. Remove empty sequences."
                 )
-        return self.tokeniser(sequences)
+        return [self.plan.truncated(ids) for ids in self.tokeniser(sequences)]
 
-    def collate(self, batch: Sequence[IntArray]) -> Packed:
+    def collate(self, batch: Sequence[IntArray]) -> Packed | Chunked:
         """Return a packed batch of tokenised sequences on the encoder's device, for `encode`.
 
         Another thread may call `collate` while `encode` runs. The copy to a GPU is asynchronous.
         """
         step = CPU_STEP if self.device.type == "cpu" else 1
-        return pack(batch, step).to(self.device)
+        pieces = [self.plan.chunks(ids) for ids in batch]
+        counts = tuple(map(len, pieces))
+        if sum(counts) == len(batch):
+            return pack(batch, step).to(self.device)
+        chunks = [chunk for piece in pieces for chunk in piece]
+        sizes = torch.tensor([float(self.plan.inside(len(chunk))) for chunk in chunks])
+        parts = (pack(part, step).to(self.device) for part in _in_parts(chunks, self.device.type))
+        return Chunked(tuple(parts), counts, sizes.to(self.device))
 
-    def encode(self, batch: Packed) -> torch.Tensor:
+    def encode(self, batch: Packed | Chunked) -> torch.Tensor:
         """Convert a packed batch to vectors in one pass.
 
         The other sequences in the batch change a vector only by floating-point rounding.
@@ -293,9 +328,36 @@ class Encoder:
         Returns
         -------
         (n, dim) float32
-            Vectors on the encoder's device, in the order before packing.
+            Vectors on the encoder's device, in the order before packing. With one vector per
+            token, n is the number of tokens without special tokens.
         """
         if not len(batch):
             return torch.empty((0, self.dim), dtype=torch.float32, device=self.device)
         with torch.inference_mode():
-            return self.module(batch)
+            if isinstance(batch, Packed):
+                return self.module(batch)
+            return self._joined(torch.cat([self.module(part) for part in batch.parts]), batch)
+
+    def _joined(self, vectors: torch.Tensor, batch: Chunked) -> torch.Tensor:
+        """Return the vectors of the sequences from the vectors of their chunks."""
+        if self.plan.pooling.per_token:
+            return vectors
+        of_sequences = torch.split(vectors, list(batch.counts))
+        if self.plan.pooling.method == "max":
+            return torch.stack([own.amax(0) for own in of_sequences])
+        weights = (sizes / sizes.sum() for sizes in torch.split(batch.sizes, list(batch.counts)))
+        return torch.stack(
+            [weight @ own for weight, own in zip(weights, of_sequences, strict=True)]
+        )
+
+
+def _in_parts(chunks: Sequence[IntArray], kind: str) -> Iterator[list[IntArray]]:
+    """Divide chunks into batches of at most the first token budget of a device, in order."""
+    budget, part, tokens = BATCH_TOKENS.get(kind, BATCH_TOKENS["cpu"]), list[IntArray](), 0
+    for chunk in chunks:
+        if part and tokens + len(chunk) > budget:
+            yield part
+            part, tokens = [], 0
+        part.append(chunk)
+        tokens += len(chunk)
+    yield part

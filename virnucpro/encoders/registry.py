@@ -7,6 +7,7 @@ of an architecture is imported on first use.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.huggingface.config import HuggingFaceConfig
+from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
@@ -27,12 +30,14 @@ __all__ = [
     "config_of",
     "load_encoder",
     "open_spec",
+    "pooled_spec",
     "shapes_of",
     "size_named",
 ]
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
-    one.architecture: one for one in (CompositionConfig, DnabertSConfig, Esm2Config)
+    one.architecture: one
+    for one in (CompositionConfig, DnabertSConfig, Esm2Config, HuggingFaceConfig)
 }
 
 PUBLISHED: Final[Mapping[str, EncoderConfig]] = {
@@ -119,15 +124,29 @@ def load_encoder(
         If there is no such precision.
     """
     config = config_of(spec)
-    if (config.dim, config.view) != (spec.dim, spec.view):
+    dim = config.dim * max(1, len(spec.pooling.layers))
+    if (dim, config.view) != (spec.dim, spec.view):
         raise BundleError(
             f"{spec.folder}: encoder {spec.name!r} is listed as a {spec.view} encoder with "
             f"vectors of length {spec.dim}, but its settings are of a {config.view} encoder with "
-            f"vectors of length {config.dim}. "
+            f"vectors of length {dim}. "
             "Get the bundle again."
         )
     encoder: Encoder = _module(spec.architecture).load(spec, device, precision)
     return encoder
+
+
+def pooled_spec(spec: EncoderSpec, pooling: Pooling) -> EncoderSpec:
+    """Return the spec of an encoder with another pooling; `spec` has the default pooling.
+
+    Raises
+    ------
+    UsageError
+        If the encoder cannot pool in this way, see `Pooling.of_model`.
+    """
+    config = config_of(spec)
+    own = pooling.of_model(spec.name, config.layout)
+    return replace(spec, pooling=own, dim=config.dim * max(1, len(own.layers)))
 
 
 def open_spec(path: Path) -> EncoderSpec:
@@ -136,8 +155,9 @@ def open_spec(path: Path) -> EncoderSpec:
     Parameters
     ----------
     path
-        A fair-esm ESM-2 checkpoint (``.pt``), or a DNABERT-S folder with config.json,
-        tokenizer.json and model.safetensors or pytorch_model.bin.
+        A fair-esm ESM-2 checkpoint (``.pt``), a DNABERT-S folder with config.json, tokenizer.json
+        and model.safetensors or pytorch_model.bin, or a Hugging Face folder of ESM-2 or of another
+        ESM, T5 or BERT model with safetensors.
 
     Raises
     ------
@@ -151,8 +171,9 @@ def open_spec(path: Path) -> EncoderSpec:
         if spec is not None:
             return spec
     raise BundleError(
-        f"{path}: contains no known encoder. Give a fair-esm ESM-2 checkpoint (esm2_*.pt), or a "
-        f"DNABERT-S folder with {FILES}."
+        f"{path}: contains no known encoder. Give a fair-esm ESM-2 checkpoint (esm2_*.pt), a "
+        f"DNABERT-S folder with {FILES}, or a Hugging Face folder of an ESM, T5 or BERT model with "
+        "config.json and model.safetensors."
     )
 
 

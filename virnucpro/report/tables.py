@@ -1,11 +1,9 @@
 """Tables of a run: predictions.tsv, windows.tsv, sequences.tsv, missing.tsv, quarantine.tsv."""
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,6 @@ from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status
 from virnucpro.classifier.decision import Decision, Flag, Reason
 from virnucpro.classifier.run_scores import WindowBlocks
-from virnucpro.console import CONTROL
 from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
@@ -52,8 +49,6 @@ _FLAG_NAMES = tuple(
     for number in range(1 << len(Flag))
 )
 """Output names of each code, or combination of flags."""
-
-_NOT_TEXT: Final = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
 
 
 def write_predictions(
@@ -256,29 +251,15 @@ def origin_columns(
 ) -> dict[str, Cells]:
     """Return the columns `file` and `record`; `records_of` returns the records of table rows.
 
-    A file is shown by its name, or by its path as given if two files have one name. Control
-    characters, and bytes that are not UTF-8, are percent-encoded.
+    A file is shown by its name, or by its path as given if two files have one name.
     """
-    paths = [file.path for file in index.inputs]
-    names = [Path(path).name or path for path in paths]
-    shown = names if len({*names}) == len(names) else paths
-    cells = [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
-    ends = np.cumsum([file.n_records for file in index.inputs], dtype=np.int64)
-    begins = ends - [file.n_records for file in index.inputs]
-
-    def files(rows: IntArray) -> IntArray:
-        return np.searchsorted(ends, records_of(rows), side="right")
-
+    cells = index.input_names
     return {
-        "file": lambda rows: [cells[number] for number in files(rows).tolist()],
+        "file": lambda rows: [cells[n] for n in index.record_origins(records_of(rows))[0].tolist()],
         "record": lambda rows: [
-            str(number) for number in (records_of(rows) - begins[files(rows)] + 1).tolist()
+            str(number) for number in index.record_origins(records_of(rows))[1].tolist()
         ],
     }
-
-
-def _percent_encoded(match: re.Match[str]) -> str:
-    return quote(match[0], errors="surrogateescape")
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:

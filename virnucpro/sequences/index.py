@@ -1,5 +1,6 @@
 """SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,8 @@ from virnucpro.sequences.windows import IntArray
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
 
 _NAMES_AT_ONCE = 1 << 14
+_NOT_TEXT = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
+"""Control characters, and the surrogates for bytes of a path that are not UTF-8."""
 
 
 class SequenceIndex:
@@ -168,6 +171,29 @@ class SequenceIndex:
         names = zip(self.window_names(windows), frames, strict=True)
         return [name + ITEM_NAMES[frame] for name, frame in names]
 
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the input files as in all outputs: their paths, if two have equal names.
+
+        Control characters, and bytes that are not UTF-8, are percent-encoded.
+        """
+        paths = [file.path for file in self.inputs]
+        names = [Path(path).name or path for path in paths]
+        shown = names if len({*names}) == len(names) else paths
+        return [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
+
+    def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the input file, from 0, and the number in this file, from 1, of each record."""
+        counts = np.array([file.n_records for file in self.inputs], np.int64)
+        ends = np.cumsum(counts)
+        files = np.searchsorted(ends, records, side="right")
+        return files, records - (ends - counts)[files] + 1
+
+    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
+        """Return input file and number of the record of each item, as `record_origins`."""
+        windows = _owners(self.window_first_item, items)
+        return self.record_origins(_owners(self.record_first_window, windows))
+
     def record_sequence(self, record: int, start: int, end: int) -> bytes:
         """Return the letters ``start`` to ``end - 1`` of a record."""
         origin = int(self._values["record_first_base"][record])
@@ -297,6 +323,10 @@ def build_index(
     """
     write_index(folder, inputs, spec, read, rules or InputRules())
     return SequenceIndex.open(folder)
+
+
+def _percent_encoded(match: re.Match[str]) -> str:
+    return quote(match[0], errors="surrogateescape")
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:

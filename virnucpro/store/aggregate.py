@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias, TypeVar
@@ -23,8 +24,10 @@ from virnucpro.store.item_vectors import (
     embeddings_of,
     missing_vectors,
     segment_vectors,
+    undamaged,
 )
 from virnucpro.store.loose import LooseCoverage
+from virnucpro.store.residues import item_offsets
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
@@ -52,8 +55,15 @@ class ItemIndex(Protocol):
     def item_row(self) -> IntArray:
         """Row of each item, int64 (n_items,)."""
 
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Names of the input files; empty if unknown."""
+
     def item_names(self, items: IntArray) -> list[str]:
         """Return the names of the given items, in the notation of the published tool."""
+
+    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
+        """Return input file, from 0, and number of the record in it, from 1, of each item."""
 
 
 class SegmentSurvey(Protocol[Found_co]):
@@ -71,6 +81,7 @@ def write_embeddings(
     coverage: Coverage | LooseCoverage,
     index: ItemIndex,
     views: Mapping[str, int] | None = None,
+    about: Mapping[str, object] | None = None,
 ) -> None:
     """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
@@ -79,7 +90,12 @@ def write_embeddings(
     The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
     quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
     (n_items,) uint8, explained by its attribute `codes`; and the attributes `fingerprint`,
-    `complete` (no row is missing), `n_missing` and `n_quarantined` (numbers of items).
+    `complete` (no row is missing), `n_missing` and `n_quarantined` (numbers of items). `record`
+    int64 (n_items,) is the number of the item's record in its file, from 1; `file` uint32
+    (n_items,) is the position of this file in `files`. Without an index these three are absent.
+
+    If the segments have one vector per residue, the file has `residues` (t, D) and `offsets` int64
+    (n_items + 1,) instead of `embeddings`, see `Layout`. This needs 16 bytes per row or item more.
 
     Parameters
     ----------
@@ -92,6 +108,8 @@ def write_embeddings(
     views : mapping of str to int, optional
         Number of dimensions of each view, in the order in which the vectors are joined; default:
         one view of all dimensions.
+    about : mapping of str to object, optional
+        Further attributes of the file.
 
     Raises
     ------
@@ -101,7 +119,7 @@ def write_embeddings(
     OSError
         If the file cannot be written.
     """
-    layout = _layout_of(coverage, index, views)
+    layout = _layout_of(coverage, index, views, about or {})
     with write_file(path) as stream:
         file = _lay_out(stream, layout, coverage.row_state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
@@ -116,6 +134,7 @@ def write_surveyed_embeddings(
     n_rows: int,
     *,
     views: Mapping[str, int] | None = None,
+    about: Mapping[str, object] | None = None,
     accept: Callable[[Found], None] = lambda _: None,
 ) -> Found:
     """Write embeddings.h5 while segments are verified; return the coverage of the segments.
@@ -135,7 +154,7 @@ def write_surveyed_embeddings(
         Name and row of each item.
     n_rows : int
         Number of rows of the run.
-    views : mapping of str to int, optional
+    views, about : mapping, optional
         As in `write_embeddings`.
     accept : callable
         Called with the coverage of all segments. If it raises an error, no file is written.
@@ -149,15 +168,17 @@ def write_surveyed_embeddings(
     """
     reading = survey.read()
     first = next(reading, None)
-    if first is None:
+    if first is None or first[1].residues is not None:
+        for _ in reading:  # the numbers of residues must be known before the first is written
+            pass
         coverage = survey.coverage()
         accept(coverage)
-        write_embeddings(path, coverage, index, views)
+        write_embeddings(path, coverage, index, views, about)
         return coverage
     with write_file(path) as stream:
         state = np.full(n_rows, RowState.MISSING, np.uint8)
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
-        layout = _layout(unknown, index, views, embeddings_of(*first))
+        layout = _layout(unknown, index, views, embeddings_of(*first), about or {})
         file = _lay_out(stream, layout, state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
             for some in segment_vectors(chain([first], reading), row_items, layout):
@@ -171,9 +192,15 @@ def write_surveyed_embeddings(
 
 
 def embeddings_problem(
-    path: Path, coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int]
+    path: Path,
+    coverage: Coverage | LooseCoverage,
+    index: ItemIndex,
+    views: Mapping[str, int],
+    about: Mapping[str, object] | None = None,
 ) -> str | None:
     """Compare a file with the expected embeddings.h5; return the first difference, or None.
+
+    A file of an earlier version, without the origins of the items and `about`, is accepted.
 
     The file is not opened with HDF5, because a damaged byte can crash HDF5. Shape, attributes,
     names and states are compared with a temporary file, vectors with the segments. This needs a few
@@ -186,18 +213,32 @@ def embeddings_problem(
     OSError
         If the file cannot be read, or the temporary file cannot be written.
     """
-    layout = _layout_of(coverage, index, views)
+    layout = _layout_of(coverage, index, views, about or {})
     with path.open("rb", buffering=0) as found, tempfile.TemporaryFile() as wanted:
         offset = _lay_out(wanted, layout, coverage.row_state, index, reserve=False).offset
         sizes = [os.fstat(stream.fileno()).st_size for stream in (found, wanted)]
         if sizes[0] != sizes[1]:
+            own = {
+                name: value
+                for name, value in layout.attributes.items()
+                if name not in (about or {})
+            }
+            former = replace(layout, attributes=own)
+            wanted.truncate(0)
+            offset = _lay_out(
+                wanted, former, coverage.row_state, index, reserve=False, origins=False
+            ).offset
+        if sizes[0] != os.fstat(wanted.fileno()).st_size:
             return f"has {sizes[0]:,} bytes, not {sizes[1]:,}"
+        sizes[1] = sizes[0]
         for start, size in _around_vectors(layout, offset, sizes[1]):
             if os.pread(found.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
                 return "its shape, attributes, sequence_ids or status differ from those of the run"
         with RowItems(index.item_row) as row_items:
             vectors = all_vectors(coverage, index.item_row, row_items, layout)
             for item in _other_vectors(found, offset, vectors):
+                if layout.offsets is not None:
+                    item = int(np.searchsorted(layout.offsets, item, side="right")) - 1  # noqa: PLW2901
                 return f"the vector of item {item:,} differs from that in its segment"
     return None
 
@@ -219,14 +260,24 @@ def _other_vectors(found: IO[bytes], offset: int, vectors: Iterable[ItemVectors]
 
 
 def _layout_of(
-    coverage: Coverage | LooseCoverage, index: ItemIndex, views: Mapping[str, int] | None
+    coverage: Coverage | LooseCoverage,
+    index: ItemIndex,
+    views: Mapping[str, int] | None,
+    about: Mapping[str, object],
 ) -> Layout:
     """Return the layout of embeddings.h5, with dtype and dimensions from the first segment file."""
     vectors: FloatArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
-        vectors = embeddings_of(path, read_segment(path, any_name=True))
+        segment = read_segment(path, any_name=True)
+        if segment.residues is not None:
+            layout = _layout(coverage, index, views, segment.residues, about)
+            n_rows = len(coverage.row_state)
+            return replace(
+                layout, offsets=item_offsets(undamaged(coverage), n_rows, index.item_row)
+            )
+        vectors = embeddings_of(path, segment)
         break
-    return _layout(coverage, index, views, vectors)
+    return _layout(coverage, index, views, vectors, about)
 
 
 def _layout(
@@ -234,10 +285,11 @@ def _layout(
     index: ItemIndex,
     views: Mapping[str, int] | None,
     vectors: FloatArray,
+    about: Mapping[str, object],
 ) -> Layout:
     """Return the layout of embeddings.h5, with dtype and number of dimensions of `vectors`."""
     dims = views or {"joined": vectors.shape[1]}
-    attributes = {"fingerprint": coverage.fingerprint, **_counts(coverage, index)}
+    attributes = {"fingerprint": coverage.fingerprint, **_counts(coverage, index), **about}
     return Layout(index.n_items, dims, vectors.dtype, attributes)
 
 
@@ -259,17 +311,34 @@ def _status(row_state: States, index: ItemIndex) -> Iterator[States]:
 
 
 def _lay_out(
-    stream: IO[bytes], layout: Layout, row_state: States, index: ItemIndex, *, reserve: bool = True
+    stream: IO[bytes],
+    layout: Layout,
+    row_state: States,
+    index: ItemIndex,
+    *,
+    reserve: bool = True,
+    origins: bool = True,
 ) -> EmbeddingsFile:
     """Write embeddings.h5 without its vectors; return the object that writes the vectors."""
-    items = (np.arange(block.start, block.stop) for block in _blocks(index.n_items))
+    n_items, files = index.n_items, index.input_names
     # A string of HDF5 cannot contain NUL: U+2400 replaces it.
     names = (
         [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
-        for some in items
+        for some in _items(n_items)
     )
-    status = _status(row_state, index)
-    return EmbeddingsFile(stream, layout, names, status, reserve=reserve)
+    columns: dict[str, tuple[int, Iterable[Sized]]] = {
+        "sequence_ids": (n_items, names),
+        "status": (n_items, _status(row_state, index)),
+    }
+    if origins and files:
+        columns |= {
+            "record": (n_items, (index.item_origins(some)[1] for some in _items(n_items))),
+            "file": (n_items, (index.item_origins(some)[0] for some in _items(n_items))),
+            "files": (len(files), [files]),
+        }
+    if layout.offsets is not None:
+        columns["offsets"] = (n_items + 1, [layout.offsets])
+    return EmbeddingsFile(stream, layout, columns, reserve=reserve)
 
 
 def _row_items(stream: IO[bytes], layout: Layout, index: ItemIndex, folder: Path) -> RowItems:
@@ -280,9 +349,14 @@ def _row_items(stream: IO[bytes], layout: Layout, index: ItemIndex, folder: Path
 
 def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield position and size of blocks that cover all bytes of embeddings.h5 except vectors."""
-    for first, last in ((0, offset), (offset + layout.n_items * layout.item_bytes, size)):
+    for first, last in ((0, offset), (offset + layout.n_vectors * layout.item_bytes, size)):
         for start in range(first, last, _COPIED_BYTES):
             yield start, min(_COPIED_BYTES, last - start)
+
+
+def _items(n_items: int) -> Iterator[IntArray]:
+    """Yield all items in blocks."""
+    return (np.arange(block.start, block.stop) for block in _blocks(n_items))
 
 
 def _blocks(n_items: int) -> Iterator[slice]:

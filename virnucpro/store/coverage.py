@@ -56,7 +56,24 @@ def difference(one: Segment, other: Segment, *, states: bool = True) -> str:
             far = done[_distances(left, right, done, relative=name == "embeddings") > ROUNDING]
             if far.size:
                 return f"different {name} of {len(far):,} rows, first row {one.rows[far[0]]:,}"
-    return ""
+    return _residues_difference(one, other, done)
+
+
+def _residues_difference(one: Segment, other: Segment, done: npt.NDArray[np.int64]) -> str:
+    """Describe the difference of the residues of the rows `done`, as `difference`."""
+    if one.residues is None or other.residues is None:
+        return "" if one.residues is other.residues else "residues in one copy only"
+    assert one.counts is not None
+    assert other.counts is not None
+    if not np.array_equal(one.counts[done], other.counts[done]):
+        return "different numbers of residues"
+    owners = (np.repeat(np.arange(len(counts)), counts) for counts in (one.counts, other.counts))
+    chosen = [np.isin(owner, done) for owner in owners]
+    left, right = one.residues[chosen[0]], other.residues[chosen[1]]
+    if _shape(left) != _shape(right):
+        return "residues of different shapes or types"
+    far = int((_distances(left, right, np.arange(len(left)), relative=True) > ROUNDING).sum())
+    return f"different vectors of {far:,} residues" if far else ""
 
 
 def _shape(values: npt.NDArray[np.floating] | None) -> object:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import h5py
 import numpy as np
@@ -24,11 +24,31 @@ from virnucpro.store.segment import is_short_of_space
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["EmbeddingsFile", "ItemVectors", "Layout", "noting_space", "write_all"]
+__all__ = [
+    "EmbeddingsFile",
+    "ItemVectors",
+    "Layout",
+    "in_hdf5_thread",
+    "noting_space",
+    "write_all",
+]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+_COLUMNS: Final = {
+    "sequence_ids": h5py.string_dtype(),
+    "status": np.dtype(np.uint8),
+    "record": np.dtype(np.int64),
+    "file": np.dtype(np.uint32),
+    "files": h5py.string_dtype(),
+    "offsets": np.dtype(np.int64),
+}
+"""Type of each dataset beside the vectors."""
+_COLUMN_ATTRIBUTES: Final[Mapping[str, Mapping[str, object]]] = {
+    "sequence_ids": {"order": "input"},
+    "status": {"codes": [state.name.lower() for state in RowState]},
+}
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -46,12 +66,21 @@ class Layout:
         float16 or float32.
     attributes : mapping of str to object
         Attributes of the file, without format and version.
+    offsets : numpy.ndarray or None
+        int64 (n_items + 1,), with one vector per residue: the vectors of item i are ``offsets[i]``
+        to ``offsets[i + 1] - 1``. None if each item has one vector.
     """
 
     n_items: int
     views: Mapping[str, int]
     dtype: np.dtype[np.floating]
     attributes: Mapping[str, object]
+    offsets: npt.NDArray[np.int64] | None = None
+
+    @property
+    def n_vectors(self) -> int:
+        """Number of vectors."""
+        return self.n_items if self.offsets is None else int(self.offsets[-1])
 
     @property
     def dim(self) -> int:
@@ -111,10 +140,9 @@ class EmbeddingsFile:
         Empty binary file, open for reading and writing. It is not closed here.
     layout : Layout
         Shape, dtype and attributes of the file.
-    names : iterable of list of str
-        Names of all items, in input order and in blocks.
-    status : iterable of numpy.ndarray
-        uint8 codes of `RowState` of all items, in blocks of the same lengths.
+    columns : mapping of str to iterable of sized
+        Values of datasets beside the vectors, in blocks: ``sequence_ids``, ``status`` (codes of
+        `RowState`) and others of `_COLUMNS`.
     reserve : bool
         If True, allocate disk space for the vectors now. If False, make the file sparse.
 
@@ -134,18 +162,16 @@ class EmbeddingsFile:
         self,
         stream: IO[bytes],
         layout: Layout,
-        names: Iterable[list[str]],
-        status: Iterable[npt.NDArray[np.uint8]],
+        columns: Mapping[str, tuple[int, Iterable[Sized]]],
         *,
         reserve: bool = True,
     ) -> None:
         self._handle = stream.fileno()
         self._layout = layout
-        columns: dict[str, Iterable[Sized]] = {"sequence_ids": names, "status": status}
         with noting_space(self._handle, layout):
-            self.offset = _in_hdf5_thread(_write_layout, self._handle, layout, columns)
+            self.offset = in_hdf5_thread(_write_layout, self._handle, layout, columns)
             if reserve:
-                _allocate(self._handle, self.offset, layout.n_items * layout.item_bytes)
+                _allocate(self._handle, self.offset, layout.n_vectors * layout.item_bytes)
 
     def write(self, some: ItemVectors) -> None:
         """Write vectors in groups of consecutive items; a group is not copied.
@@ -178,7 +204,7 @@ class EmbeddingsFile:
         OSError
             If the write fails.
         """
-        _in_hdf5_thread(_rewrite_layout, self._handle, attributes, status)
+        in_hdf5_thread(_rewrite_layout, self._handle, attributes, status)
 
 
 class _UnfailingFile(io.RawIOBase):
@@ -240,7 +266,7 @@ class _UnfailingFile(io.RawIOBase):
             self._error = error
 
 
-def _in_hdf5_thread(
+def in_hdf5_thread(
     write: Callable[Concatenate[_UnfailingFile, Arguments], Result],
     handle: int,
     *arguments: Arguments.args,
@@ -264,13 +290,13 @@ def _overlay(data: bytearray, patch: bytes, at: int) -> None:
 
 
 def _write_layout(
-    unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, Iterable[Sized]]
+    unfailing: _UnfailingFile, layout: Layout, columns: Mapping[str, tuple[int, Iterable[Sized]]]
 ) -> int:
     """Write embeddings.h5 without its vectors; return the position of the vectors in bytes."""
     # This version of object headers has no times, so that the bytes depend on the content alone.
     with h5py.File(unfailing, "w", libver=("earliest", "v108")) as file:
-        offset = _lay_out(file, layout)
-        for column, blocks in columns.items():
+        offset = _lay_out(file, layout, {name: size for name, (size, _) in columns.items()})
+        for column, (_, blocks) in columns.items():
             _fill(file[column], blocks, unfailing)
     return offset
 
@@ -284,21 +310,21 @@ def _rewrite_layout(
         _fill(file["status"], status, unfailing)
 
 
-def _lay_out(file: h5py.File, layout: Layout) -> int:
-    """Create the datasets and attributes of embeddings.h5; return the position of the vectors."""
+def _lay_out(file: h5py.File, layout: Layout, sizes: Mapping[str, int]) -> int:
+    """Create the datasets and attributes of embeddings.h5; return the position of the vectors.
+
+    `sizes` has the lengths of the datasets beside the vectors.
+    """
     file.attrs["format"] = "virnucpro embeddings"
     file.attrs["schema_version"] = SCHEMA_VERSION
     file.attrs.update(layout.attributes)
-    ids = file.create_dataset(
-        "sequence_ids", (layout.n_items,), h5py.string_dtype(), track_times=False
-    )
-    ids.attrs["order"] = "input"
-    status = file.create_dataset("status", (layout.n_items,), np.uint8, track_times=False)
-    status.attrs["codes"] = [state.name.lower() for state in RowState]
+    for name, size in sizes.items():
+        dataset = file.create_dataset(name, (size,), _COLUMNS[name], track_times=False)
+        dataset.attrs.update(_COLUMN_ATTRIBUTES.get(name, {}))
     embeddings = _make_vectors(file, layout)
     embeddings.attrs["views"] = list(layout.views)
     embeddings.attrs["dims"] = list(layout.views.values())
-    return embeddings.id.get_offset() if layout.n_items else 0
+    return embeddings.id.get_offset() if layout.n_vectors else 0
 
 
 def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
@@ -309,8 +335,9 @@ def _make_vectors(file: h5py.File, layout: Layout) -> h5py.Dataset:
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     properties.set_obj_track_times(False)
     kind = h5py.h5t.py_create(layout.dtype, logical=True)
-    space = h5py.h5s.create_simple((layout.n_items, layout.dim))
-    return h5py.Dataset(h5py.h5d.create(file.id, b"embeddings", kind, space, properties))
+    space = h5py.h5s.create_simple((layout.n_vectors, layout.dim))
+    name = b"embeddings" if layout.offsets is None else b"residues"
+    return h5py.Dataset(h5py.h5d.create(file.id, name, kind, space, properties))
 
 
 def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingFile) -> None:
@@ -351,8 +378,8 @@ def _space_note(handle: int, layout: Layout) -> str:
     disk = os.fstatvfs(handle)
     free = disk.f_bavail * disk.f_frsize + os.fstat(handle).st_blocks * 512
     return (
-        f"{layout.n_items:,} vectors and their names need more than "
-        f"{layout.n_items * layout.item_bytes:,} bytes of disk, but {free:,} are free"
+        f"{layout.n_vectors:,} vectors and their names need more than "
+        f"{layout.n_vectors * layout.item_bytes:,} bytes of disk, but {free:,} are free"
     )
 
 

@@ -11,11 +11,12 @@ from virnucpro.errors import DamagedSegmentError, StoreError
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.embeddings_file import ItemVectors, Layout
 from virnucpro.store.loose import LooseCoverage
+from virnucpro.store.residues import residue_vectors
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segments
 
-__all__ = ["all_vectors", "embeddings_of", "missing_vectors", "segment_vectors"]
+__all__ = ["all_vectors", "embeddings_of", "missing_vectors", "segment_vectors", "undamaged"]
 
 _BLOCK_BYTES = 4 << 20
 _ITEMS_AT_ONCE = 1 << 16
@@ -34,11 +35,15 @@ def all_vectors(
     StoreError
         If a segment was damaged after `coverage` was computed, or has no vectors of `layout`.
     """
-    yield from segment_vectors(_undamaged(coverage), row_items, layout)
+    if layout.offsets is not None:
+        yield from residue_vectors(undamaged(coverage), row_items, layout)
+        return
+    yield from segment_vectors(undamaged(coverage), row_items, layout)
     yield from missing_vectors(coverage.row_state, item_row, layout)
 
 
-def _undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
+def undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
+    """Yield path and content of each segment in use; raise the error of a damaged segment."""
     for path, segment in read_segments(coverage.done.values()):
         if isinstance(segment, DamagedSegmentError):
             raise segment
@@ -91,6 +96,11 @@ def missing_vectors(
 
 def embeddings_of(path: Path, segment: Segment) -> FloatArray:
     """Return the vectors of a segment; raise StoreError if it has none."""
+    if segment.residues is not None:
+        raise StoreError(
+            f"{path}: the segment has one vector per residue. Write embeddings.h5 in the "
+            "folder of its run: virnucpro aggregate RUN."
+        )
     if segment.embeddings is None:
         raise StoreError(
             f"{path}: the segment has no embeddings, because its run used --embeddings none. "

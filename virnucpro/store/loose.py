@@ -72,6 +72,15 @@ class RowNames:
         self.item_row: IntArray = np.flatnonzero(known | (coverage.n_rows is not None))
         self.n_items = len(self.item_row)
 
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Empty: the input files are unknown."""
+        return ()
+
+    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
+        """Return 0 as the file of each item, and the number of its row, from 1."""
+        return np.zeros_like(items), self.item_row[items] + 1
+
     def item_names(self, items: IntArray) -> list[str]:
         """Return the name of each item: the number of the item's row, as text."""
         return list(map(str, self.item_row[items].tolist()))

@@ -14,6 +14,8 @@ dataset `state`       uint8 (n,)          `RowState.DONE` or `RowState.QUARANTIN
 dataset `reasons`     uint8 (bytes,)      JSON object, row -> reason of its quarantine
 dataset `embeddings`  fp16 | fp32 (n, D)  absent in runs without embeddings; zero if quarantined
 dataset `scores`      fp32 (n, 2)         absent without a classifier; zero if quarantined
+dataset `residues`    fp16 | fp32 (t, D)  one vector per token, instead of `embeddings`
+dataset `counts`      int64 (n,)          with `residues`: vectors of each row; 0 if quarantined
 ====================  ==================  ====================================================
 
 Datasets are contiguous: a segment is always read completely.

@@ -33,6 +33,26 @@ def test_a_row_per_sequence_in_input_order(proteins):
     alone.close()
 
 
+def test_a_vector_per_residue():
+    source = {"a": "MKVLAW", "empty": "", "b": "MK"}
+    options = {"encoder": "mini-deep/protein", "threads": 1}
+    with virnucpro.embed(source, **options, pooling="none") as each:
+        items = virnucpro.read_embeddings(each)
+    assert each.offsets.tolist() == [0, 6, 6, 8]
+    assert each.found.tolist() == [True, False, True]
+    assert [len(each[row]) for row in range(3)] == [6, 0, 2]
+    assert items.ids == ["a", "b"]
+    assert items.offsets.tolist() == [0, 6, 8]
+    assert "3 x (residues x " in repr(each)
+    np.testing.assert_array_equal(items[-1], each[2])
+    with virnucpro.embed(source, **options) as means:
+        np.testing.assert_allclose(means[0], each[0].mean(axis=0), atol=1e-5)
+    with virnucpro.embed(source, **options, layer=[0, -1], max_length=4, long="truncate") as layers:
+        assert layers.matrix.shape[1] == 2 * means.matrix.shape[1]
+    with pytest.raises(virnucpro.UsageError, match="one vector per row"):
+        each.to_anndata()
+
+
 def test_levels_are_means_over_items(run, pairs):
     items = virnucpro.read_embeddings(run)
     windows = virnucpro.read_embeddings(run.outdir, level="window")

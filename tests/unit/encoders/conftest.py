@@ -9,6 +9,7 @@ import pytest
 import torch
 from esm.model.esm2 import ESM2
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.config import FEATURES_VERSION
@@ -118,9 +119,55 @@ def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
 
 
 @pytest.fixture
-def spec_of(fair_esm, dnabert, tmp_path):
+def t5():
+    """Return a function that makes ProstT5's kind of model: folder for its tokenizer -> model."""
+    transformers = pytest.importorskip("transformers")
+
+    def make(folder):
+        vocabulary = [
+            "<pad>",
+            "</s>",
+            "<unk>",
+            *(f"▁{letter}" for letter in RESIDUES.decode() + "X"),
+            "<AA2fold>",
+        ]
+        made = Tokenizer(models.Unigram([(token, -1.0) for token in vocabulary], unk_id=2))
+        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        made.add_special_tokens(["<AA2fold>"])
+        made.post_processor = processors.TemplateProcessing(
+            single="$A </s>", special_tokens=[("</s>", 1)]
+        )
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_object=made, unk_token="<unk>", pad_token="<pad>", eos_token="</s>"
+        ).save_pretrained(folder)
+        config = transformers.T5Config(
+            vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4
+        )
+        return transformers.T5EncoderModel(config)
+
+    return make
+
+
+@pytest.fixture
+def prost_t5(t5, tmp_path, roughen):
+    """Return a function that saves such a model: -> folder, model."""
+
+    def make():
+        folder = tmp_path / "prost_t5"
+        folder.mkdir()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            model = roughen(t5(folder))
+        model.save_pretrained(folder)
+        return folder, model
+
+    return make
+
+
+@pytest.fixture
+def spec_of(fair_esm, dnabert, prost_t5, tmp_path):
     """Return a function that makes a small encoder: architecture -> spec."""
-    makers = {"esm2": fair_esm, "dnabert_s": dnabert}
+    makers = {"esm2": fair_esm, "dnabert_s": dnabert, "huggingface": prost_t5}
 
     def make(architecture) -> EncoderSpec:
         if architecture == "composition":

@@ -30,6 +30,7 @@ def index_of(item_row) -> SimpleNamespace:
     """Return a substitute for a SequenceIndex."""
     item_row = np.asarray(item_row, np.int64)
     return SimpleNamespace(
+        input_names=(),
         n_items=len(item_row),
         item_row=item_row,
         item_names=lambda items: [
@@ -216,6 +217,7 @@ run, target = RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])
 coverage = survey(run, np.array([0, 5, 7, 12]), "f" * 64)
 rows = np.arange(6000) % 12
 index = SimpleNamespace(
+    input_names=(),
     n_items=6000, item_row=rows, item_names=lambda items: [f"name_of_item_{i}" for i in items]
 )
 

@@ -22,6 +22,7 @@ VIEWS = {"joined": 8}
 def index_of(item_row) -> SimpleNamespace:
     item_row = np.asarray(item_row, np.int64)
     return SimpleNamespace(
+        input_names=(),
         n_items=len(item_row),
         item_row=item_row,
         item_names=lambda items: [f"r_chunk_{item}F1" for item in items],

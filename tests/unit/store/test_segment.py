@@ -20,9 +20,9 @@ from virnucpro.store.segment import (
     Segment,
     commit_segment,
     encode_segment,
-    finite_rows,
     read_segment,
 )
+from virnucpro.store.segment_checks import finite_rows
 
 
 def assert_equal(left: Segment, right: Segment) -> None:

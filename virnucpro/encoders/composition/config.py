@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from virnucpro.encoders.base import View
 from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
@@ -55,6 +56,11 @@ class CompositionConfig:
     def dim(self) -> int:
         """Number of values in an output vector."""
         return DIM
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The encoder has no layers."""
+        return TokenLayout(0)
 
     def tensor_shapes(self) -> Shapes:
         """Return an empty dict: the encoder has no weights."""

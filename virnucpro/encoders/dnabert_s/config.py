@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import (
     Shapes,
     affine,
@@ -84,6 +85,11 @@ class DnabertSConfig:
     def dim(self) -> int:
         """Number of values in an output vector."""
         return self.hidden_size
+
+    @property
+    def layout(self) -> TokenLayout:
+        """Layers, and the special tokens [CLS] and [SEP], which the published mean includes."""
+        return TokenLayout(self.num_hidden_layers, first=1, last=1, mean_of_all=True)
 
     def tensor_shapes(self) -> Shapes:
         """Return the shape of each tensor that the model uses, by tensor name.

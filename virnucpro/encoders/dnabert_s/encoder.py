@@ -17,16 +17,20 @@ from virnucpro.encoders.dnabert_s.config import (
     PREFIX,
     UNUSED,
     DnabertSConfig,
+    DnabertSFiles,
     find_published,
     read_settings,
 )
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import Encoder
+from virnucpro.encoders.huggingface.config import read_json
 from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooled import pooled
+from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
-from virnucpro.encoders.weights.shapes import without
+from virnucpro.encoders.weights.shapes import read_shapes, without
 from virnucpro.errors import BundleError
 
 __all__ = ["BpeTokeniser", "load", "needed_tensors", "recognise"]
@@ -138,7 +142,9 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
         model = DnabertS(config)
     fill(model, needed_tensors(path), path, torch_device, dtype)
     prepack(model)
-    return Encoder(spec.name, config.dim, config.view, tokeniser, model, torch_device)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    module = pooled(model, plan)
+    return Encoder(spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -153,7 +159,7 @@ def recognise(path: Path) -> EncoderSpec | None:
         size, or tokenizer.json belongs to another model.
     """
     found = find_published(path)
-    if found is None:
+    if found is None or _is_plain_bert(found):
         return None
     if found.weights.suffix == ".bin":
         require_intact(found.weights)
@@ -165,6 +171,13 @@ def recognise(path: Path) -> EncoderSpec | None:
     return EncoderSpec(
         name, config.architecture, config.view, config.dim, path, files, asdict(config)
     )
+
+
+def _is_plain_bert(found: DnabertSFiles) -> bool:
+    """Return whether a folder has another model of a Hugging Face type, without joined weights."""
+    if found.weights.suffix != ".safetensors" or "model_type" not in read_json(found.settings):
+        return False
+    return not any(".Wqkv." in name for name in read_shapes(found.weights))
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -232,11 +232,22 @@ class DnabertS(nn.Module):
 
     def hidden(self, packed: Packed) -> torch.Tensor:
         """Return the last layer's vector of each token: (rows, dim), dtype of the layer norms."""
+        (last,) = self.states(packed, (len(self.encoder.layer),))
+        return last
+
+    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the vectors of all tokens after each of `layers`: (rows, dim) each.
+
+        Layer 0 are the embeddings.
+        """
         x: torch.Tensor = self.embeddings(packed.tokens)
         attend = self._mirrored if x.device.type == "cpu" else self._aligned
-        for layer in self.encoder.layer:
+        kept = {0: x} if 0 in layers else {}
+        for number, layer in enumerate(self.encoder.layer, 1):
             x = layer(x, attend, packed.runs)
-        return x
+            if number in layers:
+                kept[number] = x
+        return [kept[layer] for layer in layers]
 
     def forward(self, packed: Packed) -> torch.Tensor:
         """Return each sequence's mean vector, including [CLS] and [SEP]: (n, dim) float32."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from virnucpro.encoders.base import IntArray, View
 from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import (
     Shapes,
     affine,
@@ -66,6 +67,11 @@ class Esm2Config:
     def dim(self) -> int:
         """Number of values in an output vector."""
         return self.embed_dim
+
+    @property
+    def layout(self) -> TokenLayout:
+        """Layers, and the special tokens <cls> and <eos>."""
+        return TokenLayout(self.num_layers, first=1, last=1)
 
     def tensor_shapes(self) -> Shapes:
         """Return the shape of each tensor that the model uses, by tensor name.

@@ -12,11 +12,15 @@ from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.device import device_bytes, dtype_of, open_device
 from virnucpro.encoders.encoder import Encoder
 from virnucpro.encoders.esm2.config import UNUSED, Esm2Config, tokenise_residues
+from virnucpro.encoders.esm2.huggingface import fair_names, read_settings
 from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
+from virnucpro.encoders.huggingface.config import WEIGHTS
 from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooled import pooled
+from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import check_layout, check_tensors, read_safetensors
 from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
-from virnucpro.encoders.weights.shapes import Shapes, require_layers, without
+from virnucpro.encoders.weights.shapes import Shapes, read_shapes, require_layers, without
 from virnucpro.errors import BundleError
 
 __all__ = ["load", "needed_tensors", "read_checkpoint", "recognise"]
@@ -40,7 +44,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     ----------
     spec
         The spec's ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
-        `Esm2Config.tensor_shapes`; its config has the fields of `Esm2Config`.
+        `Esm2Config.tensor_shapes` or of transformers; its config has the fields of `Esm2Config`.
     device
         torch's name of the device.
     precision
@@ -61,7 +65,7 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     shapes = _all_shapes(config)
     require_memory(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
     if path.suffix == ".safetensors":
-        stored = read_safetensors(path)
+        stored = fair_names(read_safetensors(path), path)
     else:
         own, stored = read_checkpoint(path)
         if own != config:
@@ -74,11 +78,15 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
     check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
     model = Esm2(config, tensors, torch_device, dtype)
-    return Encoder(spec.name, config.dim, config.view, tokenise_residues, model, torch_device)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    module = pooled(model, plan)
+    return Encoder(spec.name, spec.dim, config.view, tokenise_residues, module, torch_device, plan)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
-    """Return the `EncoderSpec` of a fair-esm ESM-2 checkpoint; None if it is not a ``.pt`` file.
+    """Return the `EncoderSpec` of a fair-esm ``.pt`` file, or of ESM-2 in a Hugging Face folder.
+
+    Return None for other files and folders.
 
     The file is read completely, to detect damage before a run starts.
 
@@ -87,6 +95,8 @@ def recognise(path: Path) -> EncoderSpec | None:
     BundleError
         If a ``.pt`` file is not an ESM-2 checkpoint, is damaged, or does not fit its settings.
     """
+    if path.is_dir():
+        return _recognise_folder(path)
     if path.suffix != ".pt" or not path.is_file():
         return None
     require_intact(path)
@@ -97,6 +107,19 @@ def recognise(path: Path) -> EncoderSpec | None:
     files = {"weights": path.name}
     return EncoderSpec(
         path.stem, config.architecture, config.view, config.dim, path.parent, files, asdict(config)
+    )
+
+
+def _recognise_folder(folder: Path) -> EncoderSpec | None:
+    config = read_settings(folder)
+    if config is None:
+        return None
+    path = folder / WEIGHTS
+    config.require_weights(fair_names(read_shapes(path), path), path)
+    files = {"weights": WEIGHTS}
+    name = folder.resolve().name
+    return EncoderSpec(
+        name, config.architecture, config.view, config.dim, folder, files, asdict(config)
     )
 
 

@@ -3,7 +3,7 @@
 Rotary positions: queries and keys are rotated by an angle proportional to the position.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
@@ -199,13 +199,27 @@ class Esm2:
 
     def hidden(self, packed: Packed) -> torch.Tensor:
         """Return the vector of each token after the final layer norm: (rows, dim) float32."""
+        (last,) = self.states(packed, (len(self._layers),))
+        return last
+
+    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the vectors of all tokens after each of `layers`: (rows, dim) float32 each.
+
+        Layer 0 are the embeddings. The last layer includes the final layer norm.
+        """
         stream = self._embedding[packed.tokens]
-        for rotation, layers in groupby(self._layers, lambda layer: layer.rotation):
+        kept = {0: stream.clone()} if 0 in layers else {}
+        number = 0
+        for rotation, group in groupby(self._layers, lambda layer: layer.rotation):
             factors = rotation.factors(packed)
-            for layer in layers:
+            for number, layer in enumerate(group, number + 1):  # noqa: B020 - counts all groups
                 self._attend(layer, stream, packed, factors)
                 self._widen(layer, stream)
-        return self._last_norm(stream)
+                if number in layers and number < len(self._layers):
+                    kept[number] = stream.clone()
+        if len(self._layers) in layers:
+            kept[len(self._layers)] = self._last_norm(stream)
+        return [kept[layer] for layer in layers]
 
     def _attend(
         self, layer: _Layer, stream: torch.Tensor, packed: Packed, factors: torch.Tensor

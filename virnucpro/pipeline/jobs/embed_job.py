@@ -11,13 +11,15 @@ from virnucpro.bundles.convert import convert_isolated
 from virnucpro.bundles.manifest import MANIFEST, read_manifest
 from virnucpro.bundles.published import published_names, recipe_of, require_published
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.registry import open_spec
+from virnucpro.encoders.pooling import Pooling
+from virnucpro.encoders.registry import open_spec, pooled_spec
 from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import EmbeddingsDtype, Inputs, Job, PrecisionChoice, inputs_of
 from virnucpro.runtime.isolation import run_isolated
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, json_digest
+from virnucpro.store.exports.formats import require_formats
 
 __all__ = ["NamedEncoder", "embed_job", "find_encoder", "vectors_job"]
 
@@ -45,7 +47,8 @@ class NamedEncoder:
         """
         if self.bundle is not None:
             contents = encoder_contents(read_manifest(self.bundle.path))
-            return json_digest(contents[self.bundle.encoders.index(self.spec)])
+            known = [(one.name, one.view) for one in self.bundle.encoders]
+            return json_digest(contents[known.index((self.spec.name, self.spec.view))])
         digest = hashlib.sha256()
         for role in sorted(self.spec.files):
             with self.spec.file(role).open("rb") as stream:
@@ -81,7 +84,8 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
             f"unknown encoder {name!r}: {_advice_on_bundle(name)}give BUNDLE/VIEW, such as "
-            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt) or a DNABERT-S folder."
+            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging "
+            "Face folder."
         )
     bundle = open_bundle(bundle_name)
     for spec in bundle.encoders:
@@ -124,6 +128,8 @@ def embed_job(
     encoder: str | os.PathLike[str],
     precision: PrecisionChoice = "fp32",
     embeddings: EmbeddingsDtype = "fp16",
+    pooling: Pooling | None = None,
+    formats: tuple[str, ...] | None = None,
     strict: bool = False,
     force_alphabet: bool = False,
 ) -> Job:
@@ -139,6 +145,10 @@ def embed_job(
         As for `virnucpro.pipeline.predict.predict_job`.
     embeddings
         Precision of the stored vectors: ``fp16`` or ``fp32``.
+    pooling
+        How tokens become vectors; None for the mean of the last layer.
+    formats
+        Of `virnucpro.store.exports.formats.FORMATS`; None for those of the resumed run, or none.
     strict
         Refuse gaps and invalid letters in the inputs.
     force_alphabet
@@ -153,11 +163,14 @@ def embed_job(
     """
     if embeddings not in ("fp16", "fp32"):
         raise UsageError(f"unknown precision of embeddings {embeddings!r}: give fp16 or fp32")
+    require_formats(formats or (), per_token=pooling is not None and pooling.per_token)
     found = find_encoder(encoder)
+    if pooling is not None:
+        found = replace(found, spec=pooled_spec(found.spec, pooling))
     whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
     rules = InputRules(strict=strict, any_alphabet=force_alphabet)
     job = vectors_job(inputs, (found,), whole, precision=precision, embeddings=embeddings)
-    return replace(job, rules=rules)
+    return replace(job, formats=formats, rules=rules)
 
 
 def vectors_job(

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.runtime.status import WorkerStatus
@@ -131,6 +132,8 @@ class Job:
     published_files
         Whether the two tables of the published tool are written; None for the choice of the run
         that is resumed, or no.
+    formats
+        Formats beside embeddings.h5; None for those of the run that is resumed, or none.
     verified_precisions
         Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
@@ -154,6 +157,7 @@ class Job:
     calls: CallOptions | None = None
     classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
+    formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
     min_length: int | None = None
     bundle_window: int | None = None
@@ -187,6 +191,11 @@ class Job:
         return self.precision
 
     @property
+    def pooling(self) -> Pooling:
+        """Return the pooling of the encoders."""
+        return self.encoders[0].pooling
+
+    @property
     def stored_dtype(self) -> EmbeddingsDtype:
         """Return the precision of the stored vectors; ``none`` if no vectors are stored."""
         return self.embeddings or "none"
@@ -207,7 +216,7 @@ class Job:
             parameters["fallback"] = self.fallback.fingerprint
         if self.index.min_length:  # as above
             parameters["min_length"] = self.index.min_length
-        return parameters
+        return parameters | self.pooling.parameters()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,9 @@ def aggregate_segments(
         _refuse_another_run(coverage, run.root, manifest)
 
     survey = LooseSurvey(segments, index.n_rows)
+    views, about = manifest.views, manifest.about_vectors
     coverage = write_surveyed_embeddings(
-        output, survey, index, index.n_rows, views=manifest.views, accept=accept
+        output, survey, index, index.n_rows, views=views, about=about, accept=accept
     )
     return LooseOutcome(coverage, index.n_items)
 

@@ -27,7 +27,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 _ADDED = {
-    *("bundle_window", "calibration", "calls", "classes", "extracts", "input_stamps"),
+    *("bundle_window", "calibration", "calls", "classes", "extracts", "formats", "input_stamps"),
     *("published_files", "table_version"),
 }
 """Fields that runs of earlier versions lack."""
@@ -79,6 +79,8 @@ class Manifest:
         Names of the classifier's classes; empty for a classifier of two classes.
     table_version
         Version of the tables; they are written again in the current version.
+    formats
+        Formats that are written beside embeddings.h5.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
     bundle_window
@@ -106,6 +108,7 @@ class Manifest:
     classes: Sequence[str] = ()
     table_version: int = 1
     extracts: Mapping[str, Any] = field(default_factory=dict)
+    formats: Sequence[str] = ()
     published_files: bool = True
     input_stamps: Sequence[InputStamp | None] = ()
     bundle_window: int | None = None
@@ -130,6 +133,14 @@ class Manifest:
     def views(self) -> Mapping[str, int]:
         """Return the vector length of each view, in the order in which the vectors are joined."""
         return {encoder["view"]: encoder["dim"] for encoder in self.encoders}
+
+    @property
+    def about_vectors(self) -> dict[str, object]:
+        """Return the attributes `pooling` and `layers` of embeddings.h5; empty for other models."""
+        (*_, encoder) = self.encoders
+        if "layers" not in encoder:
+            return {}
+        return {"pooling": self.parameters.get("pooling", "mean"), "layers": encoder["layers"]}
 
     def with_launch(self, launch: Launch) -> "Manifest":
         """Return a copy with `launch`; an earlier entry with the same launch number is replaced."""
@@ -250,6 +261,7 @@ def _parse(content: Mapping[str, Any]) -> Manifest:
     values = {name: content[name] for name in Manifest.__slots__ if name not in _ADDED}
     values |= {name: content[name] for name in _ADDED & content.keys()}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
+    values["formats"] = tuple(content.get("formats", ()))
     stamps = content.get("input_stamps", ())
     values["input_stamps"] = tuple(stamp and InputStamp(**stamp) for stamp in stamps)
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])

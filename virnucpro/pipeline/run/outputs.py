@@ -22,6 +22,7 @@ from virnucpro.classifier.quality import record_quality
 from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.pipeline.jobs.job import Reporter
+from virnucpro.pipeline.run.exports import write_exports
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
 from virnucpro.pipeline.run.region_files import write_region_files
 from virnucpro.pipeline.run.report import renew_report
@@ -131,9 +132,11 @@ def _survey_and_embed(session: Session, reporter: Reporter) -> Coverage:
     """Write embeddings.h5 in the same reading as `survey_segments`; return the coverage."""
     reporter.stage("writing embeddings")
     reading = Survey(session.run, session.bounds, session.manifest.fingerprint)
-    index, views = session.index, session.manifest.views
-    path = session.run.embeddings
-    coverage = write_surveyed_embeddings(path, reading, index, index.n_rows, views=views)
+    index, manifest, path = session.index, session.manifest, session.run.embeddings
+    views, about = manifest.views, manifest.about_vectors
+    coverage = write_surveyed_embeddings(
+        path, reading, index, index.n_rows, views=views, about=about
+    )
     _warn_of_rejected(coverage, reporter)
     return coverage
 
@@ -177,7 +180,10 @@ def write_outputs(
     if embeds and not embedded:
         reporter.stage("writing embeddings")
         views = session.manifest.views
-        write_embeddings(session.run.embeddings, coverage, session.index, views)
+        about = session.manifest.about_vectors
+        write_embeddings(session.run.embeddings, coverage, session.index, views, about)
+    if embeds:
+        write_exports(session.run, session.manifest.formats)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}

@@ -9,12 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.durable import sync_folder
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.pooling import PoolingPlan
+from virnucpro.encoders.registry import config_of
 from virnucpro.errors import IndexFormatError, RunExistsError, UsageError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.pipeline.execution import Execution
@@ -59,10 +62,12 @@ _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32
 _MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
 _MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
+_MOST_TOKENS: Final = 16_384
 """Size limits of a unit, in rows and positions.
 
 Small inputs have small units: every rank gets some units, and a failure loses little work. A GPU
-uses batches of 65,536 tokens and idles between units, so units for GPUs are larger.
+uses batches of 65,536 tokens and idles between units, so units for GPUs are larger. With one vector
+per token, a unit has at most 16,384 positions, which limits the memory of a rank and of the output.
 """
 
 
@@ -226,18 +231,16 @@ def _create(
             "items": index.n_items,
             "rows": index.n_rows,
         },
-        units=unit_caps(index.n_rows, kind, workers),
+        units=unit_caps(index.n_rows, kind, workers, per_token=job.pooling.per_token),
         labels=job.labels,
         thresholds=job.thresholds,
-        encoders=[
-            {"name": encoder.name, "view": encoder.view, "dim": encoder.dim}
-            for encoder in job.encoders
-        ],
+        encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
         calibration=job.calibration,
         classes=job.classes,
         table_version=TABLE_VERSION,
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
+        formats=job.formats or (),
         bundle_window=job.bundle_window,
         published_files=bool(job.published_files),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -247,6 +250,15 @@ def _create(
     _put_index_in_place(run)
     _warn(manifest, index, reporter)
     return _session(run, manifest, SequenceIndex.open(run.index))
+
+
+def _encoder_entry(encoder: EncoderSpec, job: Job) -> dict[str, Any]:
+    """Return the entry of an encoder in run.json; for `embed`, with the numbers of its layers."""
+    entry: dict[str, Any] = {"name": encoder.name, "view": encoder.view, "dim": encoder.dim}
+    layout = config_of(encoder).layout
+    if job.command == "embed" and layout.n_layers:
+        entry["layers"] = list(PoolingPlan(encoder.pooling, layout).layers)
+    return entry
 
 
 def _warn(manifest: Manifest, index: SequenceIndex, reporter: Reporter) -> None:
@@ -285,6 +297,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
         session.update(replace(session.manifest, input_stamps=found))
     if job.calls is not None:
         session.update(replace(session.manifest, calls=asdict(job.calls)))
+    if job.formats is not None:
+        session.update(replace(session.manifest, formats=job.formats))
     if job.extracts is not None:
         session.update(replace(session.manifest, extracts=asdict(job.extracts)))
     if job.published_files is not None:
@@ -327,11 +341,15 @@ def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Ses
     return Session(run, manifest, index, bounds)
 
 
-def unit_caps(n_rows: int, kind: Kind, workers: int | None = None) -> Mapping[str, int]:
+def unit_caps(
+    n_rows: int, kind: Kind, workers: int | None = None, *, per_token: bool = False
+) -> Mapping[str, int]:
     """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
 
-    With `workers`, each of them gets about 32 units, of at least 256 rows.
+    With `workers`, each of them gets about 32 units, of at least 256 rows. With `per_token`, the
+    run stores one vector per token.
     """
     wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
     rows = max(least, math.ceil(n_rows / wanted))
-    return {"rows": min(_MOST_ROWS[kind], rows), "positions": _MOST_POSITIONS[kind]}
+    positions = _MOST_TOKENS if per_token else _MOST_POSITIONS[kind]
+    return {"rows": min(_MOST_ROWS[kind], rows), "positions": positions}

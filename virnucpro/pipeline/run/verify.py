@@ -212,6 +212,7 @@ def _embeddings_problem(session: Session, coverage: Coverage) -> str | None:
     if not path.exists():
         return None if coverage.missing else "is missing"
     try:
-        return embeddings_problem(path, coverage, session.index, session.manifest.views)
+        views, about = session.manifest.views, session.manifest.about_vectors
+        return embeddings_problem(path, coverage, session.index, views, about)
     except StoreError as error:
         return str(error)

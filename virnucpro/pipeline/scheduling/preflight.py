@@ -1,11 +1,13 @@
 """Choices and checks before anything is computed: devices, precision, memory, disk space."""
 
+import math
 import os
 import shutil
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal
+from urllib.parse import quote
 
 import numpy as np
 
@@ -229,7 +231,12 @@ def check_disk_space(session: Session, job: Job, coverage: Coverage) -> None:
         If the disk is too small. The run is unchanged and can be resumed.
     """
     rows = sum(int(coverage.bounds[unit + 1] - coverage.bounds[unit]) for unit in coverage.missing)
-    parts = space_needed(session.index, len(coverage.missing), rows, vector_bytes(job))
+    row_bytes = vector_bytes(job)
+    if job.pooling.per_token:
+        row_bytes *= math.ceil(session.index.row_lengths.mean())
+    parts = space_needed(session.index, len(coverage.missing), rows, row_bytes)
+    if job.formats:
+        parts["other formats"] = 2 * len(job.formats) * parts["embeddings.h5"]
     needed = sum(parts.values()) + _FIXED_BYTES
     disk = shutil.disk_usage(session.run.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
@@ -261,7 +268,7 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
         Bytes of the stored vectors of all encoders for one row; 0 in a run without embeddings.
     """
     name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
-    origin = max((len(os.fsencode(file.path)) for file in index.inputs), default=0) + _NUMBER_BYTES
+    origin = max(map(len, map(quote, index.input_names)), default=0) + _NUMBER_BYTES
     tables = index.n_records * (name + origin + _RECORD_BYTES)
     tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
     sequences = index.n_records * (name + origin + _HEADER_BYTES)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.encoders.base import Precision
-from virnucpro.store.segment import finite_rows
+from virnucpro.store.segment_checks import finite_rows
 
 __all__ = ["ScoreAgreement", "VectorAgreement", "compare_scores", "compare_vectors"]
 

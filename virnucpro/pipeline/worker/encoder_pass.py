@@ -12,7 +12,8 @@ import torch
 from virnucpro.encoders.base import IntArray
 from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
 from virnucpro.encoders.device import Shortage, within_memory
-from virnucpro.encoders.encoder import Encoder, Packed
+from virnucpro.encoders.encoder import Chunked, Encoder, Packed
+from virnucpro.encoders.pooling import MEAN, PoolingPlan
 
 __all__ = ["EncoderPass", "UnitTokens", "prefetch_one", "start_copy_to_cpu"]
 
@@ -71,13 +72,29 @@ class UnitTokens:
     order
         (n,) int64, row numbers by descending length. Positions in a `UnitSpan` of an encoder are
         indices into this array.
+    refused
+        Reason of each row that is too long for the pooling; such a row has no token ids.
+    n_vectors
+        (n,) int64, number of vectors of each row: 1, or one for each token.
     """
 
-    def __init__(self, unit: int, ids: Sequence[IntArray]) -> None:
+    def __init__(self, unit: int, ids: Sequence[IntArray], plan: PoolingPlan = MEAN) -> None:
         self.unit = unit
-        self.ids = ids
-        self.lengths = np.array([len(row) for row in ids], np.int64)
+        reasons = ((row, plan.refusal(len(tokens))) for row, tokens in enumerate(ids))
+        self.refused = {row: reason for row, reason in reasons if reason}
+        self.ids = [row[:0] if at in self.refused else row for at, row in enumerate(ids)]
+        self.lengths = np.array([len(row) for row in self.ids], np.int64)
         self.order = longest_first(self.lengths)
+        self.n_vectors = plan.n_vectors(self.lengths)
+        self._first = np.cumsum(self.n_vectors) - self.n_vectors
+
+    def vectors_of(self, rows: IntArray) -> IntArray:
+        """Return the positions of the vectors of `rows`, row by row, among those of the unit."""
+        counts = self.n_vectors[rows]
+        ends = np.cumsum(counts)
+        shift = np.repeat(self._first[rows] - (ends - counts), counts)
+        positions: IntArray = shift + np.arange(len(shift))
+        return positions
 
 
 class _Launched(NamedTuple):
@@ -112,7 +129,8 @@ class EncoderPass:
     Attributes
     ----------
     vectors
-        (n, dim) float32 on the CPU; zeros for rows that were not encoded.
+        (vectors, dim) float32 on the CPU; zeros for rows that were not encoded. See
+        `UnitTokens.vectors_of`.
     shortages
         Memory shortage of each row that does not fit into memory even alone. The keys are positions
         of rows within the unit.
@@ -130,7 +148,7 @@ class EncoderPass:
         *,
         prefetch: bool,
     ) -> None:
-        self.vectors = torch.zeros(len(tokens.ids), encoder.dim)
+        self.vectors = torch.zeros(int(tokens.n_vectors.sum()), encoder.dim)
         self.shortages: dict[int, Shortage] = {}
         self.filling = Filling()
         self._encoder, self._budget, self._tokens = encoder, budget, tokens
@@ -147,11 +165,11 @@ class EncoderPass:
                 self._launch(positions, partial(self._collate, positions))
         self._fetch(0)
 
-    def _collate(self, positions: IntArray) -> Packed:
+    def _collate(self, positions: IntArray) -> Packed | Chunked:
         rows = self._tokens.order[positions]
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
-    def _launch(self, positions: IntArray, collated: Callable[[], Packed]) -> None:
+    def _launch(self, positions: IntArray, collated: Callable[[], Packed | Chunked]) -> None:
         """Queue a batch on the device, then store the vectors of one batch.
 
         With prefetching, the method waits for the previous batch. Without prefetching, it waits
@@ -176,7 +194,8 @@ class EncoderPass:
                 self._split(positions, vectors)
                 continue
             lengths = self._lengths(positions)
-            self.vectors[torch.from_numpy(self._tokens.order[positions])] = vectors
+            places = self._tokens.vectors_of(self._tokens.order[positions])
+            self.vectors[torch.from_numpy(places)] = vectors
             self._budget.fitted(int(lengths.max()))
             self.filling = self.filling.after(int(lengths.sum()), budget)
             self._after(len(positions))

@@ -50,24 +50,27 @@ class Retry(NamedTuple):
 
     Attributes
     ----------
-    vector
-        (dim,) float32 on the CPU; None if the row could not be encoded.
+    vectors
+        (vectors of the row, dim) float32 on the CPU; None if the row could not be encoded.
     precision
-        Precision of the vector.
+        Precision of the vectors.
     attempts
         Text with all attempts and their precisions; part of the reason if the row is quarantined.
     too_large
         Reason of the quarantine if the row does not fit into memory; otherwise "".
     """
 
-    vector: torch.Tensor | None
+    vectors: torch.Tensor | None
     precision: Precision
     attempts: str
     too_large: str = ""
 
 
 def encode_alone(encoder: Encoder, ids: IntArray) -> torch.Tensor | Shortage:
-    """Return the vector of one row, (1, dim) float32 on the CPU, or a `Shortage` of memory."""
+    """Return the vectors of one row, (1, dim) float32 on the CPU, or a `Shortage` of memory.
+
+    With one vector per token, the result has one line per token.
+    """
     return within_memory(lambda: encoder.encode(encoder.collate([ids])).cpu())
 
 
@@ -84,7 +87,8 @@ class Encoded(NamedTuple):
     Attributes
     ----------
     vectors
-        (n, dim) float32 on the CPU; zeros for rows that were not encoded.
+        (vectors, dim) float32 on the CPU; zeros for rows that were not encoded. See
+        `UnitTokens.vectors_of`.
     reasons
         For each row without a vector, the reason. The keys are positions of rows within the unit.
     filling
@@ -203,7 +207,7 @@ class RankEncoder:
             int(tokens.order[position]): reason
             for position, reason in suspicion.isolated_in(self.number).items()
         }
-        return Encoded(work.vectors, isolated | too_large, work.filling)
+        return Encoded(work.vectors, tokens.refused | isolated | too_large, work.filling)
 
     def _require_memory(self, n_tokens: int) -> None:
         """Encode a synthetic sequence of `n_tokens`, to check that the device has enough memory.
@@ -275,7 +279,7 @@ class RankEncoder:
         if isinstance(vectors, Shortage):
             reason = f"{self._does_not_fit(tokens, row, vectors)}; tried {attempts}"
             return Retry(None, precision, attempts, f"out_of_memory: {reason}")
-        return Retry(vectors[0], precision, attempts)
+        return Retry(vectors, precision, attempts)
 
     @cached_property
     def _fallback(self) -> tuple[Encoder | None, Precision, str]:

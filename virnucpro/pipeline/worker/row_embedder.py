@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,57 +24,16 @@ from virnucpro.pipeline.worker.poison_isolation import (
 )
 from virnucpro.pipeline.worker.rank_encoder import Models, RankEncoder, Retry
 from virnucpro.pipeline.worker.rank_main import RankTask, UnitProgress
+from virnucpro.pipeline.worker.row_numbers import RowNumbers, unstorable_rows
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.schema import OVERFLOW, RowState
-from virnucpro.store.segment import Segment, finite_rows
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import Segment
 
-__all__ = ["RowEmbedder", "RowNumbers", "unstorable_rows"]
+__all__ = ["RowEmbedder"]
 
 _NO_TOKENS = np.empty(0, np.int64)
 
 _DTYPES: Mapping[str, type[np.floating]] = {"fp16": np.float16, "fp32": np.float32}
-
-
-class RowNumbers(NamedTuple):
-    """Vectors and scores of n rows.
-
-    Attributes
-    ----------
-    vectors
-        Name and vectors, (n, dim) float32, of each encoder, in the order of the run.
-    stored
-        (n, D) float16 or float32, the joined vectors as stored; None if no vectors are stored.
-    scores
-        (n, 2) float32; None without a classifier.
-    """
-
-    vectors: Sequence[tuple[str, NDArray[np.float32]]]
-    stored: NDArray[np.floating] | None
-    scores: NDArray[np.float32] | None
-
-
-def unstorable_rows(numbers: RowNumbers) -> dict[int, str]:
-    """Return a description of the error for each row with numbers that cannot be stored."""
-    found: dict[int, str] = {}
-    for name, values in numbers.vectors:
-        for row in np.flatnonzero(~finite_rows(values)).tolist():
-            bad = np.count_nonzero(~np.isfinite(values[row]))
-            evidence = (
-                f"{bad} of {values.shape[1]} numbers of the {name} vector are NaN or infinite"
-            )
-            found.setdefault(row, f"not_finite: {evidence}")
-    if numbers.stored is not None:
-        for row in np.flatnonzero(~finite_rows(numbers.stored)).tolist():
-            largest = max(float(np.abs(values[row]).max()) for _, values in numbers.vectors)
-            evidence = (
-                f"the vector has numbers up to {largest:.3g}, too large for "
-                f"{numbers.stored.dtype} (start a new run with --embeddings fp32)"
-            )
-            found.setdefault(row, f"{OVERFLOW}: {evidence}")
-    if numbers.scores is not None:
-        for row in np.flatnonzero(~finite_rows(numbers.scores)).tolist():
-            found.setdefault(row, "not_finite: a score of the classifier is NaN or infinite")
-    return found
 
 
 class RowEmbedder:
@@ -127,6 +85,7 @@ class RowEmbedder:
             task.fallback,
         )
         self._encoders = self._models.encoders
+        self._per_token = any(spec.pooling.per_token for spec in task.encoders)
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
         self.again: Counter[str] = Counter()
         self.filling = Filling()
@@ -145,7 +104,9 @@ class RowEmbedder:
 
         Return the tokens for each encoder, in the order of the run.
         """
-        return [UnitTokens(unit, self._tokenised(one, rows)) for one in self._encoders]
+        return [
+            UnitTokens(unit, self._tokenised(one, rows), one.encoder.plan) for one in self._encoders
+        ]
 
     def embed(
         self,
@@ -202,10 +163,10 @@ class RowEmbedder:
             isolated = suspicion.isolated_in(tokenising_stage(encoder.number))
             work.reasons = {**encoded.reasons, **isolated, **work.reasons}
         watch.report_next(UnitSpan(unit, FINISHING, 0, 0))
-        numbers = self._numbers(rows, work.vectors)
+        numbers = self._numbers(rows, work)
         if failing := unstorable_rows(numbers).keys() - work.reasons.keys():
             numbers = self._encode_again(rows, work, sorted(failing))
-        return self._segment(unit, rows, numbers, work.reasons)
+        return self._segment(unit, rows, numbers, work)
 
     def try_alone(
         self, span: UnitSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
@@ -248,7 +209,7 @@ class RowEmbedder:
                 found = self._tokenised(encoder, rows.start + piece)
                 for row, tokens in zip(piece, found, strict=True):
                     ids[row] = tokens
-        return UnitTokens(unit, ids)
+        return UnitTokens(unit, ids, encoder.encoder.plan)
 
     def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[NDArray[np.int64]]:
         """Return the tokens of each row; none for a row that this encoder does not encode."""
@@ -267,8 +228,9 @@ class RowEmbedder:
             return np.zeros(len(rows), np.bool_)
         return self._index.is_window(rows)
 
-    def _numbers(self, rows: range, vectors: Sequence[torch.Tensor]) -> RowNumbers:
-        """Return vectors and scores of a unit; `vectors` has one (n, dim) tensor per encoder."""
+    def _numbers(self, rows: range, work: "_UnitWork") -> RowNumbers:
+        """Return vectors and scores of a unit."""
+        vectors = work.vectors
         n_main = len(self._task.encoders)
         joined = torch.cat(list(vectors[:n_main]), 1)
         stored: NDArray[np.floating] | None = None
@@ -286,7 +248,7 @@ class RowEmbedder:
                 scores[fallback, :2] = found[:, :2]
         names = [encoder.name for encoder in self._encoders]
         parts = [(name, part.numpy()) for name, part in zip(names, vectors, strict=True)]
-        return RowNumbers(parts, stored, scores)
+        return RowNumbers(parts, stored, scores, work.owners if self._per_token else None)
 
     def _scores(
         self, head: Head | StandardisedHead | None, vectors: torch.Tensor
@@ -305,7 +267,7 @@ class RowEmbedder:
         """
         with self._timed("again"):
             tried = {row: self._encode_alone(work, row) for row in rows}
-        numbers = self._numbers(unit, work.vectors)
+        numbers = self._numbers(unit, work)
         for row, problem in unstorable_rows(numbers).items():
             if row not in work.reasons:
                 attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
@@ -323,7 +285,9 @@ class RowEmbedder:
         used. Return the result of each encoder that was used.
         """
         culprits = [
-            number for number, part in enumerate(work.vectors) if not part[row].isfinite().all()
+            number
+            for number, part in enumerate(work.vectors)
+            if not part[work.places(number, row)].isfinite().all()
         ]
         tried: list[Retry] = []
         encoded = [number for number, one in enumerate(work.tokens) if len(one.ids[row])]
@@ -334,16 +298,18 @@ class RowEmbedder:
             tried.append(retry)
             if retry.too_large:
                 work.reasons[row] = retry.too_large
-            if retry.vector is not None:
-                work.vectors[number][row] = retry.vector
+            if retry.vectors is not None:
+                work.vectors[number][work.places(number, row)] = retry.vectors
         return tried
 
-    def _segment(
-        self, unit: int, rows: range, numbers: RowNumbers, reasons: Mapping[int, str]
-    ) -> Segment:
+    def _segment(self, unit: int, rows: range, numbers: RowNumbers, work: "_UnitWork") -> Segment:
+        reasons, stored, counts = work.reasons, numbers.stored, None
         state = np.full(len(rows), RowState.DONE, np.uint8)
         state[list(reasons)] = RowState.QUARANTINED
-        for values in (numbers.stored, numbers.scores):
+        if numbers.owners is not None and stored is not None:
+            stored = stored[state[numbers.owners] == RowState.DONE]
+            counts = np.where(state == RowState.DONE, work.tokens[0].n_vectors, 0)
+        for values in (None if self._per_token else stored, numbers.scores):
             if values is not None:
                 values[state == RowState.QUARANTINED] = 0
         return Segment(
@@ -351,9 +317,11 @@ class RowEmbedder:
             fingerprint=self._task.fingerprint,
             rows=np.asarray(rows, np.int64),
             state=state,
-            embeddings=numbers.stored,
+            embeddings=None if self._per_token else stored,
             scores=numbers.scores,
             reasons={rows[row]: reason for row, reason in sorted(reasons.items())},
+            residues=stored if self._per_token else None,
+            counts=counts,
         )
 
     def _shortest(self, encoder: RankEncoder) -> int:
@@ -388,6 +356,16 @@ class _UnitWork:
         self.reasons: dict[int, str] = {}
         self._n_encoders = n_encoders
         self._encoded = 0
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """Return the row of each vector of the first encoder: (vectors,) int64."""
+        counts = self.tokens[0].n_vectors
+        return np.repeat(np.arange(len(counts)), counts)
+
+    def places(self, encoder: int, row: int) -> torch.Tensor:
+        """Return the positions of the vectors of a row from an encoder."""
+        return torch.from_numpy(self.tokens[encoder].vectors_of(np.array([row])))
 
     def add_encoded(self, rows: int) -> None:
         """Add `rows` rows that one encoder has encoded; report the mean over all encoders."""

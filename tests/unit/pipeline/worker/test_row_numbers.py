@@ -1,6 +1,6 @@
 import numpy as np
 
-from virnucpro.pipeline.worker.row_embedder import RowNumbers, unstorable_rows
+from virnucpro.pipeline.worker.row_numbers import RowNumbers, unstorable_rows
 
 
 def numbers(first, second, *, scores=None):

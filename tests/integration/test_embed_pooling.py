@@ -1,0 +1,167 @@
+"""``virnucpro embed`` with other pooling, layers, and limits of length."""
+
+import json
+import random
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from esm.model.esm2 import ESM2
+
+pytestmark = pytest.mark.timeout(110)
+
+LENGTHS = [3, 50, 120, 7, 300, 50]
+
+
+@pytest.fixture(scope="module")
+def proteins(tmp_path_factory):
+    dice = random.Random(3)
+    folder = tmp_path_factory.mktemp("input")
+    records = ["".join(dice.choices("ACDEFGHIKLMNPQRSTVWY", k=length)) for length in LENGTHS]
+    records[5] = records[1]
+    for name, part in (("one.faa", records[:4]), ("two.faa", records[4:])):
+        (folder / name).write_text("".join(f">p{i}\n{one}\n" for i, one in enumerate(part)))
+    return [folder / "one.faa", folder / "two.faa"], records
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, stand_ins):
+    torch.manual_seed(3)
+    model = ESM2(num_layers=2, embed_dim=32, attention_heads=4).eval()
+    path = tmp_path_factory.mktemp("model") / "esm2_small.pt"
+    stand_ins.save_esm2(path, model)
+    return path, model
+
+
+@pytest.fixture
+def embed(virnucpro, proteins, checkpoint):
+    def run(folder, *options):
+        fixed = ("-e", checkpoint[0], "--embeddings", "fp32", "-o", folder)
+        return virnucpro("embed", *proteins[0], *fixed, *options)
+
+    return run
+
+
+def expected(checkpoint, sequences, layers):
+    _, model = checkpoint
+    convert = model.alphabet.get_batch_converter()
+    for sequence in sequences:
+        _, _, tokens = convert([("", sequence)])
+        with torch.inference_mode():
+            found = model(tokens, repr_layers=layers)["representations"]
+        yield np.concatenate([found[one][0, 1 : len(sequence) + 1].numpy() for one in layers], 1)
+
+
+def test_one_vector_per_residue_in_input_order(
+    embed, proteins, checkpoint, tmp_path, virnucpro, tables
+):
+    options = ("--pooling", "none", "--layer", "1", "--layer", "-1", "--max-length", "200")
+    done = embed(tmp_path / "run", "--devices", "cpu:2", *options)
+    assert done.returncode == 2, done.stderr
+    with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
+        offsets, residues = file["offsets"][:], file["residues"][:]
+        assert file["record"][:].tolist() == [1, 2, 3, 4, 1, 2]
+        assert file["file"][:].tolist() == [0, 0, 0, 0, 1, 1]
+        assert file["files"].asstr()[:].tolist() == ["one.faa", "two.faa"]
+        assert file["sequence_ids"].asstr()[:].tolist() == ["p0", "p1", "p2", "p3", "p0", "p1"]
+        assert file["status"][:].tolist() == [0, 0, 0, 0, 1, 0]
+        assert file.attrs["pooling"] == "none"
+        assert file.attrs["layers"].tolist() == [1, 2]
+    assert np.diff(offsets).tolist() == [3, 50, 120, 7, 0, 50]
+    wanted = list(expected(checkpoint, proteins[1], [1, 2]))
+    del wanted[4]
+    assert np.abs(residues - np.concatenate(wanted)).max() <= 1e-5
+    (refused,) = tables(tmp_path / "run" / "quarantine.tsv")
+    assert "too_long" in str(refused)
+    assert "300 tokens, more than 200" in str(refused)
+    assert virnucpro("verify", tmp_path / "run").returncode == 0
+    with h5py.File(tmp_path / "run" / "embeddings.h5", "r+") as file:
+        file["residues"][60, 3] += 1
+    changed = virnucpro("verify", tmp_path / "run")
+    assert "the vector of item 2 differs" in changed.stdout
+    assert virnucpro("aggregate", tmp_path / "run").returncode == 2
+    assert virnucpro("verify", tmp_path / "run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "cut"),
+    [
+        (("--max-length", "100", "--long", "truncate"), lambda vectors: vectors),
+        (("--layer", "0"), None),
+    ],
+)
+def test_a_resume_with_another_value_is_refused(embed, tmp_path, options, cut):
+    assert embed(tmp_path / "run", *options).returncode == 0
+    assert embed(tmp_path / "run", *options, "--resume").returncode == 0
+    other = embed(tmp_path / "run", "--pooling", "max", *options, "--resume")
+    assert other.returncode != 0
+    assert "pooling was None and is now max" in other.stderr
+    plain = embed(tmp_path / "run", "--resume")
+    assert ("max_length was 100 and is now None" in plain.stderr) == (cut is not None)
+    assert plain.returncode != 0
+
+
+def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, virnucpro):
+    from virnucpro.pipeline.run.session import reopen_session
+    from virnucpro.run_dir import RunDirectory
+    from virnucpro.store.aggregate import write_embeddings
+    from virnucpro.store.coverage import survey
+
+    folder = tmp_path / "run"
+    assert embed(folder).returncode == 0
+    content = json.loads((folder / "run.json").read_text())
+    assert not {"pooling", "layers", "max_length", "long"} & content["parameters"].keys()
+    with reopen_session(RunDirectory(folder)) as session:
+        coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
+
+        class Former:
+            input_names = ()
+
+            def __getattr__(self, name):
+                return getattr(session.index, name)
+
+        write_embeddings(session.run.embeddings, coverage, Former(), session.manifest.views)
+    with h5py.File(folder / "embeddings.h5") as file:
+        assert "record" not in file
+    assert virnucpro("verify", folder).returncode == 0
+    shutil.rmtree(folder / "shards")
+    assert embed(folder, "--resume").returncode == 0
+    with h5py.File(folder / "embeddings.h5") as file:
+        assert file["record"][:].tolist() == [1, 2, 3, 4, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--layer", "3"), "has 2 layers"),
+        (("--long", "truncate"), "--long truncate needs --max-length"),
+    ],
+)
+def test_an_impossible_pooling_is_refused_before_the_run(embed, tmp_path, options, message):
+    done = embed(tmp_path / "run", *options)
+    assert done.returncode == 64
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_further_formats_follow_the_choice_of_the_last_command(embed, proteins, tmp_path):
+    folder = tmp_path / "run"
+    done = embed(folder, "--layer", "1", "--layer", "-1", "--format", "npy,h5ad,pt")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(folder / "embeddings.h5") as file:
+        vectors = file["embeddings"][:]
+    np.testing.assert_array_equal(np.load(folder / "embeddings.npy"), vectors)
+    files = sorted(path.name for path in (folder / "embeddings.pt").iterdir())
+    assert files == ["p0%#4.pt", "p0.pt", "p1%#5.pt", "p1.pt", "p2.pt", "p3.pt"]
+    content = torch.load(folder / "embeddings.pt" / "p0%#4.pt")
+    assert content["label"] == "p0"
+    np.testing.assert_array_equal(content["mean_representations"][2].numpy(), vectors[4, 32:])
+    assert embed(folder, "--layer", "1", "--layer", "-1", "--resume").returncode == 0
+    assert (folder / "embeddings.npy").exists()
+    again = embed(folder, "--layer", "1", "--layer", "-1", "--resume", "--format", "npy")
+    assert again.returncode == 0, again.stderr
+    assert (folder / "embeddings.npy").exists()
+    assert not (folder / "embeddings.pt").exists()
+    assert not (folder / "embeddings.h5ad").exists()

@@ -1,0 +1,224 @@
+"""Models in Hugging Face folders, compared with transformers itself."""
+
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from virnucpro.encoders.esm2.config import TOKENS
+from virnucpro.encoders.pooling import Pooling
+from virnucpro.encoders.registry import load_encoder, open_spec, pooled_spec
+from virnucpro.errors import BundleError, UsageError
+
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 2e-5
+"""Largest difference of a number to that of transformers, for one sequence without padding."""
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def esm_tokenizer(folder, tokens, **options):
+    (folder / "vocab.txt").write_text("\n".join(tokens))
+    transformers.EsmTokenizer(str(folder / "vocab.txt"), **options).save_pretrained(folder)
+
+
+def make_kmers(folder):
+    """Nucleotide Transformer: 3-mers, absolute positions, <cls> only."""
+    kmers = ["".join(one) for one in itertools.product("ACGT", repeat=3)]
+    tokens = ["<unk>", "<pad>", "<mask>", "<cls>", *kmers, *"ATCGN"]
+    esm_tokenizer(folder, tokens, eos_token=None)
+    config = transformers.EsmConfig(
+        **SMALL,
+        vocab_size=len(tokens),
+        intermediate_size=64,
+        pad_token_id=1,
+        mask_token_id=2,
+        position_embedding_type="absolute",
+        max_position_embeddings=102,
+        token_dropout=True,
+    )
+    return transformers.EsmModel(config, add_pooling_layer=False)
+
+
+def make_bert(folder, small_tokenizer):
+    small_tokenizer.save(str(folder / "tokenizer.json"))
+    options = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), sep_token="[SEP]", **options
+    ).save_pretrained(folder)
+    config = transformers.BertConfig(
+        **SMALL, vocab_size=64, intermediate_size=64, max_position_embeddings=300
+    )
+    return transformers.BertModel(config, add_pooling_layer=False)
+
+
+def make_esm2(folder):
+    esm_tokenizer(folder, TOKENS)
+    config = transformers.EsmConfig(
+        **SMALL,
+        vocab_size=33,
+        intermediate_size=128,
+        pad_token_id=1,
+        mask_token_id=32,
+        position_embedding_type="rotary",
+        token_dropout=True,
+        layer_norm_eps=1e-5,
+        emb_layer_norm_before=False,
+    )
+    return transformers.EsmForMaskedLM(config)
+
+
+@pytest.fixture
+def folder_of(tmp_path, roughen, small_tokenizer, t5):
+    """Return a function that saves a model: name -> folder, model."""
+    makers = {
+        "t5": t5,
+        "kmers": make_kmers,
+        "bert": lambda folder: make_bert(folder, small_tokenizer),
+        "esm2": make_esm2,
+    }
+
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            model = roughen(makers[name](folder))
+        model.save_pretrained(folder)
+        return folder, model
+
+    return make
+
+
+def reference(folder, model, text, first, last):
+    """Return the states of transformers: all layers, without `first` and `last` tokens."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    with torch.inference_mode():
+        states = model(ids, output_hidden_states=True).hidden_states
+    return [state[0, first : ids.shape[1] - last] for state in states]
+
+
+CASES = {
+    "t5": ("huggingface", "protein", (1, 1), lambda s: "<AA2fold> " + " ".join(s)),
+    "kmers": ("huggingface", "nucleotide", (1, 0), lambda s: s),
+    "bert": ("huggingface", "nucleotide", (1, 1), lambda s: s),
+    "esm2": ("esm2", "protein", (1, 1), lambda s: s),
+}
+LENGTHS = [7, 90, 91, 23, 90, 200]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vectors_equal_those_of_transformers(name, folder_of, proteins, bases):
+    folder, model = folder_of(name)
+    architecture, view, (first, last), prepared = CASES[name]
+    spec = open_spec(folder)
+    assert (spec.architecture, spec.view, spec.dim) == (architecture, view, 32)
+    sequences = (proteins if view == "protein" else bases)(LENGTHS)
+    expected = [reference(folder, model, prepared(s.decode()), first, last) for s in sequences]
+    methods = {"mean": lambda v: v.mean(0), "max": lambda v: v.amax(0), "none": lambda v: v}
+    for method, layers in [("mean", ()), ("mean", (0, 1)), ("max", (2, 1)), ("none", ())]:
+        encoder = load_encoder(pooled_spec(spec, Pooling(method, layers)))
+        found = encoder.encode(encoder.collate(encoder.tokenise(sequences)))
+        wanted = [
+            torch.cat([torch.atleast_2d(methods[method](one[n])) for n in layers or (2,)], 1)
+            for one in expected
+        ]
+        torch.testing.assert_close(found, torch.cat(wanted), rtol=0, atol=TOLERANCE)
+
+
+def test_esm2_through_our_engine_equals_transformers_in_other_names(folder_of, proteins):
+    folder, _ = folder_of("esm2")
+    path = folder / "model.safetensors"
+    sequences = proteins(LENGTHS)
+
+    def vectors():
+        encoder = load_encoder(open_spec(folder))
+        return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
+
+    before, tensors = vectors(), load_file(path)
+    published = {"gamma": "weight", "beta": "bias"}
+    renamed = {}
+    for name, tensor in tensors.items():
+        stem, _, end = name.rpartition(".")
+        if "layer.*" not in name:
+            renamed[f"{stem}.{published.get(end, end)}"] = tensor
+    renamed["esm.embeddings.position_embeddings.weight"] = torch.zeros(9, 32)
+    save_file(renamed, path)
+    assert torch.equal(vectors(), before)
+
+
+def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(folder_of):
+    folder, _ = folder_of("t5")
+    encoder = load_encoder(open_spec(folder))
+    with_rare, with_x, lower = encoder.tokenise([b"MUKZOB-", b"MXKXXXX", b"mxkxxxx"])
+    np.testing.assert_array_equal(with_rare, with_x)
+    np.testing.assert_array_equal(lower, with_x)
+    with pytest.raises(UsageError, match="no first token"):
+        pooled_spec(open_spec(folder), Pooling("cls"))
+
+
+@pytest.mark.parametrize(("name", "longest"), [("bert", 298), ("kmers", 99), ("t5", 0)])
+def test_the_limit_of_a_model_is_known(folder_of, name, longest):
+    folder, _ = folder_of(name)
+    spec = open_spec(folder)
+    assert spec.config["longest"] == longest
+    plan = load_encoder(spec).plan
+    assert bool(plan.refusal(5000)) == bool(longest)
+
+
+def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
+    folder, _ = folder_of("kmers")
+    encoder = load_encoder(open_spec(folder))
+    (ids,) = encoder.tokenise(bases([3 * 99]))
+    assert not encoder.plan.refusal(len(ids))
+    assert encoder.encode(encoder.collate([ids])).isfinite().all()
+
+
+def test_weights_with_code_are_not_read(folder_of):
+    folder, _ = folder_of("bert")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(BundleError, match="has no weights as safetensors"):
+        open_spec(folder)
+
+
+def test_code_in_the_folder_is_not_executed(folder_of, tmp_path):
+    folder, _ = folder_of("bert")
+    settings = json.loads((folder / "config.json").read_text())
+    settings["auto_map"] = {"AutoModel": "own.Own", "AutoTokenizer": ["own.Own", None]}
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    load_encoder(open_spec(folder))
+    assert not (tmp_path / "executed").exists()
+
+
+def test_missing_weights_are_refused_not_drawn(folder_of):
+    folder, _ = folder_of("bert")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BundleError, match="1 weights are missing"):
+        load_encoder(open_spec(folder))
+
+
+def test_without_transformers_the_message_names_the_package(folder_of, monkeypatch):
+    folder, _ = folder_of("kmers")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(BundleError, match=r"pip install 'virnucpro\[transformers\]'"):
+        open_spec(folder)
+
+
+def test_a_model_of_overlapping_kmers_is_refused(folder_of):
+    folder, _ = folder_of("bert")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3, "[MASK]": 4, "ACGTAC": 5}
+    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(BundleError, match="overlapping k-mers are not supported"):
+        open_spec(folder)

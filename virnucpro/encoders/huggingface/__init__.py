@@ -1,0 +1,1 @@
+"""Models in local Hugging Face folders, through the optional package transformers."""

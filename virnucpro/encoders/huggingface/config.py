@@ -1,0 +1,176 @@
+"""Settings of a model in a Hugging Face folder, and the files of the folder. Without torch."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from virnucpro.encoders.base import View
+from virnucpro.encoders.pooling import TokenLayout
+from virnucpro.encoders.weights.shapes import Shapes, read_shapes
+from virnucpro.errors import BundleError
+
+__all__ = [
+    "INDEX",
+    "MODEL_TYPES",
+    "SETTINGS",
+    "WEIGHTS",
+    "HuggingFaceConfig",
+    "model_files",
+    "read_json",
+]
+
+SETTINGS: Final = "config.json"
+WEIGHTS: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
+"""List of the weight files of a model that has several."""
+
+MODEL_TYPES: Final = ("bert", "esm", "t5")
+"""Values of ``model_type`` in config.json that are supported."""
+
+_TOKENIZER_FILES: Final = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "spiece.model",
+)
+_UNUSED: Final = ("decoder.", "lm_head.", "cls.")
+"""Prefixes of tensors that an encoder does not use."""
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceConfig:
+    """Settings of a model, from its config.json, its tokenizer and its weights.
+
+    Attributes
+    ----------
+    model_type
+        One of `MODEL_TYPES`.
+    width, n_layers, n_parameters
+        Length of a vector, number of layers, number of weights of the encoder.
+    alphabet
+        Kind of sequence, from the letters of the tokenizer.
+    spaced
+        Whether the tokenizer needs a space between two letters.
+    first, last, longest
+        As in `TokenLayout`.
+    """
+
+    architecture: ClassVar[str] = "huggingface"
+    batch_tokens: ClassVar[int] = 0
+
+    model_type: Literal["bert", "esm", "t5"]
+    width: int
+    n_layers: int
+    n_parameters: int
+    alphabet: View
+    spaced: bool
+    first: int
+    last: int
+    longest: int
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object], source: Path) -> "HuggingFaceConfig":
+        """Return the settings as a dataclass after checks; unknown settings are ignored.
+
+        Raises
+        ------
+        BundleError
+            If a setting is missing or invalid.
+        """
+        values: dict[str, Any] = {one.name: settings.get(one.name) for one in fields(cls)}
+        whole = ("width", "n_layers", "n_parameters", "first", "last", "longest")
+        if (
+            values["model_type"] not in MODEL_TYPES
+            or values["alphabet"] not in {"nucleotide", "protein"}
+            or type(values["spaced"]) is not bool
+            or any(type(values[name]) is not int or values[name] < 0 for name in whole)
+            or not values["width"]
+        ):
+            raise BundleError(f"{source}: invalid settings {values}. Get the folder again.")
+        return cls(**values)
+
+    @property
+    def view(self) -> View:
+        """Kind of sequence that the model reads."""
+        return self.alphabet
+
+    @property
+    def dim(self) -> int:
+        """Number of values in a vector of one layer."""
+        return self.width
+
+    @property
+    def layout(self) -> TokenLayout:
+        """Layers and special tokens; T5 has no token that represents the sequence."""
+        has_cls = self.model_type != "t5" and self.first > 0
+        return TokenLayout(self.n_layers, self.first, self.last, self.longest, has_cls)
+
+    def tensor_shapes(self) -> Shapes:
+        """Return one shape with the number of all weights, from which memory is estimated."""
+        return {"weights": (self.n_parameters,)}
+
+    def require_weights(self, found: Shapes, source: Path) -> None:
+        """Compare the number of weights in the file `source` with these settings.
+
+        Raises
+        ------
+        BundleError
+            If the numbers differ.
+        """
+        if (n := count_weights(found)) != self.n_parameters:
+            raise BundleError(f"{source}: has {n:,} weights, not {self.n_parameters:,}.")
+
+
+def count_weights(shapes: Shapes) -> int:
+    """Return the number of weights of the encoder in a file."""
+    return sum(math.prod(s) for name, s in shapes.items() if not name.startswith(_UNUSED))
+
+
+def model_files(folder: Path) -> tuple[dict[str, str], int]:
+    """Return the name of each file of a model by its role, and the number of weights.
+
+    Raises
+    ------
+    BundleError
+        If the folder has no weights as safetensors, or a file is damaged.
+    """
+    names = [WEIGHTS] if (folder / WEIGHTS).is_file() else []
+    files = {"settings": SETTINGS}
+    if not names and (folder / INDEX).is_file():
+        listed = read_json(folder / INDEX).get("weight_map")
+        names = sorted(set(listed.values())) if isinstance(listed, dict) else []
+        files["index"] = INDEX
+    if not names or any(Path(str(name)).name != name for name in names):
+        raise BundleError(
+            f"{folder}: has no weights as safetensors ({WEIGHTS}). Files of other formats can "
+            "contain code and are not read. Convert them with transformers: "
+            "model.save_pretrained(FOLDER)."
+        )
+    for number, name in enumerate(names):
+        files["weights" if number == 0 else f"weights-{number:04d}"] = name
+    files |= {name: name for name in _TOKENIZER_FILES if (folder / name).is_file()}
+    return files, sum(count_weights(read_shapes(folder / name)) for name in names)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that contains an object.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be read, or contains anything else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(
+            f"{path}: cannot be read as JSON ({error}). Get the file again."
+        ) from error
+    if not isinstance(content, dict):
+        raise BundleError(f"{path}: is not a JSON object. Get the file again.")
+    return content

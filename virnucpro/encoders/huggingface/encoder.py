@@ -1,0 +1,227 @@
+"""Load and recognise models in Hugging Face folders; no code of a folder is executed."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+
+from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.device import device_bytes, dtype_of, open_device
+from virnucpro.encoders.encoder import Encoder, Packed, Run
+from virnucpro.encoders.huggingface.config import (
+    MODEL_TYPES,
+    SETTINGS,
+    HuggingFaceConfig,
+    model_files,
+    read_json,
+)
+from virnucpro.encoders.huggingface.tokeniser import LetterTokeniser, alphabet_of, needs_spaces
+from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooled import pooled
+from virnucpro.encoders.pooling import PoolingPlan
+from virnucpro.errors import BundleError
+
+__all__ = ["load", "recognise"]
+
+_CLASSES: Final = {"bert": "BertModel", "esm": "EsmModel", "t5": "T5EncoderModel"}
+"""Classes of transformers itself: a class named by a folder is never used."""
+
+_LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
+_LEAST_FILLED: Final = 0.8
+"""Sequences are padded together if the shortest has this share of the longest's tokens."""
+
+
+def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
+    """Load a model onto a device.
+
+    Raises
+    ------
+    BundleError
+        If transformers is missing, a file cannot be read, or weights of the model are missing.
+    DeviceError
+        If there is no such device, or it has not enough memory.
+    UsageError
+        If there is no such precision.
+    """
+    config = HuggingFaceConfig.read(spec.config, spec.folder)
+    torch_device, dtype = open_device(device), dtype_of(precision)
+    shapes = config.tensor_shapes().values()
+    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
+    transformers = _transformers(spec.folder)
+    tokeniser = LetterTokeniser(
+        _tokenizer(transformers, spec.folder), config.alphabet, spaced=config.spaced
+    )
+    model = _model(transformers, config, spec.folder, dtype).to(torch_device)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    states = TransformersStates(model, config.n_layers)
+    module = pooled(states, plan)
+    return Encoder(spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan)
+
+
+def recognise(path: Path) -> EncoderSpec | None:
+    """Return the `EncoderSpec` of a Hugging Face folder; None if it has no known config.json.
+
+    Raises
+    ------
+    BundleError
+        If transformers is missing, the weights are not safetensors, or a file is damaged.
+    """
+    if not (path / SETTINGS).is_file():
+        return None
+    settings = read_json(path / SETTINGS)
+    model_type = settings.get("model_type")
+    if model_type not in MODEL_TYPES:
+        return None
+    files, n_parameters = model_files(path)
+    tokenizer = _tokenizer(_transformers(path), path)
+    alphabet = alphabet_of(tokenizer)
+    spaced = needs_spaces(tokenizer, alphabet, path)
+    first, last = LetterTokeniser(tokenizer, alphabet, spaced=spaced).special_tokens()
+    width, layers = ("d_model", "num_layers") if model_type == "t5" else _BERT_SIZES
+    values = {
+        "model_type": model_type,
+        "width": settings.get(width),
+        "n_layers": settings.get(layers),
+        "n_parameters": n_parameters,
+        "alphabet": alphabet,
+        "spaced": spaced,
+        "first": first,
+        "last": last,
+        "longest": max(0, _positions(settings) - first - last),
+    }
+    config = HuggingFaceConfig.read(values, path / SETTINGS)
+    return EncoderSpec(
+        path.resolve().name,
+        config.architecture,
+        config.view,
+        config.dim,
+        path,
+        files,
+        asdict(config),
+    )
+
+
+_BERT_SIZES: Final = ("hidden_size", "num_hidden_layers")
+
+
+def _positions(settings: dict[str, Any]) -> int:
+    """Return the number of tokens for which a model has positions; 0 if they are relative."""
+    absolute = settings.get("position_embedding_type", "absolute") == "absolute"
+    if settings["model_type"] == "t5" or not absolute:
+        return 0
+    most = int(settings.get("max_position_embeddings") or 0)
+    if settings["model_type"] == "esm":  # positions are counted from the padding token's id plus 1
+        return max(0, most - int(settings.get("pad_token_id") or 0) - 1)
+    return most
+
+
+class TransformersStates:
+    """A model of transformers on packed batches; pads sequences of similar length together."""
+
+    def __init__(self, model: Any, n_layers: int) -> None:  # noqa: ANN401 - transformers has no common type
+        self.model, self._n_layers = model, n_layers
+
+    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
+        parts = [self._group(packed, group, layers) for group in _groups(packed.runs)]
+        return [torch.cat(of_layer) for of_layer in zip(*parts, strict=True)]
+
+    def _group(
+        self, packed: Packed, runs: Sequence[Run], layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        lengths = torch.tensor([run.length for run in runs for _ in range(run.n)])
+        places = torch.arange(runs[0].length)
+        mask = (places < lengths[:, None]).to(packed.tokens.device)
+        ids = torch.full(mask.shape, self.model.config.pad_token_id or 0, device=mask.device)
+        ids[mask] = packed.tokens[runs[0].start : runs[-1].stop]
+        only_last = tuple(layers) == (self._n_layers,)
+        found = self.model(
+            input_ids=ids, attention_mask=mask.long(), output_hidden_states=not only_last
+        )
+        if only_last:
+            return [found.last_hidden_state[mask]]
+        return [found.hidden_states[layer][mask] for layer in layers]
+
+
+def _groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Divide runs, longest first, into groups of similar lengths."""
+    longest = 0
+
+    def start(run: Run) -> int:
+        nonlocal longest
+        if run.length < _LEAST_FILLED * longest or not longest:
+            longest = run.length
+        return longest
+
+    return [list(group) for _, group in groupby(runs, start)]
+
+
+def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dtype: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the model with its weights, ready for inference."""
+    options = {} if config.model_type == "t5" else {"add_pooling_layer": False}
+    try:
+        model, loading = getattr(transformers, _CLASSES[config.model_type]).from_pretrained(
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BundleError(
+            f"{folder}: cannot be loaded ({reason}). Get the folder again."
+        ) from error
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if missing or loading["mismatched_keys"]:
+        wrong = missing or [entry[0] for entry in loading["mismatched_keys"]]
+        raise BundleError(
+            f"{folder}: {len(wrong)} weights are missing or of another size, such as {wrong[0]}. "
+            "Get settings and weights of the same model."
+        )
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def _tokenizer(transformers: ModuleType, folder: Path) -> Any:  # noqa: ANN401 - as above
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    except Exception as error:
+        # a missing package, a damaged file and an unknown class raise different exceptions
+        reason = str(error).strip().partition("\n")[0]
+        raise BundleError(
+            f"{folder}: the tokenizer cannot be read ({reason}). Get the folder again; a "
+            "spiece.model needs sentencepiece: pip install 'virnucpro[transformers]'."
+        ) from error
+
+
+def _transformers(folder: Path) -> ModuleType:
+    """Import and return transformers: offline, without progress bars and advice.
+
+    Raises
+    ------
+    BundleError
+        If the package is not installed.
+    """
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        os.environ[name] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers  # noqa: PLC0415 - optional, and its import takes seconds
+    except ImportError as error:
+        raise BundleError(
+            f"{folder}: this model needs the package transformers, which cannot be imported "
+            f"({error}). Install it: pip install 'virnucpro[transformers]'."
+        ) from error
+    messages: Any = transformers.utils.logging
+    messages.set_verbosity_error()
+    messages.disable_progress_bar()
+    return transformers

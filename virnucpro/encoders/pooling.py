@@ -1,0 +1,207 @@
+"""From tokens to vectors: pooling, layers, and the treatment of long sequences. Without torch."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.errors import UsageError
+
+__all__ = ["LONG", "MEAN", "METHODS", "Long", "Method", "Pooling", "PoolingPlan", "TokenLayout"]
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+
+Method: TypeAlias = Literal["mean", "cls", "max", "none"]
+Long: TypeAlias = Literal["truncate", "chunk-mean", "refuse"]
+
+METHODS = get_args(Method)
+LONG = get_args(Long)
+
+
+class TokenLayout(NamedTuple):
+    """Layers and special tokens of an encoder.
+
+    Attributes
+    ----------
+    n_layers
+        Number of layers; 0 for an encoder without layers.
+    first, last
+        Number of special tokens before and after the tokens of a sequence.
+    longest
+        Maximum number of tokens of a sequence, without special tokens; 0 for no limit.
+    has_cls
+        Whether the first special token is trained to represent the sequence.
+    mean_of_all
+        Whether the mean includes the special tokens, as the authors of the model compute it.
+    """
+
+    n_layers: int
+    first: int = 0
+    last: int = 0
+    longest: int = 0
+    has_cls: bool = True
+    mean_of_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """How the tokens of a sequence become vectors; part of the run's fingerprint.
+
+    Attributes
+    ----------
+    method
+        ``mean`` or ``max`` over the tokens, ``cls`` (the first special token), or ``none``: one
+        vector per token.
+    layers
+        Layers whose vectors are joined, in this order; 0 are the embeddings before the first
+        layer. Empty for the last layer.
+    max_length
+        Maximum number of tokens of a sequence, without special tokens; None for the limit of the
+        model.
+    long
+        Treatment of longer sequences. ``refuse``: no vector, listed in quarantine.tsv.
+        ``truncate``: the first tokens only. ``chunk-mean``: chunks of about equal length, encoded
+        separately; the vector is their mean by number of tokens (``max``: their maximum; ``none``:
+        the vectors of all chunks).
+    """
+
+    method: Method = "mean"
+    layers: tuple[int, ...] = ()
+    max_length: int | None = None
+    long: Long = "refuse"
+
+    @property
+    def per_token(self) -> bool:
+        """Return whether each token has a vector of its own."""
+        return self.method == "none"
+
+    @property
+    def is_default(self) -> bool:
+        """Return whether vectors are means of the last layer, for sequences of any length."""
+        return self == Pooling()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the values that differ from the default, by name; older runs lack all of them."""
+        default = asdict(Pooling())
+        given = {"pooling" if n == "method" else n: v for n, v in asdict(self).items()}
+        default["pooling"] = default.pop("method")
+        differing = {name: value for name, value in given.items() if value != default[name]}
+        return {n: ",".join(map(str, v)) if n == "layers" else v for n, v in differing.items()}
+
+    def of_model(self, name: str, layout: TokenLayout) -> "Pooling":
+        """Return this pooling for a model: layers counted from 0, without values of no effect.
+
+        Raises
+        ------
+        UsageError
+            If the model lacks a layer or a first special token, or its limit is exceeded.
+        """
+        if not layout.n_layers:
+            if not self.is_default:
+                raise UsageError(
+                    f"{name} has no tokens and layers: --pooling, --layer, --max-length and --long "
+                    "need ESM-2, DNABERT-S or a Hugging Face model."
+                )
+            return self
+        if self.method == "cls" and not layout.has_cls:
+            raise UsageError(
+                f"{name} has no first token that represents the sequence: give --pooling mean, max "
+                "or none."
+            )
+        limit = self.max_length or None
+        if layout.longest and (limit or 0) > layout.longest:
+            raise UsageError(
+                f"--max-length {limit}: {name} reads at most {layout.longest} tokens. Give at most "
+                f"{layout.longest}."
+            )
+        limit = limit or layout.longest or None
+        if limit is None and self.long != "refuse":
+            raise UsageError(f"--long {self.long} needs --max-length: {name} has no limit.")
+        layers = tuple(_layer(name, one, layout.n_layers) for one in self.layers)
+        if len(set(layers)) < len(layers):
+            raise UsageError(f"--layer: a layer of {name} is given twice. Give each layer once.")
+        return Pooling(
+            self.method,
+            () if layers == (layout.n_layers,) else layers,
+            None if limit == layout.longest else limit,
+            self.long,
+        )
+
+
+def _layer(name: str, number: int, n_layers: int) -> int:
+    if not -n_layers - 1 <= number <= n_layers:
+        raise UsageError(
+            f"--layer {number}: {name} has {n_layers} layers. Give 0 (embeddings) to {n_layers}, "
+            f"or -1 (the last layer) to {-n_layers - 1}."
+        )
+    return number % (n_layers + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingPlan:
+    """The pooling of one model: `Pooling.of_model` and the model's tokens."""
+
+    pooling: Pooling
+    layout: TokenLayout
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Return the layers, counted from 0; by default the last layer."""
+        return self.pooling.layers or (self.layout.n_layers,)
+
+    @property
+    def limit(self) -> int | None:
+        """Return the maximum number of tokens without special tokens; None for no limit."""
+        return self.pooling.max_length or self.layout.longest or None
+
+    def truncated(self, ids: IntArray) -> IntArray:
+        """Return token ids of a sequence without the tokens that ``truncate`` removes."""
+        if self.pooling.long != "truncate" or not self._is_long(len(ids)):
+            return ids
+        assert self.limit is not None
+        first, last = self._ends(ids)
+        return np.concatenate([first, self._inside(ids)[: self.limit], last])
+
+    def chunks(self, ids: IntArray) -> list[IntArray]:
+        """Return the token ids of each chunk of a sequence, with its special tokens."""
+        if self.pooling.long != "chunk-mean" or not self._is_long(len(ids)):
+            return [ids]
+        assert self.limit is not None
+        first, last = self._ends(ids)
+        inside = self._inside(ids)
+        parts = np.array_split(inside, -(-len(inside) // self.limit))
+        return [np.concatenate([first, part, last]) for part in parts]
+
+    def refusal(self, n_tokens: int) -> str:
+        """Return why a sequence of `n_tokens` token ids gets no vector; "" if it gets one."""
+        if self.pooling.long != "refuse" or not self._is_long(n_tokens):
+            return ""
+        return (
+            f"too_long: the sequence has {self.inside(n_tokens):,} tokens, more than "
+            f"{self.limit:,}. Start a new run with --long truncate or chunk-mean, or with a larger "
+            "--max-length"
+        )
+
+    def n_vectors(self, lengths: IntArray) -> IntArray:
+        """Return the number of vectors of sequences with these numbers of token ids: (n,) int64."""
+        if not self.pooling.per_token:
+            return np.ones(len(lengths), np.int64)
+        return np.maximum(lengths - self.layout.first - self.layout.last, 0)
+
+    def inside(self, n_tokens: int) -> int:
+        """Return the number of tokens without special tokens."""
+        return n_tokens - self.layout.first - self.layout.last
+
+    def _is_long(self, n_tokens: int) -> bool:
+        return self.limit is not None and self.inside(n_tokens) > self.limit
+
+    def _ends(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+        return ids[: self.layout.first], ids[len(ids) - self.layout.last :]
+
+    def _inside(self, ids: IntArray) -> IntArray:
+        return ids[self.layout.first : len(ids) - self.layout.last]
+
+
+MEAN: Final = PoolingPlan(Pooling(), TokenLayout(0))
+"""Means of sequences of any length: the plan of an encoder without layers."""
