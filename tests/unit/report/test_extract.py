@@ -6,9 +6,10 @@ import dnaio
 import numpy as np
 import pytest
 
+from virnucpro.classifier.regions import Regions
 from virnucpro.errors import UsageError
 from virnucpro.report import extract
-from virnucpro.report.extract import write_extract
+from virnucpro.report.extract import write_extract, write_region_extract
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -96,6 +97,16 @@ def test_fastq_has_the_letters_and_qualities_of_the_input(
         )
         for number, (file, place, (read, bases, marks)) in enumerate(origins)
     ]
+
+
+def test_stretches_have_their_qualities(reads, tmp_path):
+    record, start, end, score = (np.array([value]) for value in (3, 100, 105, 0.25))
+    one = np.ones(1, np.int64)
+    regions = Regions(record, start, end, one > 0, one, one, score, score, score)
+    write_region_extract(tmp_path / "v.fastq", reads, regions, fastq=True)
+    assert (tmp_path / "v.fastq").read_text() == (
+        "@r/1:101-105 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\nACGTN\n+\n!~@>+\n"
+    )
 
 
 def test_an_unknown_call_is_refused():
