@@ -12,6 +12,7 @@ from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exi
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
 LABELS = {"pipeline/scheduling/rank_launch.py", "pipeline/run/session.py", "runtime/events.py"}
+LABELS |= {"report/html/content.py"}
 """Functions that write the time of an event for people."""
 
 

@@ -14,8 +14,9 @@ from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 
-PASSING = {"run.lock", "status.json", "launches", "logs"}
-"""Files that no result depends on after a run has ended."""
+PASSING = {"run.lock", "status.json", "launches", "logs", "report.html"}
+PASSING |= {f"virnucpro{part}_mqc.json" for part in ("", "_calls", "_scores")}
+"""Files that no result depends on after a run has ended; reports are made anew from the tables."""
 
 
 def files_of(run):
@@ -30,7 +31,7 @@ def tables_of(folder):
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
-        if path.suffix in {".tsv", ".txt", ".csv"}
+        if path.suffix in {".tsv", ".txt", ".csv", ".fasta", ".bed", ".gff3", ".bedgraph"}
     }
 
 
