@@ -1,0 +1,112 @@
+"""Write the tables of docs/accuracy.md from the card of a bundle, between their marks.
+
+virnucpro bundle show mini --json | python scripts/docs/accuracy.py docs/accuracy.md
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Card = Mapping[str, Any]
+
+
+def main() -> None:
+    """Read the card from standard input and renew the tables of a page."""
+    page = Path(sys.argv[1])
+    page.write_text(renewed(page.read_text(), json.load(sys.stdin)))
+
+
+def renewed(page: str, card: Card) -> str:
+    """Return the page with the tables of this card.
+
+    Raises
+    ------
+    ValueError
+        If the page has not exactly one place for each table.
+    """
+    figures = card["metrics"]["cross_validation"]
+    for name, table in {
+        "auroc": auroc(figures),
+        "kingdoms": kingdoms(figures),
+        "calls": called(figures),
+        "fdr": false_discoveries(figures),
+    }.items():
+        marks = rf"(<!-- {name}: from the card -->\n).*?(<!-- end -->)"
+        page, count = re.subn(marks, rf"\1\n{table}\n\2", page, flags=re.DOTALL)
+        if count != 1:
+            raise ValueError(f"the page has {count} places for the table {name}")
+    return page
+
+
+def auroc(figures: Card) -> str:
+    """Return the table of AUROC and calibration error by length."""
+    rows = [
+        [_bases(bases), _with_interval(one, "auroc"), _with_interval(one, "calibration_error")]
+        for bases, one in figures.items()
+    ]
+    return _table(["bases", "AUROC", "calibration error"], rows)
+
+
+def kingdoms(figures: Card) -> str:
+    """Return the table of AUROC against each kingdom by length."""
+    names = sorted({name for one in figures.values() for name in one["auroc_of_kingdom"]})
+    found = [
+        [_figure(one["auroc_of_kingdom"].get(name), "auroc") for one in figures.values()]
+        for name in names
+    ]
+    rows = [[name, *cells] for name, cells in zip(names, found, strict=True)]
+    return _table(["kingdom", *map(_bases, figures)], rows)
+
+
+def called(figures: Card) -> str:
+    """Return the table of the shares called viral at the default preset by length."""
+    names = sorted({name for one in figures.values() for name in one["called_viral"]})
+    names.sort(key=lambda name: name != "virus")
+    rows = [
+        [name, *(_share(one["called_viral"].get(name)) for one in figures.values())]
+        for name in names
+    ]
+    return _table(["kingdom", *map(_bases, figures)], rows)
+
+
+def false_discoveries(figures: Card) -> str:
+    """Return the table of realised false discovery rates and recall by length."""
+    rows = []
+    for bases, one in figures.items():
+        cells = [_bases(bases)]
+        for share in ("0.5", "0.1"):
+            rate = one["realised_fdr"][share]
+            cells += ["no call", "0"] if rate is None else [
+                _with_interval(rate, "fdr"), _with_interval(rate, "recall"),
+            ]  # fmt: skip
+        rows.append(cells)
+    return _table(["bases", "half viral: rate", "recall", "a tenth viral: rate", "recall"], rows)
+
+
+def _bases(text: str) -> str:
+    return f"{int(text):,}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def _figure(one: Card | None, name: str) -> str:
+    return "-" if one is None else f"{one[name]:.2f}"
+
+
+def _with_interval(one: Card, name: str) -> str:
+    low, high = one[f"{name}_interval"]
+    return f"{one[name]:.3f} ({low:.3f}-{high:.3f})"
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    main()

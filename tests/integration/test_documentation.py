@@ -1,0 +1,464 @@
+"""Every command of README.md and docs/ runs here, or is listed with its reason in NOT_RUN."""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import random
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import virnucpro
+import virnucpro.dispatch
+from virnucpro.cli.main import full_parser, main
+
+pytestmark = pytest.mark.timeout(340)
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README_BYTES = 6144
+TOLERANCE = 2e-4
+FIRST = "docs/first-run.md"
+PAGES = [
+    FIRST,
+    "README.md",
+    "scripts/slurm/README.md",
+    *sorted(f"docs/{path.name}" for path in DOCS.glob("*.md") if path.name != "first-run.md"),
+]
+NETWORK = "downloads packages or weights"
+PACKAGES = "needs an image, conda or the network; tests/packaging checks the definitions"
+MINUTES = "takes minutes, or prints figures of this machine"
+TRAINING = "takes minutes; tests/integration/test_train.py trains"
+SCHEDULER = "needs SLURM; tests/slurm runs it"
+SET_UP = "sets up an environment; .ci/run calls it"
+NOT_RUN = {
+    ("README.md", "bash scripts/demo.sh"): SET_UP,
+    ("scripts/slurm/README.md", "export SBATCH_ACCOUNT"): SCHEDULER,
+    ("scripts/slurm/README.md", "sbatch scripts/slurm/predict.sbatch"): SCHEDULER,
+    ("scripts/slurm/README.md", "virnucpro plan contigs.fa -o results/"): SCHEDULER,
+    ("scripts/slurm/README.md", "squeue --me"): SCHEDULER,
+    ("scripts/slurm/README.md", "ls results/"): SCHEDULER,
+    ("scripts/slurm/README.md", "-o by-hand/"): SCHEDULER,
+    ("scripts/slurm/README.md", "-o one-job/"): SCHEDULER,
+    ("scripts/slurm/README.md", "sbatch --array=0-1"): SCHEDULER,
+    ("docs/slurm.md", "job=$(sbatch"): SCHEDULER,
+    ("docs/install.md", "python3 -m venv ~/virnucpro"): NETWORK,
+    ("docs/install.md", "pip install torch"): NETWORK,
+    ("docs/install.md", "rattler-build build"): PACKAGES,
+    ("docs/install.md", "docker build"): PACKAGES,
+    ("docs/install.md", "apptainer build"): PACKAGES,
+    ("docs/install.md", "pip wheel"): NETWORK,
+    ("docs/install.md", "pip install --no-index"): NETWORK,
+    ("docs/install.md", "bundle verify mini-deep --golden"): "docs/parity.md runs these",
+    ("docs/models.md", "bundle fetch virnucpro-500"): NETWORK,
+    ("docs/models.md", "bundle pack virnucpro-500"): NETWORK,
+    ("docs/evaluate.md", "--labels labels.tsv --split valid"): MINUTES,
+    ("docs/parity.md", "--precision bf16"): MINUTES,
+    ("docs/performance.md", "bench -m esm2_t12_35M_UR50D"): MINUTES,
+    ("docs/train.md", "virnucpro train --labels labels.tsv"): TRAINING,
+    (
+        "docs/report.md",
+        "virnucpro plot DIR",
+    ): "placeholders; tests/integration/test_report.py draws",
+    ("docs/developers.md", "bash scripts/test.sh"): SET_UP,
+    ("docs/embeddings.md", "-e path/to/prot_t5_folder"): NETWORK,
+    ("docs/embeddings.md", "library(rhdf5)"): "needs R",
+    ("docs/embeddings.md", "using HDF5"): "needs Julia",
+}
+"""Blocks that are not run: a page and a text of the block, with the reason."""
+
+OTHER_PROGRAMS = {
+    *(
+        "--gpus-per-node",
+        "--time",
+        "--array",
+        "--requeue",
+        "--build-arg",
+        "--nv",
+        "--bind",
+        "--init",
+    ),
+    *("--shm-size", "--dirs", "--user", "--rm", "--wrap", "--partition", "--dependency", "--serve"),
+    *("--strict",),
+}
+"""Options of sbatch, docker, apptainer and others in running text."""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: str
+    language: str
+    title: str
+    text: str
+
+    @property
+    def reason(self):
+        """Why the block is not run; None if it is run."""
+        found = [NOT_RUN[key] for key in NOT_RUN if self.page == key[0] and key[1] in self.text]
+        return found[0] if found else None
+
+
+def _blocks(page):
+    fences = re.findall(
+        r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```",
+        (ROOT / page).read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    return [Block(page, *fence) for fence in fences]
+
+
+BLOCKS = [block for page in PAGES for block in _blocks(page)]
+
+
+def _steps(block):
+    """Return the commands of a console block, each with the output shown."""
+    steps = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not steps[0], f"{block.page}: output without a command"
+    return [(step.partition("\n")[0], step.partition("\n")[2].strip()) for step in steps[1:]]
+
+
+EXAMPLE = set()
+"""Commands of the first page with their output: the same ones elsewhere need no second run."""
+for _block in _blocks(FIRST):
+    EXAMPLE |= set(_steps(_block)) if _block.language == "console" else set()
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """Return a function that runs a command in a folder: exit code, standard output and error."""
+    programs = tmp_path_factory.mktemp("bin")
+    for name, words in {"python": "", "virnucpro": "-m virnucpro"}.items():
+        path = programs / name
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        path.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "VIRNUCPRO_DATA": str(programs / "no-bundles"),
+        "MPLBACKEND": "agg",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "COLUMNS": "100",
+    }
+
+    def run(folder, *words):
+        return subprocess.run(
+            words,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            timeout=330,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def first_run(shell, tmp_path_factory):
+    """A user's folder after the first page, whose commands are run here."""
+    folder = tmp_path_factory.mktemp("user")
+    for name in ("tests", "scripts", "README.md"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("*.png"))
+    example = (ROOT / "tests" / "data" / "example.fa").read_bytes()
+    (folder / "contigs.fa").write_bytes(example)
+    (folder / "contigs.fa.gz").write_bytes(gzip.compress(example))
+    dice = random.Random(3)
+    reads = ["".join(dice.choices("ACGT", k=200)) for _ in range(9)]
+    fastq = "".join(f"@r{n}\n{read}\n+\n{'I' * 200}\n" for n, read in enumerate(reads))
+    (folder / "reads.fq.gz").write_bytes(gzip.compress(fastq.encode()))
+    proteins = ["M" + "".join(dice.choices("ACDEFGHIKLMNPQRSTVWY", k=60)) for _ in range(40)]
+    (folder / "proteins.faa").write_text("".join(f">p{n}\n{p}\n" for n, p in enumerate(proteins)))
+    (folder / "contigs.gb").write_text(_genbank(reads[0]))
+    _run_blocks(_blocks(FIRST), folder, shell, already=set())
+    return folder
+
+
+def _genbank(bases):
+    first = f"LOCUS       contig  {len(bases)} bp    DNA     linear   UNK\n"
+    return f"{first}ORIGIN\n        1 {bases}\n//\n"
+
+
+def _run_blocks(blocks, folder, shell, already):
+    python = []
+    for block in blocks:
+        assert block.language in {"console", "bash", "python", "sh", "r", "julia"}, block
+        if block.reason:
+            continue
+        if block.language == "console":
+            for command, shown in _steps(block):
+                if (command, shown) not in already:
+                    printed = _run_line(command, folder, shell)
+                    assert agrees(printed, shown), f"$ {command}\n{printed}\nshown:\n{shown}"
+        elif block.language == "python":
+            python.append(block)
+        else:
+            for line in block.text.replace("\\\n", " ").splitlines():
+                _run_line(line, folder, shell)
+    _run_python(python, folder, shell)
+
+
+def _run_line(line, folder, shell):
+    """Run a line of a shell; a plain virnucpro command in this process, which is faster."""
+    command, _, behind = line.partition(" || echo ")
+    words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+    if words[:1] != ["virnucpro"] or any(set(word) <= set(";|&()<>") for word in words):
+        done = shell(folder, "bash", "-euo", "pipefail", "-c", line)
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        return done.stdout
+    printed = io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        code = main(shlex.split(command, comments=True)[1:])
+    expected = re.search(r"# exit code (\d)", line)
+    assert bool(code) == bool(behind or expected), f"{line}\n{printed.getvalue()}"
+    return printed.getvalue() + (f"exit code {code}\n" if behind else "")
+
+
+def _run_python(blocks, folder, shell):
+    """Run blocks with a main guard, or a file name, as files of their own, all others as one."""
+    scripts, together = {}, ""
+    for number, block in enumerate(blocks):
+        if block.title or "__main__" in block.text:
+            scripts[block.title or f"script{number}.py"] = block.text
+        else:
+            together += block.text
+    if together:
+        scripts["together.py"] = together
+    for name, text in scripts.items():
+        (folder / name).write_text(text)
+    for name, text in scripts.items():
+        done = shell(folder, "python", "-W", "error", name)
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
+        shown = re.findall(r"^ *print\(.*\)  # (.+)$", text, re.MULTILINE)
+        assert agrees(done.stdout, " ... ".join(["...", *shown, "..."])), f"{text}\n{done.stdout}"
+
+
+def agrees(printed, shown):
+    """Return whether a text has the words shown; `...` stands for any, numbers are rounded."""
+    words, parts = _words(printed), [[]]
+    for word in _words(shown):
+        if word == "...":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    place = 0
+    for number, part in enumerate(parts):
+        ends = range(place + len(part), len(words) + 1)
+        first, last = number == 0, number == len(parts) - 1
+        if first:
+            ends = ends[:1]
+        if last:
+            ends = [end for end in ends if end == len(words)]
+        found = (end for end in ends if _same(words[end - len(part) : end], part))
+        place = next(found, -1)
+        if place < 0:
+            return False
+    return True
+
+
+def _words(text):
+    """Return the words without progress, durations and throughput."""
+    text = re.sub(r"^\[virnucpro\] +\d+%.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\d+:\d\d \([\d.,]+ \w+/s\)", "TIME", text)
+    text = re.sub(r"\b\d+\.\d+ s\b", "TIME", text)
+    text = re.sub(r"\b(done|failed|skipped)( +)\d+\.\d+\b", r"\1\2TIME", text)
+    return text.split()
+
+
+def _same(words, part):
+    return len(words) == len(part) and all(map(_same_word, words, part))
+
+
+def _same_word(one, other):
+    if "..." in other:
+        return re.fullmatch(".*".join(map(re.escape, other.split("..."))), one) is not None
+    try:
+        return one == other or abs(float(one) - float(other)) <= TOLERANCE
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != FIRST])
+@pytest.mark.usefixtures("fonts")
+def test_the_commands_of_a_page_run_and_print_what_it_shows(page, first_run, shell, tmp_path):
+    blocks = _blocks(page)
+    if all(block.reason for block in blocks):
+        return
+    folder = tmp_path / "user"
+    shutil.copytree(first_run, folder, symlinks=True)
+    _run_blocks(blocks, folder, shell, EXAMPLE)
+
+
+def test_the_first_page_runs(first_run):
+    assert (first_run / "out" / "predictions.tsv").exists()
+
+
+def test_the_comparison_of_outputs_can_fail():
+    assert agrees("a 1.0001 b", "a 1.0002 b")
+    assert agrees("a x y b", "a ... b")
+    assert agrees("a x y", "... y")
+    assert agrees("a (/tmp/b) c", "a (.../b) c")
+    assert not agrees("a 1.0001 b", "a 1.1 b")
+    assert not agrees("a x y b c", "a ... b")
+    assert not agrees("a b", "a b c")
+    assert not agrees("a b c", "a b")
+
+
+def test_blocks_that_are_not_run_exist():
+    for page, text in NOT_RUN:
+        assert [one for one in BLOCKS if one.page == page and text in one.text], (page, text)
+
+
+@pytest.mark.parametrize(
+    "block", [one for one in BLOCKS if one.reason], ids=lambda one: one.text[:40]
+)
+def test_the_options_of_a_command_that_is_not_run_exist(block, capsys):
+    parser = full_parser()
+    for words in _command_lines(block):
+        code = 0
+        try:
+            parser.parse_args(words)
+        except SystemExit as end:
+            code = end.code
+        assert not code, f"{block.page}: {shlex.join(words)}\n{capsys.readouterr().err}"
+
+
+def _command_lines(block):
+    """Return the words behind `virnucpro` of each such command in a block."""
+    text = block.text
+    if block.language == "console":
+        text = "\n".join(command for command, _ in _steps(block))
+    return _calls_in(text.replace("\\\n", " "))
+
+
+def _calls_in(text):
+    found = []
+    for line in text.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.wordchars += "$[]{}%,:@"
+        current, begins = None, True
+        for word in lexer:
+            if set(word) <= set(";|&()<>"):
+                current, begins = None, True
+            elif current is not None:
+                current.append(word)
+            elif (begins and re.fullmatch(r"(.*/)?virnucpro", word)) or (
+                "run" in line.split() and re.fullmatch(r"virnucpro(:\w+|\.sif)", word)
+            ):
+                found.append(current := [])
+            else:
+                found += _calls_in(word) if "virnucpro " in word else []
+                begins = word == "exec"
+    return [words for words in found if words]
+
+
+def _parsers():
+    """Return the options of each command, of all its actions."""
+
+    def options(parser):
+        names = set()
+        for action in parser._actions:
+            names |= set(action.option_strings)
+            for below in action.choices.values() if isinstance(action.choices, dict) else ():
+                names |= options(below)
+        return names
+
+    commands = next(one.choices for one in full_parser()._actions if isinstance(one.choices, dict))
+    return {name: options(parser) for name, parser in commands.items()}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_in_running_text_exist(page):
+    """`--option` is one of some command; with a command or a script, it is one of this."""
+    known = _parsers()
+    anywhere = set().union(*known.values(), OTHER_PROGRAMS, {"--version", "--help"})
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"`([^`\n]+)`", text):
+        options = set(re.findall(r"(?<!\S)(--[a-z][a-z-]*)", span))
+        script = re.search(r"scripts/[\w/]+\.(py|sh)", span)
+        if script:
+            source = (ROOT / script[0]).read_text()
+            assert all(option in source for option in options), f"{page}: {span}"
+            continue
+        assert options <= anywhere, f"{page}: {span}"
+        command = re.match(r"virnucpro ([a-z]+)", span)
+        if command and command[1] in known:
+            assert options <= known[command[1]] | {"--help"}, f"{page}: {span}"
+        elif command:
+            pytest.fail(f"{page}: {span} is not a command")
+
+
+def test_the_reference_has_every_public_name():
+    text = (DOCS / "reference.md").read_text()
+    assert "::: virnucpro.errors\n" in text
+    for name in {*virnucpro.__all__, *virnucpro.dispatch.__all__}:
+        where = getattr(virnucpro, name, None) or getattr(virnucpro.dispatch, name)
+        module = getattr(where, "__module__", "")
+        if module not in {"virnucpro.errors", ""}:
+            assert f"::: {module}.{name}\n" in text, name
+
+
+def test_every_command_and_its_purpose_are_listed():
+    text = (DOCS / "commands.md").read_text()
+    for name in _parsers():
+        assert re.search(rf"`{name}\b", text), name
+
+
+@pytest.mark.parametrize("name", ["predictions.tsv", "windows.tsv", "regions.tsv", "launch.tsv"])
+def test_all_columns_are_described_in_their_order(name, first_run, needs):
+    section = (DOCS / "columns.md").read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    table = section.partition("| column | meaning |")[2].partition("\n\n")[0]
+    described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    if name == "launch.tsv":
+        page = (DOCS / "many-files.md").read_text()
+        header = re.search(r"^file .* error$", page, re.MULTILINE)[0]
+        header = header.replace("worker", "gpu").split()
+    else:
+        header = (first_run / "out" / name).read_text().partition("\n")[0].split("\t")
+    assert described == header
+
+
+def test_all_files_of_a_run_are_described(first_run):
+    text = (DOCS / "file-formats.md").read_text()
+    for path in (first_run / "out").iterdir():
+        name = path.name.replace("virnucpro_mqc", "virnucpro*_mqc")
+        name = re.sub(r"virnucpro_(calls|scores)_mqc", "virnucpro*_mqc", name)
+        name = re.sub(r"^regions(\.bed|\.gff3)", r"\1", name)
+        assert name in text, path.name
+
+
+def test_the_readme_is_short_and_its_links_exist():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.encode()) <= README_BYTES
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert len(links) > 15
+    for link in links:
+        assert (ROOT / link).exists(), link
+
+
+def test_the_tables_of_accuracy_are_those_of_the_card(capsys):
+    assert main(["bundle", "show", "mini", "--json"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    renewed = runpy.run_path(str(ROOT / "scripts" / "docs" / "accuracy.py"))["renewed"]
+    page = (DOCS / "accuracy.md").read_text()
+    assert page == renewed(page, card), "run scripts/docs/accuracy.py"
+    with pytest.raises(ValueError, match="0 places for the table auroc"):
+        renewed("", card)
