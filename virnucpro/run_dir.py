@@ -13,7 +13,8 @@ __all__ = ["EXTRACTS", "RunDirectory"]
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
-"""Calls whose sequences can be written as FASTA."""
+"""Calls whose sequences can be written as FASTA or FASTQ."""
+_REGIONS = "viral_regions"
 
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
@@ -38,8 +39,9 @@ class RunDirectory:
         logs/*.jsonl                    the same event logs as JSON, with --log-format json
         budgets.json                    largest batch per device that fits in memory
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
-        viral.fasta, ambiguous.fasta ...  records by call, as chosen; .gz if compressed
-        viral_regions.fasta             viral stretches of records of both kinds; .gz if compressed
+        viral.fasta, ambiguous.fasta ...  records by call, as chosen; .fastq if all inputs are
+                                        FASTQ; .gz if compressed
+        viral_regions.fasta             viral stretches of records of both kinds; endings as above
         regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
         missing.tsv, quarantine.tsv     absent if empty
         report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
@@ -90,8 +92,9 @@ class RunDirectory:
             self.regions_bed,
             self.regions_gff3,
             self.scores_bedgraph,
-            *(self.region_extract(compressed=end) for end in (False, True)),
+            *self.region_extracts(),
         )
+        extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
         self.tables = (
             self.predictions,
             self.windows,
@@ -101,7 +104,7 @@ class RunDirectory:
             self.missing,
             self.quarantine,
             *self.region_files,
-            *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            *extracts,
         )
         self.report = root / "report.html"
         self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
@@ -109,7 +112,7 @@ class RunDirectory:
         self.results = (
             self.predictions,
             self.sequences,
-            *(root / f"{call}.fasta{end}" for call in EXTRACTS for end in ("", ".gz")),
+            *extracts,
             self.regions,
             self.embeddings,
             self.report,
@@ -122,13 +125,25 @@ class RunDirectory:
             *self.reports,
         )
 
-    def extract(self, call: str, *, compressed: bool = False) -> Path:
-        """Return the path of the FASTA file of the records with a call, such as viral.fasta."""
-        return self.root / f"{call}.fasta{'.gz' * compressed}"
+    def extract(self, call: str, *, fastq: bool = False, compressed: bool = False) -> Path:
+        """Return the path of the sequences of the records with a call, such as viral.fasta."""
+        return self.root / f"{call}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
 
-    def region_extract(self, *, compressed: bool = False) -> Path:
-        """Return the path of the FASTA file of the viral stretches, viral_regions.fasta."""
-        return self.extract("viral_regions", compressed=compressed)
+    def extracts(self, call: str) -> tuple[Path, ...]:
+        """Return all paths that `extract` may return for a call; a run has one of these files."""
+        return tuple(
+            self.extract(call, fastq=fastq, compressed=compressed)
+            for fastq in (False, True)
+            for compressed in (False, True)
+        )
+
+    def region_extract(self, *, fastq: bool = False, compressed: bool = False) -> Path:
+        """Return the path of the sequences of the viral stretches, viral_regions.fasta."""
+        return self.extract(_REGIONS, fastq=fastq, compressed=compressed)
+
+    def region_extracts(self) -> tuple[Path, ...]:
+        """Return all paths that `region_extract` may return; a run has one of these files."""
+        return self.extracts(_REGIONS)
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""

@@ -27,6 +27,7 @@ FILES = {
     "mixed.fa": b">a\n%s\n>p1\nMKVLEQFFPI\n>b\nACGT\n" % GENE,
     "gaps.fa": b">g\nACGT--AC..GT--\n>a\n%s\n" % GENE,
     "gaps.fq": _fastq(b"g", b"ACGT-ACGT") + _fastq(b"a", GENE),
+    "odd.fq": _fastq(b"a", GENE) + b"@r1\nACGT\n+\nII I\n",
     "names.fa": b">a\n%s\n>b\nAC\n>a\nACC\n" % GENE,
     "again.fa": b">a\n%s\n" % GENE,
     "unnamed.fa": b">a\n%s\n> \nACGT\n" % GENE,

@@ -34,7 +34,8 @@ def test_viral_records_are_written_with_score_and_length(run):
     viral = [row for row in rows(folder / "predictions.tsv") if row["call"] == "viral"]
     assert viral
     found = names(folder / "viral.fasta")
-    assert found == [[r["seq_name"], f"score={r['score']}", f"length={r['length']}"] for r in viral]
+    fields = ("score", "length", "file", "record")
+    assert found == [[r["seq_name"], *(f"{name}={r[name]}" for name in fields)] for r in viral]
 
 
 def test_equal_names_of_two_files_are_told_apart(run):

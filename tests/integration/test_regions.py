@@ -87,6 +87,8 @@ def test_the_insert_is_found_to_one_window(finished, chimera):
         f">chimera:{insert['start']}-{insert['end']}",
         f"score={insert['score']}",
         f"length={insert['length']}",
+        f"file={insert['file']}",
+        f"record={insert['record']}",
     ]
     bases = "".join(chimera.read_text().splitlines()[1])
     assert "".join(body) == bases[int(insert["start"]) - 1 : int(insert["end"])]

@@ -65,6 +65,17 @@ def test_the_script_writes_the_outputs(process, root, tmp_path, on_path):
     assert not list(tmp_path.glob("s1.status.json"))
 
 
+def test_sequences_of_fastq_inputs_are_outputs(process, root, tmp_path, on_path):
+    entries = (root / "tests" / "data" / "example.fa").read_text().split(">")[1:]
+    reads = [(name, "".join(lines)) for name, *lines in map(str.splitlines, entries)]
+    text = "".join(f"@{name}\n{bases}\n+\n{'I' * len(bases)}\n" for name, bases in reads)
+    (tmp_path / "in.fq").write_text(text)
+    values = {"sequences": "in.fq", "task.cpus": "2", "args": "--compress", "prefix": "s1"}
+    run(rendered(process, "script", values), tmp_path, on_path)
+    assert "viral" in written(tmp_path, process)
+    assert (tmp_path / "s1.viral.fastq.gz").stat().st_size > 0
+
+
 def test_the_stub_writes_the_required_outputs(process, tmp_path, on_path):
     run(rendered(process, "stub", {"args": "", "prefix": "s1"}), tmp_path, on_path)
     required = {name for name, (_, optional) in outputs(process).items() if not optional}

@@ -73,8 +73,8 @@ class Result(RunOutput):
     ) -> Path:
         """Write the sequences with given calls as FASTA, in input order; return the path.
 
-        A header has the name, then ``score=0.9731 length=5386``. Sequences are in upper case, with
-        T instead of U. An existing file is replaced.
+        A header has the name, then ``score=0.9731 length=5386 file=contigs.fa record=17``.
+        Sequences are in upper case, with T instead of U. An existing file is replaced.
 
         Parameters
         ----------

@@ -222,11 +222,12 @@ def add_calls(parser: argparse.ArgumentParser) -> None:
 
 
 def add_extracts(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the FASTA files of called records."""
+    """Add the options of the files of called records."""
     group = parser.add_argument_group("sequences")
     text = (
         "calls whose sequences are written, one file each, separated by commas: viral, ambiguous, "
-        "non-viral, not_scored; or none; default: viral (viral.fasta)"
+        "non-viral, not_scored; or none; default: viral (viral.fasta; viral.fastq if all inputs "
+        "are FASTQ)"
     )
     group.add_argument("--extract", metavar="LIST", help=text)
     text = "compress these files with gzip"

@@ -1,10 +1,11 @@
-"""Merged outputs of a launch: one table and one FASTA file over all files, kept up to date.
+"""Merged outputs of a launch: one table and all viral sequences, kept up to date.
 
 ::
 
     OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv; the column `file`
                                     has the names of launch.tsv
-    OUT/launch.viral.fasta[.gz]     viral sequences of all files, in the same order
+    OUT/launch.viral.fasta[.gz]     viral sequences of all FASTA files, in the same order
+    OUT/launch.viral.fastq[.gz]     viral sequences of all FASTQ files
 """
 
 import shutil
@@ -24,7 +25,11 @@ OUTPUTS_KEY: Final = "outputs"
 """Key of a worker's result: paths of the outputs of a file, by name."""
 
 MERGED_NAMES: Final = {
-    name: f"launch.{name}" for name in ("predictions.tsv", "viral.fasta", "viral.fasta.gz")
+    name: f"launch.{name}"
+    for name in (
+        "predictions.tsv",
+        *(f"viral.{form}{end}" for form in ("fasta", "fastq") for end in ("", ".gz")),
+    )
 }
 """Name of the merged file for each output that is merged."""
 

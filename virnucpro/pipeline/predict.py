@@ -87,7 +87,7 @@ def predict_job(
     calls
         Rule of the calls; None for the default rule, or for the rule of the resumed run.
     extracts
-        Which records are written as FASTA; None for viral.fasta, or as in the resumed run.
+        Which records are written as FASTA or FASTQ; None for viral.fasta, or as in the resumed run.
     published_files
         Whether the two tables of the published tool are written as well; None for the published
         bundles only, or as in the resumed run.

@@ -1,1 +1,1 @@
-"""Output files of a run: tables and FASTA."""
+"""Output files of a run: tables and sequences."""

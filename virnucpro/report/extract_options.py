@@ -1,4 +1,4 @@
-"""Which records of a run are written as FASTA, as chosen by the user."""
+"""Which records of a run are written as FASTA or FASTQ, as chosen by the user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ __all__ = ["ExtractOptions"]
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """Which records are written as FASTA.
+    """Which records are written as FASTA or FASTQ.
 
     Attributes
     ----------

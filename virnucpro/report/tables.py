@@ -34,8 +34,10 @@ __all__ = [
 
 CALL_NAMES = tuple("non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call)
 """Output name of each `Call` code."""
-TABLE_VERSION: Final = 4
-"""Version of predictions.tsv and windows.tsv: versions 2 to 4 added last columns."""
+TABLE_VERSION: Final = 5
+"""Version of the outputs: versions 2 to 4 added last columns of predictions.tsv and windows.tsv,
+version 5 file and record in the headers of sequences.
+"""
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
 

@@ -15,6 +15,7 @@ from virnucpro.durable import sync_folder, temporary_beside
 from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
+    OPTIONAL_COLUMNS,
     TEMPORARY_COLUMNS,
     Column,
     ColumnFile,
@@ -25,6 +26,7 @@ from virnucpro.sequences.columns import (
 )
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import divide_records
+from virnucpro.sequences.qualities import QualitiesWriter
 from virnucpro.sequences.records import STANDARD_INPUT, UNNAMED, read_records
 from virnucpro.sequences.repeats import count_repeats
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
@@ -48,13 +50,15 @@ def no_listener(_records: int, _letters: int) -> None:
 
 
 class _Batch(NamedTuple):
-    """Names in UTF-8 and sequences of several records.
+    """Names in UTF-8, sequences and qualities of several records.
 
-    `invalid` and `unnamed` are positions of records with invalid letters, and without a name.
+    `qualities` is empty if they are not stored, or if one of the records lacks them. `invalid` and
+    `unnamed` are positions of records with invalid letters, and without a name.
     """
 
     names: list[bytes]
     sequences: list[bytes]
+    qualities: list[bytes]
     invalid: list[int]
     unnamed: list[int]
 
@@ -109,7 +113,8 @@ def input_digests(
 def _write_columns(
     folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
-    reader = _Reader(inputs, spec, rules)
+    keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
+    reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)
     with ExitStack() as stack:
         streamed = _StreamedColumns(folder, stack)
         for batch in reader.batches():
@@ -120,14 +125,23 @@ def _write_columns(
     warnings = tuple(reader.warnings(folder))
     for name in TEMPORARY_COLUMNS:
         column_path(folder, name).unlink()
-    return Header(spec, reader.digests(), {name: files[name] for name in COLUMNS}, warnings)
+    kept = {name: files[name] for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in files}
+    return Header(spec, reader.digests(), kept, warnings)
 
 
 class _Reader:
-    """Reads all inputs in batches of about 1 MiB."""
+    """Reads all inputs in batches of about 1 MiB, with or without `qualities`."""
 
-    def __init__(self, inputs: Sequence[str], spec: IndexSpec, rules: InputRules) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        spec: IndexSpec,
+        rules: InputRules,
+        *,
+        qualities: bool = False,
+    ) -> None:
         self._alphabet = spec.alphabet
+        self._qualities = qualities
         self._strict = rules.strict
         self._digests = [ContentDigest(path) for path in inputs]
         self._notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
@@ -138,6 +152,8 @@ class _Reader:
             self._notes.begin(digest.path)
             for batch in self._batches_of(digest.path):
                 self._notes.check(batch.names, batch.sequences)
+                if not self._notes.accept_qualities(batch.names, batch.qualities):
+                    batch.qualities.clear()
                 names = batch.names.copy()
                 for place in batch.unnamed:
                     names[place] = b""  # as in runs of earlier versions
@@ -164,10 +180,10 @@ class _Reader:
         yield from self._notes.warnings(self.digests(), repeats.number, name)
 
     def _batches_of(self, path: str) -> Iterator[_Batch]:
-        batch, size = _Batch([], [], [], []), 0
+        batch, size = _Batch([], [], [], [], []), 0
         records = read_records(path, self._alphabet, strict=self._strict)
         for number, record in enumerate(records, 1):
-            name, sequence, gaps, problem = record
+            name, sequence, gaps, problem, qualities = record
             if len(sequence) > _LONGEST:
                 raise InputError(
                     f"{path}: record {shortened(name)}: {len(sequence):,} letters, more than the "
@@ -181,10 +197,12 @@ class _Reader:
                     batch.unnamed.append(len(batch.names))
             batch.names.append(name.encode())
             batch.sequences.append(sequence)
+            if self._qualities and qualities is not None:
+                batch.qualities.append(qualities)
             size += len(sequence) + len(name) + _RECORD_BYTES
             if size >= _BATCH_BYTES:
                 yield batch
-                batch, size = _Batch([], [], [], []), 0
+                batch, size = _Batch([], [], [], [], []), 0
         yield batch
 
 
@@ -200,9 +218,10 @@ class _StreamedColumns:
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
         for name in _RUNNING_SUMS:
             self._columns[name].append([0])
+        self._qualities = QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        names, sequences, invalid, _ = batch
+        names, sequences, qualities, invalid, _ = batch
         items = divide_records(sequences, spec, invalid)
         lengths = [len(sequence) for sequence in sequences]
         counts: dict[str, npt.ArrayLike] = {
@@ -230,6 +249,8 @@ class _StreamedColumns:
             self._totals[name] += int(np.sum(values))
         for name, piece in pieces.items():
             self._columns[name].append(piece)
+        self._qualities.add(len(names), qualities)
 
     def close(self) -> dict[str, ColumnFile]:
-        return {name: column.close() for name, column in self._columns.items()}
+        files = {name: column.close() for name, column in self._columns.items()}
+        return files | self._qualities.close()

@@ -30,6 +30,7 @@ from virnucpro.sequences.spec import (
 __all__ = [
     "ADVICE",
     "COLUMNS",
+    "OPTIONAL_COLUMNS",
     "TEMPORARY_COLUMNS",
     "Column",
     "ColumnFile",
@@ -63,13 +64,19 @@ COLUMNS: dict[str, np.dtype[Any]] = {
         "row_frame": "u1",
     }.items()
 }
-"""All columns of an index and their types.
+"""Columns of every index and their types.
 
 ``name_first`` and ``x_first_y`` contain bounds: owner ``i`` has the members ``[i]:[i + 1]``, so
 there is one entry more than there are owners. ``bases`` contains the letters of all records,
 ``names`` all names in UTF-8. A row is located by the first item with the same content:
 ``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases`` (of a
 stretch: of its codons, with the offset of its frame), ``row_frame`` is its frame.
+"""
+
+OPTIONAL_COLUMNS: dict[str, np.dtype[Any]] = {"qualities": np.dtype("u1")}
+"""Columns that an index may lack.
+
+``qualities`` contains one character for each letter of ``bases``, if all records are FASTQ.
 """
 
 TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
@@ -87,7 +94,7 @@ A digest is two 64-bit numbers. The hashes of names differ between processes.
 ADVICE = "rerun the command with --force to start over"
 """Advice for a damaged index."""
 
-_DTYPES = COLUMNS | TEMPORARY_COLUMNS
+_DTYPES = COLUMNS | OPTIONAL_COLUMNS | TEMPORARY_COLUMNS
 _BUFFER_BYTES = 1 << 20
 
 
@@ -113,7 +120,7 @@ class ColumnWriter:
     Parameters
     ----------
     folder, name
-        Folder of the index, and one of `COLUMNS` or `TEMPORARY_COLUMNS`.
+        Folder of the index, and the name of a column of this module.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -171,7 +178,7 @@ class Column:
     Parameters
     ----------
     folder, name
-        Folder of the index, and one of `COLUMNS` or `TEMPORARY_COLUMNS`.
+        Folder of the index, and the name of a column of this module.
 
     Attributes
     ----------
@@ -310,10 +317,11 @@ def read_header(folder: Path) -> Header:
         )
     if content.pop("sha256", None) != json_digest(content):
         raise IndexFormatError(f"{path}: changed since it was written; {ADVICE}")
+    names = [*COLUMNS, *(name for name in OPTIONAL_COLUMNS if name in content["files"])]
     header = Header(
         IndexSpec.from_json(content["spec"]),
         tuple(InputFile(**file) for file in content["inputs"]),
-        {name: ColumnFile(**content["files"][name]) for name in COLUMNS},
+        {name: ColumnFile(**content["files"][name]) for name in names},
         tuple(content.get("warnings", ())),  # older indexes have none
     )
     for name, file in header.files.items():

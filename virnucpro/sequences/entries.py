@@ -1,4 +1,4 @@
-"""Entries of FASTA and FASTQ files, plain or compressed: a header and a body (sequence), in bytes.
+"""Entries of FASTA and FASTQ files, plain or compressed: header, body (sequence), qualities.
 
 dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on
 some non-ASCII headers, it drops lines that begin with ``#``, and it has a fifth of the throughput.
@@ -153,7 +153,7 @@ def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterato
 _HEADER_BYTES = 1 << 24
 
 
-def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
+def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes, None]]:
     r"""Divide a FASTA file into entries.
 
     Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
@@ -172,6 +172,8 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         The first line, without ``>``.
     body : bytes
         All other lines, including their line ends.
+    qualities : None
+        FASTA has none.
 
     Raises
     ------
@@ -185,11 +187,11 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         pieces.append(continued)
         for entry in entries:
             if header is not None:
-                yield header, b"".join(pieces)
+                yield header, b"".join(pieces), None
             header, _, body = entry.partition(b"\n")
             pieces = [body]
     if header is not None:
-        yield header, b"".join(pieces)
+        yield header, b"".join(pieces), None
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
@@ -235,7 +237,7 @@ _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 
 
-def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes]]:
+def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes, bytes]]:
     r"""Divide a FASTQ file into records of four lines each.
 
     Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
@@ -253,6 +255,8 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         The first line, without ``@``.
     sequence : bytes
         The second line.
+    qualities : bytes
+        The fourth line, as long as the second one.
 
     Raises
     ------
@@ -260,11 +264,20 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         When a record does not have four lines, or the number of qualities is not the number of
         letters.
     """
-    escaped = map(_escape, _without_trailing_blank_lines(blocks))
+    escaped = _Escaped(_without_trailing_blank_lines(blocks))
     stream = BufferedReader(BlockStream(escaped))
     try:
         for record in FastqReader(stream):
-            yield _unescape(record.name.encode()), _unescape(record.sequence.encode())
+            name, sequence = record.name.encode(), record.sequence.encode()
+            qualities = record.qualities_as_bytes()
+            if escaped.any:
+                name, sequence, qualities = map(_unescape, (name, sequence, qualities))
+            if len(qualities) != len(sequence):  # dnaio compares the lengths with escapes
+                raise InputError(
+                    f"{path}: record {shortened(record.name)}: {len(sequence):,} letters, but "
+                    f"{len(qualities):,} qualities; repair the file or create it again"
+                )
+            yield name, sequence, qualities
     except FastqFormatError as error:
         raise InputError(
             f"{path}: {shortened(str(error))}; repair the file or create it again"
@@ -286,10 +299,19 @@ def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield b"\n" * (1 + min(missing, max(held.count(b"\n") - 1, 0)))
 
 
-def _escape(text: bytes) -> bytes:
-    if text.isascii() and _ESCAPE not in text:
-        return text
-    return _TO_ESCAPE.sub(lambda match: _ESCAPE + match[0].hex().encode(), text)
+class _Escaped(Iterator[bytes]):
+    """Blocks with escapes; `any` is whether a block so far has some."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self.any = False
+
+    def __next__(self) -> bytes:
+        text = next(self._blocks)
+        if text.isascii() and _ESCAPE not in text:
+            return text
+        self.any = True
+        return _TO_ESCAPE.sub(lambda match: _ESCAPE + match[0].hex().encode(), text)
 
 
 def _unescape(text: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,6 @@ from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import ReadListener, input_digests, no_listener, write_index
 from virnucpro.sequences.columns import (
     ADVICE,
-    COLUMNS,
     Column,
     Header,
     checksum,
@@ -30,6 +30,8 @@ from virnucpro.sequences.windows import IntArray
 __all__ = ["SequenceIndex", "build_index", "input_digests"]
 
 _NAMES_AT_ONCE = 1 << 14
+_NOT_TEXT = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
+"""Control characters, and the surrogates for bytes of a path that are not UTF-8."""
 
 
 class SequenceIndex:
@@ -52,6 +54,8 @@ class SequenceIndex:
         Total length of the records' names in UTF-8.
     warnings
         Warnings about the inputs, see `virnucpro.sequences.input_rules.InputNotes`.
+    has_qualities
+        Whether the index has the qualities of all records: every input was FASTQ.
     record_lengths
         ``(n_records,)`` int64: bases, or residues of proteins, without gaps.
     record_status
@@ -78,7 +82,7 @@ class SequenceIndex:
         self.warnings = header.warnings
         self._folder = folder
         self._files = header.files
-        self._columns = {name: Column(folder, name) for name in COLUMNS}
+        self._columns = {name: Column(folder, name) for name in header.files}
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
         self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
@@ -96,6 +100,7 @@ class SequenceIndex:
         self.name_bytes = int(self._values["name_first"][-1])
         self._names = self._columns["names"]
         self._bases = self._columns["bases"]
+        self.has_qualities = "qualities" in self._columns
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
@@ -168,11 +173,14 @@ class SequenceIndex:
 
     @property
     def input_names(self) -> list[str]:
-        """Names of the input files as in all outputs: their paths, if two have equal names."""
+        """Names of the input files as in all outputs: their paths, if two have equal names.
+
+        Control characters, and bytes that are not UTF-8, are percent-encoded.
+        """
         paths = [file.path for file in self.inputs]
         names = [Path(path).name or path for path in paths]
         shown = names if len({*names}) == len(names) else paths
-        return [CONTROL.sub(lambda match: quote(match[0]), text) for text in shown]
+        return [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
 
     def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
         """Return the input file, from 0, and the number in this file, from 1, of each record."""
@@ -190,6 +198,14 @@ class SequenceIndex:
         """Return the letters ``start`` to ``end - 1`` of a record."""
         origin = int(self._values["record_first_base"][record])
         return self._bases.read(origin + start, origin + end)
+
+    def record_qualities(self, record: int, start: int, end: int) -> bytes:
+        """Return the qualities of the letters ``start`` to ``end - 1`` of a record.
+
+        Requires `has_qualities`.
+        """
+        origin = int(self._values["record_first_base"][record])
+        return self._columns["qualities"].read(origin + start, origin + end)
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""
@@ -307,6 +323,10 @@ def build_index(
     """
     write_index(folder, inputs, spec, read, rules or InputRules())
     return SequenceIndex.open(folder)
+
+
+def _percent_encoded(match: re.Match[str]) -> str:
+    return quote(match[0], errors="surrogateescape")
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:

@@ -9,6 +9,7 @@ from typing import Final
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
+from virnucpro.sequences.qualities import first_invalid
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
 from virnucpro.sequences.spec import InputFile
 
@@ -79,6 +80,7 @@ class InputNotes:
         self._judged = judged and not rules.any_alphabet
         self._files: list[_File] = []
         self._n_gapped = self._n_gaps = self._n_unnamed = 0
+        self._invalid_qualities = ""
 
     def begin(self, path: str) -> None:
         """Begin the next input."""
@@ -117,6 +119,14 @@ class InputNotes:
             self._refuse_other_alphabet(names[0].decode(), sequences)
         file.records += len(sequences)
         file.filled += sum(map(bool, sequences))
+
+    def accept_qualities(self, names: Sequence[bytes], qualities: Sequence[bytes]) -> bool:
+        """Return whether the qualities of the next records may be written to FASTQ files."""
+        place = first_invalid(qualities)
+        if place is not None and not self._invalid_qualities:
+            name = shortened(names[place].decode())
+            self._invalid_qualities = f"{self._files[-1].path}: record {name}"
+        return place is None
 
     def end(self) -> None:
         """End the current input.
@@ -180,6 +190,11 @@ class InputNotes:
             yield (
                 f"sequences without a name: {self._n_unnamed:,}. They are called {UNNAMED}N, where "
                 "N is the number of the record in its file"
+            )
+        if self._invalid_qualities:
+            yield (
+                "qualities with characters outside ! to ~, which FASTQ does not allow (first: "
+                f"{self._invalid_qualities}). The sequences are written as FASTA"
             )
         if n_repeated:
             yield (

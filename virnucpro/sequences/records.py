@@ -17,6 +17,7 @@ repeated names                   kept
 an empty record                  kept, of length 0
 a header without a name          the name is ``unnamed_N`` for record N of the file, from 1
 a header that is not UTF-8       decoded as Latin-1
+qualities of FASTQ               kept; those of removed letters are removed
 an empty file                    no records
 neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
@@ -24,7 +25,7 @@ neither ``>`` nor ``@`` first    `InputError`
 
 from collections.abc import Iterator
 from enum import Enum
-from itertools import chain
+from itertools import chain, compress
 from typing import Final, NamedTuple
 
 from virnucpro.console import shortened
@@ -39,6 +40,8 @@ UNNAMED: Final = "unnamed_"
 
 _GAPS = b"-."
 _SPACE = b" \t\n\r\v\f"
+_KEPT = bytes(letter not in _SPACE + _GAPS for letter in range(256))
+"""A ``bytes.translate`` table: 0 for the letters that are removed, 1 for any other."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -67,12 +70,15 @@ class Record(NamedTuple):
         Number of removed gaps.
     problem
         The reason why the record is invalid, with its first invalid letter; "" for a valid record.
+    qualities
+        Qualities as in the FASTQ file, one for each letter of `sequence`; None in FASTA.
     """
 
     name: str
     sequence: bytes
     gaps: int = 0
     problem: str = ""
+    qualities: bytes | None = None
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
@@ -115,7 +121,7 @@ def read_records(
     Yields
     ------
     Record
-        The name and the normalised sequence; see the table at the top of this module.
+        Name, normalised sequence and qualities; see the table at the top of this module.
 
     Raises
     ------
@@ -124,7 +130,7 @@ def read_records(
         also when a record contains a gap or a letter outside the alphabet.
     """
     spelling = _SPELLING[alphabet]
-    for number, (header, body) in enumerate(_entries(path), 1):
+    for number, (header, body, qualities) in enumerate(_entries(path), 1):
         letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
         sequence = letters.translate(spelling, _SPACE)
         name = _name(header) or f"{UNNAMED}{number}"
@@ -134,7 +140,10 @@ def read_records(
                 "give a FASTA or FASTQ file"
             )
         if b"\0" not in sequence:
-            yield Record(name, sequence)
+            if qualities is None:
+                yield Record(name, sequence)
+            else:
+                yield Record(name, sequence, 0, "", _aligned(qualities, body, len(sequence)))
         elif strict:
             letter = _first_invalid(body, alphabet)
             line = line_of_letter(path, number, letter)
@@ -143,7 +152,18 @@ def read_records(
                 f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet, place)}"
             )
         else:
-            yield _repaired(name, body, alphabet)
+            record = _repaired(name, body, alphabet)
+            if qualities is not None:
+                kept = _aligned(qualities, body, len(record.sequence))
+                record = record._replace(qualities=kept)
+            yield record
+
+
+def _aligned(qualities: bytes, body: bytes, length: int) -> bytes:
+    """Return the qualities of the `length` letters of a body that are kept."""
+    if len(qualities) == length:
+        return qualities
+    return bytes(compress(qualities, body.translate(_KEPT)))[:length]
 
 
 def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
@@ -161,8 +181,11 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
-def _entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield header and body of each entry of a file; its first byte selects FASTA or FASTQ."""
+def _entries(path: str) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+    """Yield header, body and qualities of each entry of a file.
+
+    The first byte of the file selects FASTA, without qualities, or FASTQ.
+    """
     blocks = read_blocks(path)
     start = b""
     for block in blocks:

@@ -88,7 +88,8 @@ def test_warnings_are_issued_at_the_call(tmp_path):
 
 def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     path = run.to_fasta(tmp_path / "none.fa", "not_scored")
-    assert path.read_text() == ">too_short score=NA length=8\nACGTACGT\n"
+    wanted = ">too_short score=NA length=8 file=sequences.fasta record=3\nACGTACGT\n"
+    assert path.read_text() == wanted
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
     assert [(one.name, one.sequence.decode()) for one in records] == pairs

@@ -45,15 +45,16 @@ def test_columns_that_an_older_table_lacks_are_na(tmp_path):
     assert merged == "seq_name\tcall\tfile\na\tviral\t1.fa\nb\tviral\t2.fa\n"
 
 
-def test_compressed_files_are_joined(tmp_path):
+@pytest.mark.parametrize("name", ["viral.fasta.gz", "viral.fastq.gz"])
+def test_compressed_files_are_joined(tmp_path, name):
     results = []
     for number in range(3):
         path = tmp_path / f"{number}.gz"
         path.write_bytes(gzip.compress(f">{number}\nA\n".encode()))
-        outputs = {"outputs": {"viral.fasta.gz": str(path)}}
+        outputs = {"outputs": {name: str(path)}}
         results.append(FileResult(f"{number}.fa", FileStatus.SKIPPED, result=outputs))
     MergedOutputs(Path(), tmp_path).write(results)
-    with gzip.open(tmp_path / "launch.viral.fasta.gz", "rt") as stream:
+    with gzip.open(tmp_path / f"launch.{name}", "rt") as stream:
         assert stream.read() == ">0\nA\n>1\nA\n>2\nA\n"
 
 

@@ -1,24 +1,30 @@
-"""FASTA files of called records."""
+"""Files of called records: FASTA and FASTQ."""
 
 import gzip
 
+import dnaio
 import numpy as np
 import pytest
 
+from virnucpro.classifier.regions import Regions
 from virnucpro.errors import UsageError
-from virnucpro.report.extract import write_extract
+from virnucpro.report import extract
+from virnucpro.report.extract import write_extract, write_region_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
 
 RECORDS = [("a", "acgu" * 30), ("b\x1b[31m", "ACG"), ("a", "NNN"), ("empty", ""), ("", "GATTACA")]
 SCORE = np.array([0.97314, 0.5, np.nan, np.nan, 1.0], np.float32)
 WANTED = f"""\
->a score=0.9731 length=120
+>a score=0.9731 length=120 file=records.fa record=1
 {"ACGT" * 20}
 {"ACGT" * 10}
->a score=NA length=3
+>a score=NA length=3 file=records.fa record=3
 NNN
->empty score=NA length=0
->unnamed_5 score=1.0000 length=7
+>empty score=NA length=0 file=records.fa record=4
+>unnamed_5 score=1.0000 length=7 file=records.fa record=5
 GATTACA
 """
 
@@ -47,7 +53,60 @@ def test_without_a_record_the_file_is_empty(index, tmp_path, name):
 
 def test_control_characters_of_names_are_encoded(index, tmp_path):
     write_extract(tmp_path / "b.fasta", index, np.arange(5) == 1, SCORE)
-    assert (tmp_path / "b.fasta").read_bytes() == b">b%1B[31m score=0.5000 length=3\nACG\n"
+    wanted = b">b%1B[31m score=0.5000 length=3 file=records.fa record=2\nACG\n"
+    assert (tmp_path / "b.fasta").read_bytes() == wanted
+
+
+def test_runs_of_earlier_versions_keep_their_headers(index, tmp_path):
+    write_extract(tmp_path / "b.fasta", index, np.arange(5) == 4, SCORE, version=4)
+    assert (tmp_path / "b.fasta").read_bytes() == b">unnamed_5 score=1.0000 length=7\nGATTACA\n"
+
+
+READS = [("r/1", "ACGTN" * 90, "!~@>+" * 90), ("s", "", ""), ("r/1", "GG", "@I")]
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory):
+    """Reads of two files, whose names have white space and other unusual characters."""
+    folder = tmp_path_factory.mktemp("reads")
+    text = "".join(f"@{name} comment\n{bases}\n+\n{marks}\n" for name, bases, marks in READS)
+    names = ("a b.fq", "\u2003\x1b\udce9%.fq")
+    for name in names:
+        (folder / name).write_text(text)
+    spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 300, "even", 1)
+    return build_index(folder / "index", [str(folder / name) for name in names], spec)
+
+
+@pytest.mark.parametrize("at_once", [80, 1 << 20])
+@pytest.mark.parametrize("name", ["viral.fastq", "viral.fastq.gz"])
+def test_fastq_has_the_letters_and_qualities_of_the_input(
+    reads, tmp_path, name, at_once, monkeypatch
+):
+    monkeypatch.setattr(extract, "_LETTERS_AT_ONCE", at_once)
+    score = np.linspace(0, 1, 6, dtype=np.float32)
+    write_extract(tmp_path / name, reads, np.ones(6, bool), score, fastq=True)
+    with dnaio.open(tmp_path / name) as stream:
+        found = [(one.name, one.sequence, one.qualities) for one in stream]
+    files = ("a%20b.fq", "%E2%80%83%1B%E9%.fq")
+    origins = [(file, place, read) for file in files for place, read in enumerate(READS, 1)]
+    assert found == [
+        (
+            f"{read} score={score[number]:.4f} length={len(bases)} file={file} record={place}",
+            bases,
+            marks,
+        )
+        for number, (file, place, (read, bases, marks)) in enumerate(origins)
+    ]
+
+
+def test_stretches_have_their_qualities(reads, tmp_path):
+    record, start, end, score = (np.array([value]) for value in (3, 100, 105, 0.25))
+    one = np.ones(1, np.int64)
+    regions = Regions(record, start, end, one > 0, one, one, score, score, score)
+    write_region_extract(tmp_path / "v.fastq", reads, regions, fastq=True)
+    assert (tmp_path / "v.fastq").read_text() == (
+        "@r/1:101-105 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\nACGTN\n+\n!~@>+\n"
+    )
 
 
 def test_an_unknown_call_is_refused():

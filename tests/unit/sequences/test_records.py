@@ -29,8 +29,16 @@ def read(tmp_path):
     return read_content
 
 
+QUALITIES = b"!I~5@+>-"
+
+
 def fastq(*records):
-    return b"".join(b"@%s\n%s\n+\n%s\n" % (n, s, b"I" * len(s)) for n, s in records)
+    texts = (b"@%s\n%s\n+\n%s\n" % (n, s, QUALITIES[: len(s)]) for n, s in records)
+    return b"".join(texts)
+
+
+def read_of(name, sequence):
+    return Record(name, sequence, qualities=QUALITIES[: len(sequence)])
 
 
 LEGAL = {
@@ -57,20 +65,28 @@ LEGAL = {
     "empty": (b"", []),
     "blank": (b"\n \r\n\t\n", []),
     "one byte": (b">", [Record("unnamed_1", b"")]),
-    "FASTQ": (fastq((b"r x", b"AC"), (b"s", b"nu")), [Record("r", b"AC"), Record("s", b"NT")]),
+    "FASTQ": (fastq((b"r x", b"AC"), (b"s", b"nu")), [read_of("r", b"AC"), read_of("s", b"NT")]),
     "FASTQ with Windows line ends": (
         fastq((b"r", b"ACGT"), (b"s", b"G")).replace(b"\n", b"\r\n"),
-        [Record("r", b"ACGT"), Record("s", b"G")],
+        [read_of("r", b"ACGT"), read_of("s", b"G")],
     ),
-    "FASTQ between blank lines": (b"\n\n" + fastq((b"r", b"AC")) + b"\n\n\n", [Record("r", b"AC")]),
-    "FASTQ without final line end": (fastq((b"r", b"AC"))[:-1], [Record("r", b"AC")]),
+    "FASTQ between blank lines": (
+        b"\n\n" + fastq((b"r", b"AC")) + b"\n\n\n",
+        [read_of("r", b"AC")],
+    ),
+    "FASTQ without final line end": (fastq((b"r", b"AC"))[:-1], [read_of("r", b"AC")]),
     "FASTQ with an empty read": (
         fastq((b"r", b""), (b"s", b"A"), (b"t", b"")),
-        [Record("r", b""), Record("s", b"A"), Record("t", b"")],
+        [read_of("r", b""), read_of("s", b"A"), read_of("t", b"")],
     ),
-    "FASTQ with an empty read at the end": (fastq((b"r", b"")) + b"\n\n", [Record("r", b"")]),
-    "FASTQ in unicode": (fastq(("\u03b1\x1a61".encode(), b"A")), [Record("\u03b1\x1a61", b"A")]),
-    "FASTQ that repeats its header": (b"@r 1\nAC\n+r 1\nII\n", [Record("r", b"AC")]),
+    "FASTQ with an empty read at the end": (fastq((b"r", b"")) + b"\n\n", [read_of("r", b"")]),
+    "FASTQ in unicode": (fastq(("\u03b1\x1a61".encode(), b"A")), [read_of("\u03b1\x1a61", b"A")]),
+    "FASTQ that repeats its header": (b"@r 1\nAC\n+r 1\n!I\n", [read_of("r", b"AC")]),
+    "FASTQ with white space": (b"@r\n A C\t\n+\n1234 \n", [Record("r", b"AC", 0, "", b"24")]),
+    "FASTQ with qualities that look like records": (
+        b"@r\nAC\n+\n@+\n@s\nA\n+\n@\n",
+        [Record("r", b"AC", 0, "", b"@+"), Record("s", b"A", 0, "", b"@")],
+    ),
 }  # fmt: skip
 
 
@@ -96,6 +112,11 @@ REFUSED = {
     "FASTQ with few qualities": (
         b"@r\nACGT\n+\nIII\n",
         "sequence and qualities",
+        "repair the file",
+    ),
+    "FASTQ with unequal bytes that are not ASCII": (
+        b"@r\n\xe9AAA\n+\nIIIIII\n",
+        "record r: 4 letters, but 6 qualities",
         "repair the file",
     ),
     "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "line 3", "repair the file"),
@@ -166,7 +187,12 @@ LENIENT = {
     "only gaps": (b">g\n---\n", [Record("g", b"", 3)]),
     "a protein": (b">p\nMKVL-\n>a\nAC\n", [Record("p", b"MKVL", 1, "'L'"), Record("a", b"AC")]),
     "other bytes": (b">p\nac>\x00\xe9*;\n", [Record("p", b"AC???*?", 0, "'>'")]),
-    "FASTQ": (fastq((b"r", b"A-E")), [Record("r", b"AE", 1, "'E'")]),
+    "FASTQ": (fastq((b"r", b"A-E")), [Record("r", b"AE", 1, "'E'", b"!~")]),
+    "FASTQ with gaps": (
+        fastq((b"r", b"-A.C- "), (b"s", b"GG")),
+        [Record("r", b"AC", 3, "", b"I5"), Record("s", b"GG", 0, "", b"!I")],
+    ),
+    "FASTQ with only gaps": (fastq((b"r", b"--")), [Record("r", b"", 2, "", b"")]),
 }
 
 
@@ -175,6 +201,7 @@ def test_trouble_is_the_records_own_unless_strict(case, read):
     content, records = LENIENT[case]
     found = read(content, strict=False)
     assert [one[:3] for one in found] == [one[:3] for one in records]
+    assert [one.qualities for one in found] == [one.qualities for one in records]
     for one, wanted in zip(found, records, strict=True):
         assert one.problem.startswith(wanted.problem)
         assert bool(one.problem) == bool(wanted.problem)
@@ -187,6 +214,8 @@ def test_gaps_around_the_final_stop_of_a_protein_are_removed(read):
     assert found[0] == Record("p", b"MKV", 4)
     assert found[1][:3] == ("q", b"MK*V", 1)
     assert found[1].problem.startswith("'*' (letter 3) is not a protein letter")
+    reads = read(fastq((b"p", b"MK*"), (b"q", b"-MK.V*-")), Alphabet.PROTEIN, strict=False)
+    assert [one.qualities for one in reads] == [b"!I", b"I~@"]
 
 
 @given(
@@ -225,7 +254,8 @@ COMPRESSIONS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("content", [TWO, fastq((b"one", b"ACGTAC"), (b"two", b"GGG"))])
 def test_compression_is_detected_by_content(compression, content, read):
-    assert read(COMPRESSIONS[compression](content)) == TWO_RECORDS
+    records = TWO_RECORDS if content == TWO else [read_of(*one[:2]) for one in TWO_RECORDS]
+    assert read(COMPRESSIONS[compression](content)) == records
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -321,7 +351,7 @@ def test_fasta_records_do_not_depend_on_the_block_size(records, size, end):
     content = "".join(">" + end.join([name, *lines]) + end for name, lines in records).encode()
     split = [
         (header.decode(), "".join(body.decode().split()))
-        for header, body in split_fasta(in_blocks(content, size), "a")
+        for header, body, _ in split_fasta(in_blocks(content, size), "a")
     ]
     assert split == [(name, "".join(lines)) for name, lines in records]
 
@@ -333,7 +363,7 @@ reads = st.lists(st.tuples(names, st.text("ACGTN", max_size=9)), min_size=1, max
 def test_fastq_records_do_not_depend_on_the_block_size(records, size):
     content = "".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in records).encode()
     split = list(split_fastq(in_blocks(content, size), "a"))
-    assert split == [(name.encode(), letters.encode()) for name, letters in records]
+    assert split == [(n.encode(), s.encode(), b"I" * len(s)) for n, s in records]
 
 
 def test_a_header_of_more_than_16_mib_is_rejected():

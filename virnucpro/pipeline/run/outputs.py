@@ -48,7 +48,7 @@ from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.schema import OVERFLOW, RowState
 
 _FIRST_WITH_EXTRACTS: Final = 3
-"""Version of the tables from which on runs have FASTA files of called records."""
+"""Version of the tables from which on runs have files of the called sequences."""
 
 __all__ = [
     "Outcome",
@@ -237,17 +237,24 @@ def write_tables(
 def _write_extracts(
     target: RunDirectory, session: Session, records: RecordScores, decision: Decision
 ) -> None:
-    """Write the chosen FASTA files, and delete those of an earlier choice."""
+    """Write the sequences of the chosen calls, and delete files of an earlier choice.
+
+    The files are FASTQ if the index has qualities.
+    """
     options = ExtractOptions(**session.manifest.extracts)
-    if session.manifest.table_version < _FIRST_WITH_EXTRACTS:
+    index, version = session.index, session.manifest.table_version
+    fastq = index.has_qualities
+    if version < _FIRST_WITH_EXTRACTS:
         options = ExtractOptions(calls=())
     for number, call in enumerate(CALL_NAMES):
-        for compressed in (False, True):
-            path = target.extract(call, compressed=compressed)
-            if call in options.calls and compressed == options.compress:
-                write_extract(path, session.index, decision.call == number, records.score)
-            else:
-                path.unlink(missing_ok=True)
+        path = target.extract(call, fastq=fastq, compressed=options.compress)
+        wanted = call in options.calls
+        if wanted:
+            chosen = decision.call == number
+            write_extract(path, index, chosen, records.score, fastq=fastq, version=version)
+        for other in target.extracts(call):
+            if other != path or not wanted:
+                other.unlink(missing_ok=True)
 
 
 def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordScores, Decision]:

@@ -31,8 +31,8 @@ def write_region_files(
 ) -> NDArray[np.bool_]:
     """Write regions.tsv, BED, GFF3, bedGraph and viral_regions.fasta; delete those of before.
 
-    Without a calibration only the bedGraph is written. The FASTA file is written if viral records
-    are extracted.
+    Without a calibration only the bedGraph is written. The sequences are written if viral records
+    are extracted, as FASTQ if the index has qualities.
 
     Returns
     -------
@@ -60,9 +60,11 @@ def write_region_files(
         written |= {target.regions, target.regions_bed, target.regions_gff3}
         options = ExtractOptions(**manifest.extracts)
         if "viral" in options.calls:
-            path = target.region_extract(compressed=options.compress)
-            inserted = regions.viral & provirus[regions.record]
-            write_region_extract(path, index, regions.select(inserted))
+            fastq = index.has_qualities
+            path = target.region_extract(fastq=fastq, compressed=options.compress)
+            inserted = regions.select(regions.viral & provirus[regions.record])
+            version = manifest.table_version
+            write_region_extract(path, index, inserted, fastq=fastq, version=version)
             written.add(path)
     for path in target.region_files:
         if path not in written:

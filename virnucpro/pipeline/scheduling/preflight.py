@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, Literal
+from urllib.parse import quote
 
 import numpy as np
 
@@ -55,8 +56,8 @@ _RECORD_BYTES: Final = 128
 """Size of the table line of a record, without its name."""
 _WINDOW_BYTES: Final = 96
 """Size of the lines of a window in two tables, without names."""
-_HEADER_BYTES: Final = 32
-"""Size of the header of a FASTA record, without its name."""
+_HEADER_BYTES: Final = 52
+"""Size of the header of a sequence and of the line ends, without its name, file and number."""
 _WITH_LINE_ENDS: Final = 81 / 80
 _NUMBER_BYTES: Final = 8
 """Length of the number of a record in its file."""
@@ -267,13 +268,15 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
         Bytes of the stored vectors of all encoders for one row; 0 in a run without embeddings.
     """
     name, items = index.name_bytes / max(1, index.n_records) + _SUFFIX_BYTES, index.n_items
-    origin = max((len(file.path.encode()) for file in index.inputs), default=0) + _NUMBER_BYTES
+    origin = max(map(len, map(quote, index.input_names)), default=0) + _NUMBER_BYTES
     tables = index.n_records * (name + origin + _RECORD_BYTES)
     tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
-    bases = int(index.record_lengths.sum(dtype=np.int64)) + index.n_records * (name + _HEADER_BYTES)
+    sequences = index.n_records * (name + origin + _HEADER_BYTES)
+    letters = int(index.record_lengths.sum(dtype=np.int64))
+    sequences += letters * (2 if index.has_qualities else _WITH_LINE_ENDS)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),
         "embeddings.h5": round(items * (row_bytes + name + _ITEM_BYTES)) if row_bytes else 0,
         "tables": round(tables + items * (name + _ITEM_BYTES)),
-        "sequences": 0 if index.spec.kind == "whole" else round(bases * _WITH_LINE_ENDS),
+        "sequences": 0 if index.spec.kind == "whole" else round(sequences),
     }

@@ -14,9 +14,9 @@ process VIRNUCPRO_PREDICT {
     tuple val(meta), path("${prefix}.predictions.tsv"), emit: predictions
     tuple val(meta), path("${prefix}.windows.tsv"), emit: windows
     tuple val(meta), path("${prefix}.run.json"), emit: run
-    tuple val(meta), path("${prefix}.viral.fasta*"), emit: viral, optional: true
+    tuple val(meta), path("${prefix}.viral.fast[aq]*"), emit: viral, optional: true
     tuple val(meta), path("${prefix}.regions.*"), emit: regions, optional: true
-    tuple val(meta), path("${prefix}.viral_regions.fasta*"), emit: viral_regions, optional: true
+    tuple val(meta), path("${prefix}.viral_regions.fast[aq]*"), emit: viral_regions, optional: true
     tuple val(meta), path("${prefix}.scores.bedgraph"), emit: scores, optional: true
     tuple val(meta), path("${prefix}.embeddings.h5"), emit: embeddings, optional: true
     tuple val(meta), path("${prefix}.report.html"), emit: report, optional: true
@@ -38,7 +38,7 @@ process VIRNUCPRO_PREDICT {
         --quiet \\
         $args
 
-    for path in run/*.tsv run/*.fasta* run/*.h5 run/regions.* run/*.bedgraph run/*.html run/*_mqc.json run/run.json; do
+    for path in run/*.tsv run/*.fast[aq]* run/*.h5 run/regions.* run/*.bedgraph run/*.html run/*_mqc.json run/run.json; do
         if [ -f "\$path" ]; then
             mv "\$path" "${prefix}.\${path#run/}"
         fi

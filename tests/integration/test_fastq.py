@@ -1,0 +1,220 @@
+"""Sequences of FASTQ inputs are written as FASTQ."""
+
+import csv
+import gzip
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import dnaio
+import pytest
+
+from virnucpro.cli.main import main
+from virnucpro.pipeline.run.session import reopen_session
+from virnucpro.pipeline.scheduling.preflight import space_needed
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.columns import read_header, write_header
+from virnucpro.sequences.index import SequenceIndex
+
+ALL = ("--extract", "viral,ambiguous,non-viral,not_scored")
+DEVICES = ("--devices", "cpu:1", "-q")
+INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
+
+
+@pytest.fixture(scope="module")
+def reads(small_fasta):
+    """Name, letters and qualities; the last two reads have gaps and a letter that is no base."""
+    dice = random.Random(7)
+    entries = [entry.split("\n") for entry in small_fasta.read_text().split(">")[1:]]
+    pairs = [(name, bases) for name, bases, _ in entries]
+    pairs += [("gaps", "--ACGT" * 40), ("invalid", "MKV")]
+    marks = [chr(number) for number in range(33, 127)]
+    return [(name, bases, "".join(dice.choices(marks, k=len(bases)))) for name, bases in pairs]
+
+
+@pytest.fixture(scope="module")
+def inputs(reads, tmp_path_factory):
+    """The reads as FASTQ, and again: in lower case, with Windows line ends, compressed."""
+    folder = tmp_path_factory.mktemp("reads")
+    text = "".join(f"@{name}\n{bases}\n+\n{marks}\n" for name, bases, marks in reads)
+    (folder / "a b.fq").write_text(text)
+    odd = "".join(f"@{name}\r\n{s.lower()}\r\n+\r\n{q}\r\n" for name, s, q in reads)
+    (folder / "again.fastq.gz").write_bytes(gzip.compress(odd.encode()))
+    return [str(folder / "a b.fq"), str(folder / "again.fastq.gz")]
+
+
+@pytest.fixture(scope="module")
+def finished(inputs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fastq") / "run"
+    assert main(["predict", *inputs, "-o", str(folder), *DEVICES, *ALL]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def rows(path):
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+def sequences(run):
+    """Return name and content of each file of sequences."""
+    return {path.name: path.read_bytes() for path in run.glob("*.fast[aq]*")}
+
+
+def test_reads_have_their_letters_and_qualities(finished, reads):
+    kept = [
+        [(a.upper(), b) for a, b in zip(bases, marks, strict=True) if a != "-"]
+        for _, bases, marks in reads
+    ]
+    table = rows(finished / "predictions.tsv")
+    assert len(table) == 2 * len(reads)
+    for call in ("viral", "ambiguous", "non-viral", "not_scored"):
+        with dnaio.open(finished / f"{call}.fastq") as stream:
+            found = list(stream)
+        chosen = [row for row in table if row["call"] == call]
+        assert [one.name for one in found] == [
+            f"{row['seq_name']} score={row['score']} length={row['length']} "
+            f"file={row['file'].replace(' ', '%20')} record={row['record']}"
+            for row in chosen
+        ]
+        for one, row in zip(found, chosen, strict=True):
+            wanted = kept[int(row["record"]) - 1]
+            assert list(zip(one.sequence, one.qualities, strict=True)) == wanted
+    assert not list(finished.glob("*.fasta*"))
+
+
+def test_other_programs_read_the_files(finished):
+    fastq = pytest.importorskip(
+        "Bio.SeqIO.QualityIO", reason="needs biopython"
+    ).FastqGeneralIterator
+    for path in finished.glob("*.fastq"):
+        with path.open() as stream, dnaio.open(path) as other:
+            wanted = [(one.name, one.sequence, one.qualities) for one in other]
+            assert list(fastq(stream)) == wanted
+        if wanted and (tool := shutil.which("samtools")):
+            made = subprocess.run(
+                [tool, "import", path], check=True, capture_output=True, text=True
+            )
+            cells = [line.split("\t") for line in made.stdout.splitlines() if line[0] != "@"]
+            assert [(one[0], one[9], one[10]) for one in cells] == [
+                (name.split()[0], bases or "*", marks or "*") for name, bases, marks in wanted
+            ]
+
+
+def test_the_disk_estimate_counts_the_qualities(finished):
+    index = SequenceIndex.open(finished / "index")
+    written = sum(len(content) for content in sequences(finished).values())
+    needed = space_needed(index, units=0, rows=0, row_bytes=0)["sequences"]
+    assert written - (finished / "viral_regions.fastq").stat().st_size <= needed <= 1.5 * written
+
+
+def test_compress_replaces_the_files_and_verify_finds_changes(run, inputs, capsys):
+    plain = sequences(run)
+    assert main(["verify", str(run)]) == 0
+    command = ["predict", *inputs, "-o", str(run), *DEVICES, *ALL, "--resume"]
+    assert main([*command, "--compress"]) == 0
+    packed = {name.removesuffix(".gz"): gzip.decompress(x) for name, x in sequences(run).items()}
+    assert packed == plain
+    assert all(name.endswith(".gz") for name in sequences(run))
+    assert main(["verify", str(run)]) == 0
+    (run / "viral.fasta").write_text(">stray\nA\n")
+    capsys.readouterr()
+    assert main(["verify", str(run)]) == 1
+    assert "viral.fasta: differs" in capsys.readouterr().out
+    assert main(["aggregate", str(run), "-q"]) == 0
+    assert not (run / "viral.fasta").exists()
+
+
+def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
+    before = sequences(run)
+    _, segment = RunDirectory(run).segments()[0]
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 255
+    segment.write_bytes(content)
+    assert main(["verify", str(run), "--repair"]) == 2
+    assert not segment.exists()
+    assert main(["predict", *inputs, "-o", str(run), *DEVICES, "--resume"]) == 0
+    assert sequences(run) == before
+    assert main(["rescore", str(run), "--threshold", "0", "-q"]) == 0
+    assert sequences(run) != before
+    assert sequences(run).keys() == before.keys()
+    assert main(["verify", str(run)]) == 0
+    assert main(["rescore", str(run), "-q"]) == 0
+    assert sequences(run) == before
+
+
+def test_a_killed_run_is_resumed_with_the_same_files(finished, inputs, tmp_path):
+    command = ["predict", *inputs, "-o", str(tmp_path / "run"), *DEVICES, *ALL]
+    for event, part in (("os.rename", "index.next"), ("os.rename", "ambiguous.fastq")):
+        words = [sys.executable, str(INTERRUPTED), "SIGKILL", event, part, "1", *command]
+        assert subprocess.run([*words, "--resume"], check=False).returncode == -9
+    assert main([*command, "--resume"]) == 0
+    assert sequences(tmp_path / "run") == sequences(finished)
+    assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+def test_several_machines_write_the_same_files(finished, inputs, tmp_path):
+    run = str(tmp_path / "run")
+    assert main(["plan", *inputs, "-o", run, "--ranks", "2", "-q", *ALL]) == 0
+    assert main(["work", run, *DEVICES]) == 0
+    assert main(["merge", run, "-q"]) == 0
+    assert sequences(tmp_path / "run") == sequences(finished)
+
+
+def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
+    command = ["predict", "-o", str(run), *DEVICES, "--force", "--extract", "not_scored"]
+    assert main([*command, inputs[0], str(small_fasta)]) == 0
+    assert sequences(run).keys() == {"not_scored.fasta"}
+    assert not (run / "index" / "qualities.npy").exists()
+    assert main(["verify", str(run)]) == 0
+
+
+def test_a_run_of_an_earlier_version_stays_fasta(run, inputs):
+    """Its index has no qualities, and its headers no file."""
+    folder = run / "index"
+    header = read_header(folder)
+    files = {name: file for name, file in header.files.items() if name != "qualities"}
+    write_header(folder, replace(header, files=files))
+    (folder / "qualities.npy").unlink()
+    with reopen_session(RunDirectory(run)) as session:
+        session.update(replace(session.manifest, table_version=4))
+    for path in run.glob("*.fastq"):
+        lines = path.read_text().splitlines()
+        heads = [line[1:].partition(" file=")[0] for line in lines[::4]]
+        entries = zip(heads, lines[1::4], strict=True)
+        (run / f"{path.stem}.fasta").write_text(
+            "".join(
+                f">{head}\n" + "".join(f"{s[at : at + 80]}\n" for at in range(0, len(s), 80))
+                for head, s in entries
+            )
+        )
+        path.unlink()
+    assert main(["verify", str(run)]) == 0
+    assert main(["predict", *inputs, "-o", str(run), *DEVICES, "--resume"]) == 0
+    assert all(name.endswith(".fasta") for name in sequences(run))
+    assert b" file=a%20b.fq record=" in (run / "not_scored.fasta").read_bytes()
+    assert main(["verify", str(run)]) == 0
+
+
+def test_a_launch_merges_both_forms(inputs, small_fasta, tmp_path):
+    source = tmp_path / "in"
+    source.mkdir()
+    for path in (*inputs, small_fasta):
+        shutil.copy(path, source)
+    words = ["launch", "--input-dir", str(source), "-o", str(tmp_path / "out"), "--gpus", "cpu:1"]
+    assert main([*words, "--pattern", "*", "-q"]) == 0
+    out = tmp_path / "out"
+    results = json.loads((out / "launch.json").read_text())
+    assert results
+    runs = [out / "a b.fq", out / "again.fastq.gz"]
+    joined = b"".join((run / "viral.fastq").read_bytes() for run in runs)
+    assert (out / "launch.viral.fastq").read_bytes() == joined
+    assert (out / "launch.viral.fasta").read_bytes() == (out / "small.fa/viral.fasta").read_bytes()
