@@ -119,6 +119,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     parts = part_states(run)
     working = [part for part in parts if part.state == "working"]
     written = all(path.exists() for path in wanted) and not run.missing.exists()
+    written &= manifest.tables_complete
     return RunProgress(
         root=str(run.root),
         command=manifest.command,
