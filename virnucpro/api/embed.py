@@ -1,8 +1,8 @@
 """``virnucpro embed`` as a function."""
 
 import os
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from virnucpro.api.compute import compute
 from virnucpro.api.embeddings import Embeddings, embeddings_of
@@ -82,7 +82,9 @@ def embed(
     >>> vectors.matrix.shape  # doctest: +SKIP
     (200, 64)
     """
-    layers = (layer,) if isinstance(layer, int) else tuple(layer)
+    several = isinstance(layer, Iterable) and not isinstance(layer, str)
+    layers: Any = layer if several else (layer,)
+    pooled = Pooling(pooling, layers, max_length, long)
     computed = compute(
         source,
         lambda inputs: embed_job(
@@ -90,7 +92,7 @@ def embed(
             encoder=encoder,
             precision=precision,
             embeddings=embeddings,
-            pooling=Pooling(pooling, layers, max_length, long),
+            pooling=pooled,
             strict=strict,
             force_alphabet=force_alphabet,
         ),

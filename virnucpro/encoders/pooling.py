@@ -1,7 +1,8 @@
 """From tokens to vectors: pooling, layers, and the treatment of long sequences. Without torch."""
 
+import operator
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -64,12 +65,34 @@ class Pooling:
         ``truncate``: the first tokens only. ``chunk-mean``: chunks of about equal length, encoded
         separately; the vector is their mean by number of tokens (``max``: their maximum; ``none``:
         the vectors of all chunks).
+
+    Raises
+    ------
+    UsageError
+        If a word is unknown, or a number is not whole or `max_length` is less than 1.
     """
 
     method: Method = "mean"
     layers: tuple[int, ...] = ()
     max_length: int | None = None
     long: Long = "refuse"
+
+    def __post_init__(self) -> None:
+        words = (("--pooling", self.method, METHODS), ("--long", self.long, LONG))
+        for option, given, known in words:
+            if given not in known:
+                raise UsageError(f"unknown {option} {given!r}: give {', '.join(known)}")
+        layers = tuple(
+            _whole(one, "--layer", "a whole number, such as -1 for the last layer")
+            for one in self.layers
+        )
+        object.__setattr__(self, "layers", layers)
+        if self.max_length is not None:
+            wanted = "a whole number of tokens of at least 1"
+            length = _whole(self.max_length, "--max-length", wanted)
+            if length < 1:
+                raise UsageError(f"invalid --max-length {length}: give {wanted}")
+            object.__setattr__(self, "max_length", length)
 
     @property
     def per_token(self) -> bool:
@@ -127,6 +150,16 @@ class Pooling:
             None if limit == layout.longest else limit,
             self.long,
         )
+
+
+def _whole(value: object, option: str, wanted: str) -> int:
+    """Return a whole number of any integer type as int; True and False are none."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        pass
+    raise UsageError(f"invalid {option} {value!r}: give {wanted}")
 
 
 def _layer(name: str, number: int, n_layers: int) -> int:

@@ -120,3 +120,16 @@ def test_what_has_no_vectors_is_refused(tmp_path, run):
         pytest.raises(virnucpro.RunError, match='classify again with embeddings="fp16"'),
     ):
         virnucpro.read_embeddings(result)
+
+
+def test_options_of_the_pooling_are_checked_before_the_work(tmp_path):
+    source, outdir = {"a": "MKVLAW"}, tmp_path / "run"
+    for option in ({"pooling": "median"}, {"long": "chunk_mean"}, {"max_length": 2.5}):
+        with pytest.raises(virnucpro.UsageError, match="give"):
+            virnucpro.embed(source, "mini-deep/protein", outdir=outdir, **option)
+    for layer in ("1", None, -2.0, True, [1.0]):
+        with pytest.raises(virnucpro.UsageError, match=r"--layer .*: give a whole number"):
+            virnucpro.embed(source, "mini-deep/protein", outdir=outdir, layer=layer)
+    assert not outdir.exists()
+    with virnucpro.embed(source, "mini-deep/protein", layer=np.int64(0), threads=1) as first:
+        assert first.found.all()

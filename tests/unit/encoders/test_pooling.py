@@ -159,3 +159,30 @@ def test_a_spec_with_another_pooling_keeps_its_files(fair_esm):
     spec = open_spec(fair_esm(3, 40, 4)[0])
     pooled = pooled_spec(spec, Pooling("max", (1, 2)))
     assert replace(pooled, pooling=Pooling(), dim=spec.dim) == spec
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("method", ["median", None, "Max"]),
+        ("long", ["chunk_mean", None, "Refuse"]),
+        ("max_length", [0, -1, True, 2.5, "5"]),
+        ("layers", [("1",), (None,), (-2.0,), (True,)]),
+    ],
+)
+def test_words_and_numbers_that_are_not_allowed_are_refused(option, values):
+    name = {"method": "--pooling", "layers": "--layer"}.get(option, f"--{option}")
+    for value in values:
+        with pytest.raises(UsageError, match=f"{name.replace('_', '-')} .*: give"):
+            Pooling(**{option: value})
+    with pytest.raises(UsageError, match="give truncate, chunk-mean, refuse"):
+        Pooling(long="chunk_mean")
+
+
+def test_whole_numbers_of_any_type_are_read():
+    pooling = Pooling(layers=(np.int64(1),), max_length=np.int32(5))
+    assert (pooling, type(pooling.layers[0]), type(pooling.max_length)) == (
+        Pooling(layers=(1,), max_length=5),
+        int,
+        int,
+    )
