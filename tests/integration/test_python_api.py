@@ -69,6 +69,7 @@ def test_a_script_from_standard_input_is_told_so():
     done = python("-", text=UNGUARDED.replace("DEVICES", "'cpu:2'"))
     assert done.stderr.count("Traceback") == 1
     assert "cannot import a script from standard input" in done.stderr.splitlines()[-1]
+    assert "only the encoders of bundles can be used" in done.stderr.splitlines()[-1]
 
 
 def test_ipython_needs_no_guard(needs, tmp_path):
@@ -102,7 +103,7 @@ def test_the_programs_of_the_page_run(needs, tmp_path):
         done = python(name, cwd=tmp_path, MPLBACKEND="Agg", MPLCONFIGDIR=str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert RESULT in done.stdout
-    assert {"viral.fa", "out", "proteins.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"viral.fa", "reads", "proteins.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.fixture(scope="module")

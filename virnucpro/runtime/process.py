@@ -251,8 +251,9 @@ def _require_main_file() -> None:
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None) == "<stdin>" and getattr(main, "__spec__", None) is None:
         raise UsageError(
-            "worker processes cannot import a script from standard input: save it as a file, or "
-            'compute in this process (devices="cpu")'
+            "worker processes cannot import a script from standard input: save it as a file. "
+            "Without one, only the encoders of bundles can be used, in this process "
+            '(devices="cpu")'
         )
 
 
