@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Self
 
-from virnucpro.errors import RunError
+from virnucpro.errors import RunError, UsageError
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["RunFolder", "RunOutput", "run_of"]
@@ -25,12 +25,17 @@ class RunFolder:
     ----------
     temporary
         Whether the folder is temporary.
+
+    Raises
+    ------
+    UsageError
+        If `outdir` is empty or not a path.
     """
 
     def __init__(self, outdir: str | os.PathLike[str] | None) -> None:
         self.temporary = outdir is None
         if outdir is not None:
-            self._path: Path | None = Path(outdir).absolute()
+            self._path: Path | None = _absolute(outdir)
             return
         parent = Path(tempfile.mkdtemp(prefix="virnucpro-run-"))
         self._path = parent / "run"
@@ -57,6 +62,14 @@ class RunFolder:
         if self.temporary:
             self._path = None
             self._remove()
+
+
+def _absolute(outdir: object) -> Path:
+    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir):
+        return Path(outdir).absolute()
+    raise UsageError(
+        f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary folder"
+    )
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import reprlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
-from virnucpro.errors import InputError, UsageError
+from virnucpro.errors import FingerprintError, InputError, UsageError
 from virnucpro.pipeline.jobs.job import inputs_of
 
 __all__ = ["InputFiles", "Letters", "Source", "input_files"]
@@ -26,7 +27,9 @@ Source: TypeAlias = (
 )
 """One file, several files, or pairs of name and sequence."""
 
+_FOLDER: Final = "virnucpro-input-"
 _FILE: Final = "sequences.fasta"
+_OF_PAIRS: Final = re.compile(rf"\S*/{_FOLDER}[^/\s]+/{re.escape(_FILE)}")
 _SPACE: Final = b" \t\n\r\v\f"
 
 
@@ -37,8 +40,13 @@ class InputFiles(NamedTuple):
     temporary: bool = False
 
     def described(self, text: str) -> str:
-        """Return a message with ``source`` instead of the path of a temporary file."""
-        return text.replace(self.paths[0], "source") if self.temporary else text
+        """Return a message with ``source`` instead of the paths of temporary files.
+
+        A resumed run names the temporary file of the first call.
+        """
+        if not self.temporary:
+            return text
+        return _OF_PAIRS.sub("source", text.replace(self.paths[0], "source"))
 
 
 @contextmanager
@@ -70,15 +78,15 @@ def input_files(source: Source) -> Iterator[InputFiles]:
     if isinstance(first, str | os.PathLike):
         yield InputFiles(inputs_of(entries))
         return
-    with tempfile.TemporaryDirectory(prefix="virnucpro-input-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         path = Path(folder, _FILE)
         with path.open("wb") as stream:
             _write_pairs(stream, entries)
         inputs = InputFiles((str(path),), temporary=True)
         try:
             yield inputs
-        except InputError as error:
-            raise InputError(inputs.described(str(error))) from error
+        except (InputError, FingerprintError) as error:
+            raise type(error)(inputs.described(str(error))) from error
 
 
 def _write_pairs(stream: IO[bytes], entries: Iterable[object]) -> None:

@@ -1,6 +1,7 @@
 """The rule of the calls, as chosen by the user."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Final, Literal, TypeAlias, get_args
 
 from virnucpro.errors import UsageError
@@ -47,7 +48,7 @@ class CallOptions:
         if self.threshold is not None and self.fdr is not None:
             raise UsageError("a threshold and an FDR are two rules: give one of them")
         for name, value in (("threshold", self.threshold), ("FDR", self.fdr)):
-            if value is not None and not 0 <= value <= 1:
+            if value is not None and not _is_share(value):
                 raise UsageError(f"invalid {name} {value!r}: give a number from 0 to 1")
         share = self.prevalence
         if share not in (None, "auto") and not (isinstance(share, float) and 0 < share < 1):
@@ -61,3 +62,9 @@ class CallOptions:
         limit = "threshold" if self.threshold is not None else "fdr" if self.fdr is not None else ""
         rule = f"{limit} {getattr(self, limit)}" if limit else f"preset {self.preset}"
         return rule if self.prevalence is None else f"{rule}, prevalence {self.prevalence}"
+
+
+def _is_share(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return 0 <= float(value) <= 1

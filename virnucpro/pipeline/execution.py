@@ -60,7 +60,7 @@ class Execution:
     Raises
     ------
     UsageError
-        If devices or threads have a wrong type or value.
+        If devices or threads have a wrong type or value, or both `resume` and `force` are given.
     """
 
     outdir: Path
@@ -79,6 +79,8 @@ class Execution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outdir", Path(self.outdir))
+        if self.resume and self.force:
+            raise UsageError("--resume keeps the run and --force replaces it: give one of them")
         if not isinstance(self.devices, str):
             raise UsageError(
                 f"devices must be text such as 'auto', '0,1' or 'cpu:2', not {self.devices!r}"

@@ -101,6 +101,8 @@ def predict_job(
         If there is no such bundle, it has no classifier, an option is invalid, or the rule of the
         calls needs a calibration that the bundle lacks.
     """
+    if not isinstance(bundle, str | os.PathLike):
+        raise UsageError(f"invalid bundle {bundle!r}: give its name or folder")
     opened = open_bundle(os.fspath(bundle))
     if opened.head is None:
         raise UsageError(

@@ -83,7 +83,7 @@ class IndexSpec:
     Raises
     ------
     UsageError
-        When window, tiling or genetic code is invalid.
+        When window, tiling, genetic code or least length is invalid.
     """
 
     kind: Kind
@@ -105,8 +105,10 @@ class IndexSpec:
         if self.tiling not in TILINGS:
             raise UsageError(f"unknown tiling {self.tiling!r}: choose one of {', '.join(TILINGS)}")
         genetic_code(self.genetic_code or 0)
-        if self.min_length < 0:
-            raise UsageError(f"invalid least length {self.min_length}: give 0 or more bases")
+        if type(self.min_length) is not int or self.min_length < 0:
+            raise UsageError(
+                f"invalid least length {self.min_length!r}: give a whole number of bases, 0 or more"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return the specification as a dict of JSON values."""

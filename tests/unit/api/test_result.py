@@ -122,3 +122,30 @@ def test_text_and_html_for_people(run, tables):
     assert "&lt;b&gt;&amp;amp;" in html
     assert "<b>&" not in html.replace("<b>virnucpro</b>", "")
     assert html.count("<tr>") == 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resume": True, "force": True}, "give one of them"),
+        ({"outdir": ""}, "invalid outdir ''"),
+        ({"threshold": "0.5"}, "invalid threshold '0.5': give a number"),
+        ({"fdr": "0.1"}, "invalid FDR '0.1': give a number"),
+        ({"min_length": "100"}, "invalid least length '100'"),
+        ({"min_length": 1.5}, "invalid least length 1.5"),
+        ({"bundle": None}, "invalid bundle None"),
+    ],
+)
+def test_options_of_another_type_are_refused(options, message, pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(virnucpro.UsageError, match=message):
+        virnucpro.classify(pairs, **{"outdir": "run", **options})
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_resume_with_other_pairs_names_no_temporary_file(tmp_path):
+    virnucpro.classify({"a": "ACGT" * 50}, outdir=tmp_path / "run", threads=1)
+    with pytest.raises(virnucpro.FingerprintError, match="content of source differs") as caught:
+        virnucpro.classify({"a": "ACGA" * 50}, outdir=tmp_path / "run", threads=1, resume=True)
+    assert "from source." in str(caught.value)
+    assert "sequences.fasta" not in str(caught.value)

@@ -73,6 +73,8 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
         If the encoder is damaged, or the process that reads the weights crashes. Also if a file
         has the name of a published file but different content.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise UsageError(f"invalid encoder {name!r}: give BUNDLE/VIEW or a path")
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")
     in_a_bundle = bundle_name in bundle_names()
