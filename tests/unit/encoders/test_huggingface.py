@@ -56,7 +56,7 @@ def make_bert(folder, small_tokenizer):
     return transformers.BertModel(config, add_pooling_layer=False)
 
 
-def make_esm2(folder):
+def make_esm2(folder, **settings):
     esm_tokenizer(folder, TOKENS)
     config = transformers.EsmConfig(
         **SMALL,
@@ -68,6 +68,7 @@ def make_esm2(folder):
         token_dropout=True,
         layer_norm_eps=1e-5,
         emb_layer_norm_before=False,
+        **settings,
     )
     return transformers.EsmForMaskedLM(config)
 
@@ -80,6 +81,7 @@ def folder_of(tmp_path, roughen, small_tokenizer, t5):
         "kmers": make_kmers,
         "bert": lambda folder: make_bert(folder, small_tokenizer),
         "esm2": make_esm2,
+        "other base": lambda folder: make_esm2(folder, rope_theta=100.0),
     }
 
     def make(name):
@@ -108,6 +110,7 @@ CASES = {
     "kmers": ("huggingface", "nucleotide", (1, 0), lambda s: s),
     "bert": ("huggingface", "nucleotide", (1, 1), lambda s: s),
     "esm2": ("esm2", "protein", (1, 1), lambda s: s),
+    "other base": ("huggingface", "protein", (1, 1), lambda s: s),
 }
 LENGTHS = [7, 90, 91, 23, 90, 200]
 
@@ -152,6 +155,79 @@ def test_esm2_through_our_engine_equals_transformers_in_other_names(folder_of, p
     assert torch.equal(vectors(), before)
 
 
+def changed(folder, name, **values):
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_base_is_used_without_stored_frequencies(folder_of, proteins):
+    folder, model = folder_of("other base")
+    path, (sequence,) = folder / "model.safetensors", proteins([90])
+    tensors = {name: one for name, one in load_file(path).items() if "inv_freq" not in name}
+    save_file(tensors, path, metadata={"format": "pt"})
+    encoder = load_encoder(open_spec(folder))
+    found = encoder.encode(encoder.collate(encoder.tokenise([sequence])))
+    wanted = reference(folder, model, sequence.decode(), 1, 1)[-1].mean(0)[None]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+def test_a_base_that_the_frequencies_do_not_have_is_refused(folder_of):
+    folder, _ = folder_of("esm2")
+    for values in ({"rope_theta": 100.0}, {"rope_parameters": {"rope_theta": 100.0}}):
+        changed(folder, "config.json", **{"rope_theta": 1e4, **values})
+        with pytest.raises(BundleError, match=r"rope_theta 100\.0 of config.json is not the base"):
+            load_encoder(open_spec(folder))
+    changed(folder, "config.json", rope_parameters={"rope_theta": "100"})
+    with pytest.raises(BundleError, match="invalid rope_theta '100'"):
+        open_spec(folder)
+
+
+def test_letters_of_another_order_in_tokenizer_json_are_used(folder_of, proteins):
+    folder, _ = folder_of("esm2")
+    sequences = proteins([90])
+    tokens = [*TOKENS[:4], *reversed(TOKENS[4:24]), *TOKENS[24:]]
+    (folder / "vocab.txt").unlink()
+    for order, architecture in ((TOKENS, "esm2"), (tokens, "huggingface")):
+        save_tokenizer_json(folder, order)
+        spec = open_spec(folder)
+        assert spec.architecture == architecture
+        encoder = load_encoder(spec)
+        (ids,) = encoder.tokenise(sequences)
+        letters = [order.index(one) for one in sequences[0].decode()]
+        assert ids.tolist() == [0, *letters, 2]
+
+
+def save_tokenizer_json(folder, order):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    ids = {token: number for number, token in enumerate(order)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<cls> $A <eos>", special_tokens=[("<cls>", 0), ("<eos>", 2)]
+    )
+    tokenizer.add_special_tokens(["<cls>", "<pad>", "<eos>", "<unk>", "<mask>"])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<pad>"
+    ).save_pretrained(folder)
+
+
+def test_weights_of_more_layers_than_the_settings_are_refused(folder_of):
+    for name, setting in (("bert", "num_hidden_layers"), ("t5", "num_layers")):
+        folder, _ = folder_of(name)
+        changed(folder, "config.json", **{setting: 1})
+        with pytest.raises(BundleError, match=r"have layer 1 .* has 1 layers"):
+            load_encoder(open_spec(folder))
+
+
+def test_weights_of_other_sizes_than_the_settings_are_named(folder_of):
+    for name in ("esm2", "kmers"):
+        folder, _ = folder_of(name)
+        changed(folder, "config.json", intermediate_size=96)
+        with pytest.raises(BundleError, match="weights are missing or of another size, such as"):
+            load_encoder(open_spec(folder))
+
+
 def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(folder_of):
     folder, _ = folder_of("t5")
     encoder = load_encoder(open_spec(folder))
@@ -180,9 +256,9 @@ def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
 
 
 def test_weights_with_code_are_not_read(folder_of):
-    folder, _ = folder_of("bert")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    (folder / "tokenizer.json").unlink()
+    folder, model = folder_of("bert")
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
     with pytest.raises(BundleError, match="has no weights as safetensors"):
         open_spec(folder)
 

@@ -30,7 +30,7 @@ from virnucpro.encoders.pooled import pooled
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
-from virnucpro.encoders.weights.shapes import read_shapes, without
+from virnucpro.encoders.weights.shapes import without
 from virnucpro.errors import BundleError
 
 __all__ = ["BpeTokeniser", "load", "needed_tensors", "recognise"]
@@ -159,10 +159,12 @@ def recognise(path: Path) -> EncoderSpec | None:
         size, or tokenizer.json belongs to another model.
     """
     found = find_published(path)
-    if found is None or _is_plain_bert(found):
+    if found is None:
         return None
     if found.weights.suffix == ".bin":
         require_intact(found.weights)
+    if _is_plain_bert(found):
+        return None
     config = read_settings(found.settings)
     config.require_weights(shapes_in(found.weights), found.weights)
     _tokeniser(found.tokenizer, config)
@@ -175,9 +177,9 @@ def recognise(path: Path) -> EncoderSpec | None:
 
 def _is_plain_bert(found: DnabertSFiles) -> bool:
     """Return whether a folder has another model of a Hugging Face type, without joined weights."""
-    if found.weights.suffix != ".safetensors" or "model_type" not in read_json(found.settings):
+    if "model_type" not in read_json(found.settings):
         return False
-    return not any(".Wqkv." in name for name in read_shapes(found.weights))
+    return not any(".Wqkv." in name for name in shapes_in(found.weights))
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from virnucpro.encoders.esm2.config import TOKENS, Esm2Config
-from virnucpro.encoders.huggingface.config import SETTINGS, WEIGHTS, read_json
+from virnucpro.encoders.huggingface.config import SETTINGS, WEIGHTS, read_json, rotary_bases
 from virnucpro.errors import BundleError
 
 __all__ = ["fair_names", "read_settings"]
@@ -14,6 +14,7 @@ __all__ = ["fair_names", "read_settings"]
 T = TypeVar("T")
 
 _EPSILON: Final = 1e-5
+_ROTARY_BASE: Final = 10_000
 
 _NAMES: Final = {
     "attention.self.query": "self_attn.q_proj",
@@ -76,7 +77,8 @@ def read_settings(folder: Path) -> Esm2Config | None:
     """Return the settings of ESM-2 in a Hugging Face folder; None if it has another model.
 
     Other models of the type ``esm``, such as Nucleotide Transformer, differ in the positions, the
-    vocabulary or the layer norms. Weights in several files are left to transformers.
+    vocabulary or the layer norms. These, other rotary bases and weights in several files are left
+    to transformers.
 
     Raises
     ------
@@ -97,8 +99,7 @@ def read_settings(folder: Path) -> Esm2Config | None:
     found.setdefault("emb_layer_norm_before", False)
     if any((found.get(name) or False) != (value or False) for name, value in wanted.items()):
         return None
-    vocabulary = folder / "vocab.txt"
-    if vocabulary.is_file() and vocabulary.read_text(encoding="utf-8").split() != list(TOKENS):
+    if not rotary_bases(found) <= {_ROTARY_BASE} or not _has_own_tokens(folder):
         return None
     own = {
         "num_layers": found.get("num_hidden_layers"),
@@ -107,6 +108,22 @@ def read_settings(folder: Path) -> Esm2Config | None:
         "token_dropout": found.get("token_dropout", False),
     }
     return Esm2Config.read(own, folder / SETTINGS)
+
+
+def _has_own_tokens(folder: Path) -> bool:
+    """Return whether the vocabulary files of a folder, if any, have fair-esm's ids."""
+    listed, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    if listed.is_file() and listed.read_text(encoding="utf-8").split() != list(TOKENS):
+        return False
+    if not whole.is_file():
+        return True
+    content = read_json(whole)
+    model, added = content.get("model"), content.get("added_tokens")
+    ids = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(ids, dict) or not isinstance(added, list):
+        return False
+    ids = ids | {one.get("content"): one.get("id") for one in added if isinstance(one, dict)}
+    return ids == {token: number for number, token in enumerate(TOKENS)}
 
 
 def _whole(value: object) -> int:

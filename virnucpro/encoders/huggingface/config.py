@@ -20,6 +20,7 @@ __all__ = [
     "HuggingFaceConfig",
     "model_files",
     "read_json",
+    "rotary_bases",
 ]
 
 SETTINGS: Final = "config.json"
@@ -155,6 +156,22 @@ def model_files(folder: Path) -> tuple[dict[str, str], int]:
         files["weights" if number == 0 else f"weights-{number:04d}"] = name
     files |= {name: name for name in _TOKENIZER_FILES if (folder / name).is_file()}
     return files, sum(count_weights(read_shapes(folder / name)) for name in names)
+
+
+def rotary_bases(settings: dict[str, Any]) -> set[float]:
+    """Return the bases of rotary positions that a config.json names; older files name none.
+
+    Raises
+    ------
+    BundleError
+        If a base is not a positive number.
+    """
+    places = (settings, settings.get("rope_parameters"))
+    found = [one["rope_theta"] for one in places if isinstance(one, dict) and "rope_theta" in one]
+    for base in found:
+        if type(base) not in {int, float} or not 0 < base < math.inf:
+            raise BundleError(f"{SETTINGS}: invalid rope_theta {base!r}. Get the file again.")
+    return set(found)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Load and recognise models in Hugging Face folders; no code of a folder is executed."""
 
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ from virnucpro.encoders.huggingface.config import (
     HuggingFaceConfig,
     model_files,
     read_json,
+    rotary_bases,
 )
 from virnucpro.encoders.huggingface.tokeniser import LetterTokeniser, alphabet_of, needs_spaces
 from virnucpro.encoders.memory import require_memory
@@ -31,6 +33,12 @@ __all__ = ["load", "recognise"]
 
 _CLASSES: Final = {"bert": "BertModel", "esm": "EsmModel", "t5": "T5EncoderModel"}
 """Classes of transformers itself: a class named by a folder is never used."""
+
+_LAYER: Final = re.compile(r"^(?!decoder\.).*?\b(?:layer|block)\.(\d+)\.")
+"""Number of a layer in the name of a tensor of an encoder."""
+
+_COMPUTED: Final = re.compile(r"^pooler\.|inv_freq$")
+"""Tensors that a file may lack: they are unused, or computed from the settings."""
 
 _LOCAL: Final = {"local_files_only": True, "trust_remote_code": False}
 _LEAST_FILLED: Final = 0.8
@@ -172,6 +180,7 @@ def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dt
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below
             **options,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -179,14 +188,38 @@ def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dt
         raise BundleError(
             f"{folder}: cannot be loaded ({reason}). Get the folder again."
         ) from error
-    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    own_layers = (_LAYER.search(key) for key in loading["unexpected_keys"])
+    numbers = {int(found[1]) for found in own_layers if found}
+    if extra := sorted(number for number in numbers if number >= config.n_layers):
+        raise BundleError(
+            f"{folder}: the weights have layer {extra[0]} (counted from 0), but {SETTINGS} says "
+            f"that the model has {config.n_layers} layers. Get settings and weights of the same "
+            "model."
+        )
+    missing = sorted(key for key in loading["missing_keys"] if not _COMPUTED.search(key))
     if missing or loading["mismatched_keys"]:
         wrong = missing or [entry[0] for entry in loading["mismatched_keys"]]
         raise BundleError(
             f"{folder}: {len(wrong)} weights are missing or of another size, such as {wrong[0]}. "
             "Get settings and weights of the same model."
         )
+    _require_rotary_base(model, folder)
     return model.eval().requires_grad_(requires_grad=False)
+
+
+def _require_rotary_base(model: torch.nn.Module, folder: Path) -> None:
+    """Compare the frequencies of a model, of its file or computed, with config.json."""
+    for base in rotary_bases(read_json(folder / SETTINGS)):
+        for name, found in model.named_buffers():
+            if not name.endswith("inv_freq"):
+                continue
+            pairs = torch.arange(len(found), device=found.device) / len(found)
+            if not torch.allclose(found.float(), base**-pairs, rtol=0.02, atol=1e-6):
+                raise BundleError(
+                    f"{folder}: rope_theta {base} of {SETTINGS} is not the base of the model's "
+                    "rotary frequencies. Get settings and weights of the same model, or a newer "
+                    "transformers, if the installed one ignores the base."
+                )
 
 
 def _tokenizer(transformers: ModuleType, folder: Path) -> Any:  # noqa: ANN401 - as above
