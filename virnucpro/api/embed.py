@@ -42,8 +42,9 @@ def embed(
         requires.
     encoder
         ``BUNDLE/VIEW``, such as ``mini-deep/protein`` or ``mini/nucleotide``; the path of a
-        fair-esm checkpoint (``esm2_*.pt``); or a DNABERT-S folder. A path needs the main guard in a
-        script, because a separate process reads the files.
+        fair-esm checkpoint (``esm2_*.pt``); a DNABERT-S folder; or a Hugging Face folder of an ESM,
+        T5 or BERT model. A path needs the main guard in a script, because a separate process reads
+        the files.
     precision
         Precision of the encoder: ``auto``, ``fp32``, ``fp16`` or ``bf16``.
     pooling

@@ -11,6 +11,7 @@ import numpy as np
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
 from virnucpro.api.tables import Table, read_predictions, read_regions, read_windows
+from virnucpro.errors import UsageError
 from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.run.outputs import Outcome
 from virnucpro.pipeline.run.report import report_on
@@ -86,10 +87,11 @@ class Result(RunOutput):
         Raises
         ------
         UsageError
-            If a call is unknown.
+            If a call is unknown, or the folder of the file does not exist.
         OSError
             If the file cannot be written.
         """
+        _require_folder(path)
         options = ExtractOptions((calls,) if isinstance(calls, str) else tuple(calls))
         table = self.predictions
         chosen = np.isin(np.asarray(table["call"], np.str_), options.calls)
@@ -108,6 +110,8 @@ class Result(RunOutput):
 
         Raises
         ------
+        UsageError
+            If the folder of the file does not exist.
         RunError, StoreError
             If the tables of the run are missing or damaged.
         OSError
@@ -116,6 +120,8 @@ class Result(RunOutput):
         stored = run_of(self).report
         if path is None and stored.is_file():
             return stored
+        if path is not None:
+            _require_folder(path)
         return report_on([self.outdir], None if path is None else Path(path), SilentReporter())
 
     def __len__(self) -> int:
@@ -144,6 +150,11 @@ class Result(RunOutput):
         calls = ", ".join(f"{count:,} {call}" for call, count in self.calls.items())
         state = "" if self.complete else " (incomplete)"
         return f"{len(self):,} sequences: {calls or 'none'}{state}"
+
+
+def _require_folder(path: str | os.PathLike[str]) -> None:
+    if not (parent := Path(path).parent).is_dir():
+        raise UsageError(f"{path} cannot be written: there is no folder {parent}. Create it first")
 
 
 def _columns(table: Table) -> Sequence[str]:

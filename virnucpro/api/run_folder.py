@@ -5,12 +5,15 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from virnucpro.errors import RunError, UsageError
+from virnucpro.errors import NotARunError, RunError, UsageError
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["RunFolder", "RunOutput", "run_of"]
+
+_NAMED: Final = 5
+"""Number of runs that a message names."""
 
 
 class RunFolder:
@@ -106,5 +109,22 @@ class RunOutput:
 
 
 def run_of(run: str | os.PathLike[str] | RunOutput) -> RunDirectory:
-    """Return the paths of the run in a folder, or of a result."""
-    return RunDirectory(run.outdir if isinstance(run, RunOutput) else Path(run))
+    """Return the paths of the run in a folder, or of a result.
+
+    Raises
+    ------
+    NotARunError
+        If the path is a file, or a folder of several runs, such as that of ``launch``.
+    """
+    if isinstance(run, RunOutput):
+        return RunDirectory(run.outdir)
+    paths = RunDirectory(Path(run))
+    if paths.root.is_file():
+        raise NotARunError(f"{paths.root} is a file: give the run folder, {paths.root.parent}")
+    if not paths.run_json.exists():
+        inner = sorted(path.parent for path in paths.root.glob(f"*/{paths.run_json.name}"))
+        if inner:
+            names = ", ".join(str(path) for path in inner[:_NAMED])
+            more = f" and {len(inner) - _NAMED:,} more" if len(inner) > _NAMED else ""
+            raise NotARunError(f"{paths.root} is a folder of runs: give one of {names}{more}")
+    return paths

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from virnucpro.api.run_folder import RunOutput, run_of
 from virnucpro.errors import RunError
 from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.report.reading.records import damaged, read_columns
 from virnucpro.report.tsv import NA
 from virnucpro.run_dir import RunDirectory
 
@@ -72,6 +73,8 @@ def read_predictions(run: str | os.PathLike[str] | RunOutput) -> Table:
         If the folder contains no run.
     RunError
         If the run has no such table, because it computed vectors only or was stopped.
+    StoreError
+        If the table is damaged.
     """
     paths = run_of(run)
     return read_run_table(paths, paths.predictions)
@@ -112,7 +115,13 @@ def read_run_table(run: RunDirectory, path: Path) -> Table:
                 "calibration, which regions need, or the run is older; classify with another bundle"
             )
         raise RunError(f"{path} does not exist: the run was stopped; resume it (resume=True)")
-    return _read_pandas(path) if find_spec("pandas") else _read_numpy(path)
+    needed = ("seq_name",) if path == run.predictions else ()
+    for _ in read_columns(path, needed):  # every row has all its cells
+        pass
+    try:
+        return _read_pandas(path) if find_spec("pandas") else _read_numpy(path)
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
 
 
 def _read_pandas(path: Path) -> Table:

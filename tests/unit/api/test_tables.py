@@ -87,3 +87,35 @@ def test_other_folders_are_refused(tmp_path):
     virnucpro.embed([("a", "ACGT" * 9)], "mini/nucleotide", outdir=tmp_path / "run", threads=1)
     with pytest.raises(RunError, match=r"read them with virnucpro.read_embeddings"):
         virnucpro.read_predictions(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kept", [0, 200, -30, -1])
+def test_a_damaged_table_is_named(kept, tmp_path, tables):
+    virnucpro.classify({"a": "ACGTTG" * 50}, outdir=tmp_path / "run", threads=1)
+    path = tmp_path / "run" / "predictions.tsv"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(virnucpro.StoreError, match=r"predictions.tsv cannot be read: .* aggregate"):
+        virnucpro.read_predictions(tmp_path / "run")
+
+
+def test_a_cell_that_is_no_number_is_damage(tmp_path, tables):
+    virnucpro.classify({"a": "ACGTTG" * 50}, outdir=tmp_path / "run", threads=1)
+    path = tmp_path / "run" / "predictions.tsv"
+    path.write_text(path.read_text().replace("\t300\t", "\tmany\t"))
+    with pytest.raises(virnucpro.StoreError, match=r"predictions.tsv cannot be read"):
+        virnucpro.read_predictions(tmp_path / "run")
+
+
+def test_a_path_that_is_no_run_folder_is_told_the_folder(run, tmp_path):
+    with pytest.raises(NotARunError, match=f"is a file: give the run folder, {run.outdir}"):
+        virnucpro.read_predictions(run.outdir / "predictions.tsv")
+    (tmp_path / "sample").symlink_to(run.outdir)
+    for read in (virnucpro.read_predictions, virnucpro.read_embeddings):
+        with pytest.raises(NotARunError, match=f"folder of runs: give one of {tmp_path}/sample"):
+            read(tmp_path)
+
+
+def test_a_file_in_a_missing_folder_is_refused(run, tmp_path):
+    for write in (run.report, run.to_fasta):
+        with pytest.raises(virnucpro.UsageError, match=f"there is no folder {tmp_path}/none"):
+            write(tmp_path / "none" / "file")

@@ -153,10 +153,12 @@ def read_columns(path: Path, needed: Sequence[str]) -> Iterator[tuple[Sequence[s
     Raises
     ------
     StoreError
-        If the file is missing, lacks a column of `needed`, or a row has another number of cells.
+        If the file is missing, lacks a column of `needed`, a row has another number of cells, or
+        the last line does not end.
     """
     with open_table(path) as stream:
-        header = stream.readline().decode(errors="replace").rstrip("\n").split("\t")
+        line = stream.readline()
+        header = line.decode(errors="replace").rstrip("\n").split("\t")
         if missing := [name for name in needed if name not in header]:
             raise damaged(path, f"it has no column {missing[0]}")
         yield header, [()] * len(header), []
@@ -167,6 +169,9 @@ def read_columns(path: Path, needed: Sequence[str]) -> Iterator[tuple[Sequence[s
                 raise damaged(path, f"line {first + wrong[0]} has not {len(header)} cells")
             yield header, list(zip(*cells, strict=True)), [len(line) for line in lines]
             first += len(lines)
+            line = lines[-1]
+        if not line.endswith(b"\n"):
+            raise damaged(path, "its last line is not complete")
 
 
 def _decoded(lines: Sequence[bytes]) -> list[str]:
