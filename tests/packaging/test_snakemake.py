@@ -76,3 +76,18 @@ def test_an_output_that_the_options_do_not_write_is_an_error(workflow):
     done = run()
     assert done.returncode != 0
     assert "output viral_gz: the run has no viral.fasta.gz" in done.stdout
+
+
+def test_force_in_extra_replaces_the_run_of_an_input_that_changed(workflow):
+    folder, run = workflow
+    assert run().returncode == 0
+    (folder / "example.fa").write_text(">other\n" + "ACGTTGCA" * 90 + "\n")
+    assert run().returncode != 0
+    log = (folder / "logs" / "example.log").read_text()
+    assert "differs from the input of the run" in log
+    snakefile = folder / "Snakefile"
+    snakefile.write_text(snakefile.read_text().replace('"--compress"', '"--compress --force"'))
+    done = run()
+    assert done.returncode == 0, done.stdout
+    table = (folder / "results" / "example.predictions.tsv").read_text()
+    assert table.splitlines()[1].startswith("other\t")

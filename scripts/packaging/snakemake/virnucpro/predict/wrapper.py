@@ -40,13 +40,14 @@ if unknown or len(snakemake.output.keys()) != len(snakemake.output):
     )
 
 extra = snakemake.params.get("extra", "")
+resume = "" if "--force" in extra.split() else "--resume"
 log = snakemake.log_fmt_shell(stdout=True, stderr=True)
 
 
 def predict(folder: Path) -> None:
-    """Run or resume the run in `folder`; copy the named outputs."""
+    """Run, resume or replace the run in `folder`; copy the named outputs."""
     shell(
-        "virnucpro predict {snakemake.input:q} --outdir {folder:q} --resume"
+        "virnucpro predict {snakemake.input:q} --outdir {folder:q} {resume}"
         " --threads {snakemake.threads} --quiet {extra} {log}"
     )
     for name, path in snakemake.output.items():
