@@ -253,7 +253,7 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "name the report of all of them with -o" in capsys.readouterr().err
     (tmp_path / "a/begun").mkdir()
     (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
-    (tmp_path / "a/launch.json").write_text("{}")
+    (tmp_path / "a/launch.json").write_text('{"input_dir": "/in", "files": []}')
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
     assert main(["report", *folders, "-o", str(path), "-q"]) == 0
@@ -263,6 +263,48 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert [one["sample"] for one in data["samples"]] == ["a_out", "b_out", "small"]
     assert len({*zip(data["records"]["sample"], data["records"]["file"], strict=True)}) == 3
     assert "in 3 samples" in words_of(path)
+
+
+def launched(tmp_path, **statuses):
+    """Write the table of a launch of files with these statuses."""
+    files = [
+        {"file": f"/in/{name}.fa", "status": status, "error": f"why {name}"}
+        for name, status in statuses.items()
+    ]
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
+    return tmp_path / "out"
+
+
+def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
+    failed = {f"bad_{number}": "failed" for number in range(6)}
+    out = launched(tmp_path, late="left", ok="done", gone="skipped", half="partial", **failed)
+    for name in ("ok.fa", "half.fa"):
+        copied(run, out, name)
+    path = tmp_path / "all.html"
+    assert main(["report", str(out), "-o", str(path), "-q"]) == 0
+    head = "out: 8 of 10 files have no complete result (6 failed, 1 missing, 1 not done)"
+    warning = capsys.readouterr().err
+    assert warning.count(head) == 1
+    assert "bad_0.fa: failed: why bad_0; " in warning
+    text = words_of(path)
+    assert text.index("This report is partial.") < text.index(head) < text.index("are called viral")
+    assert "gone.fa: missing: its run folder has no tables" in text
+    assert "bad_3.fa: failed: why bad_3" in text
+    assert "half.fa:" not in text
+    assert "3 more files" in text
+    assert data_of(path)["partial"][0].startswith(head)
+
+
+def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys):
+    out = launched(tmp_path, one="failed")
+    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+    printed = capsys.readouterr().err
+    assert "one.fa: failed: why one" in printed
+    assert "none of the runs has tables" in printed
+    (out / "launch.json").write_text("{")
+    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+    assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

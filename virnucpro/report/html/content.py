@@ -49,15 +49,20 @@ class _Limits:
     details: bool
 
 
-def content_of(runs: Iterable[RunFacts], n_runs: int) -> dict[str, Any]:
-    """Return the content of a report over `n_runs` runs; one run is held at a time."""
+def content_of(
+    runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the content of a report over `n_runs` runs; one run is held at a time.
+
+    `missing` are sentences on what the report lacks beside the gaps of the runs.
+    """
     limits = _Limits(
         records=max(5, RECORDS // n_runs),
         tracks=max(1, _TRACKS // n_runs) if n_runs <= _TRACKS else 0,
         regions=max(5, _REGIONS // n_runs),
         details=n_runs <= _DETAILED,
     )
-    return _joined([_summary(facts, limits) for facts in runs])
+    return _joined([_summary(facts, limits) for facts in runs], missing)
 
 
 def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
     }
 
 
-def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
     samples = [run["counts"] for run in runs]
     head, rest = answer(samples)
     several = len(runs) > 1
@@ -98,7 +103,7 @@ def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "version": __version__,
         "answer": head,
         "more": rest,
-        "partial": [text for run in runs for text in run["gaps"]],
+        "partial": [*missing, *(text for run in runs for text in run["gaps"])],
         "samples": samples,
         "totals": {name: sum(one[name] for one in samples) for name in _TOTALS},
         "lengths": _added([run["lengths"] for run in runs]),
