@@ -307,6 +307,72 @@ def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path
     assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
 
 
+def with_candidates(run, wanted):
+    """Call the records whose name `wanted` accepts provirus candidates, with regions of both kinds.
+
+    All other scored records get one viral region of the highest score.
+    """
+    header, *lines = run.predictions.read_text("utf-8").splitlines()
+    names = header.split("\t")
+    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+    regions = []
+    for row in rows:
+        key = (row["seq_name"], row["file"], row["record"])
+        if wanted(row):
+            row["topology"] = "provirus_candidate"
+            regions += [(*key, 1, 50, "non-viral", 0.1), (*key, 51, 90, "viral", 0.8)]
+        elif row["score"] != "NA":
+            regions.append((*key, 1, 40, "viral", row["score"]))
+    run.predictions.write_text(
+        "\n".join([header, *("\t".join(row.values()) for row in rows), ""]), encoding="utf-8"
+    )
+    head = ("seq_name", "file", "record", "start", "end", "state", "score")
+    table = ["\t".join(map(str, row)) + "\n" for row in (head, *regions)]
+    (run.root / "regions.tsv").write_text("".join(table), encoding="utf-8")
+
+
+def test_provirus_candidates_have_half_of_the_tracks_and_the_first_regions(run, tmp_path, tables):
+    scored = [row["record"] for row in tables(run.predictions) if row["score"] != "NA"]
+    candidates = scored[:17]
+    copy = copied(run, tmp_path)
+    with_candidates(copy, lambda row: row["record"] in candidates)
+    assert main(["report", str(copy.root), "-q"]) == 0
+    data = data_of(copy.report)
+    kinds = [one["topology"] == "provirus_candidate" for one in data["tracks"]]
+    assert len(scored) >= 17 + 12
+    assert kinds[:13] == [True] * 12 + [False]
+    assert sum(kinds) >= 12
+    shown = data["regions"]
+    assert shown["topology"][:34] == ["provirus_candidate"] * 34
+    assert {*shown["topology"][34:]} == {None}
+    assert shown["state"][:34] == ["viral"] * 17 + ["non-viral"] * 17
+    assert shown["score"][34:] == sorted(shown["score"][34:], reverse=True)
+
+
+def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
+    first, second = copied(run, tmp_path, "a"), copied(run, tmp_path, "b")
+    with_candidates(first, lambda row: row["record"] == "1")
+    with_candidates(second, lambda row: row["record"] in {"1", "2"})
+    path = tmp_path / "all.html"
+    assert main(["report", str(first.root), str(second.root), "-o", str(path), "-q"]) == 0
+    data = data_of(path)
+    tracks = [one for one in data["tracks"] if one["topology"] != "provirus_candidate"]
+    assert {one["topology"] for one in data["tracks"][:3]} == {"provirus_candidate"}
+    best = [one["probability"] for one in tracks if one["call"] == "viral" and one["windows"] > 1]
+    assert best == sorted(best, reverse=True)
+    assert [one["sample"] for one in tracks[:2]] == ["a", "b"]
+    shown = data["regions"]
+    assert set(shown["sample"][:3]) == {"a", "b"}
+    assert shown["topology"][:6] == ["provirus_candidate"] * 6
+    assert shown["score"][6:] == sorted(shown["score"][6:], reverse=True)
+    records = data["records"]
+    viral = [
+        p for p, c in zip(records["probability"], records["call"], strict=True) if c == "viral"
+    ]
+    assert viral == sorted(viral, reverse=True)
+    assert len(viral) == records["call"].index(next(c for c in records["call"] if c != "viral"))
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [

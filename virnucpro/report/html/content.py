@@ -1,6 +1,6 @@
 """Content of the report as plain data: one summary for each run, and what joins them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,9 +9,12 @@ from virnucpro import __version__
 from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.report.html.best import (
     best_records,
+    record_rank,
     record_rows,
     record_tracks,
+    region_rank,
     region_rows,
+    track_rank,
 )
 from virnucpro.report.html.counts import (
     BINS,
@@ -96,7 +99,6 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
     regions = [run["n_regions"] for run in runs if run["n_regions"] is not None]
     thresholds = {(run["threshold"], run["calibrated"]) for run in runs}
     threshold, calibrated = thresholds.pop() if len(thresholds) == 1 else (None, False)
-    records = _columns([run["records"] for run in runs])
     return {
         "title": f"{len(runs):,} samples" if several else samples[0]["sample"],
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -122,10 +124,10 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
             call: _entries([run["unanswered"][call] for run in runs])
             for call in ("not_scored", "ambiguous")
         },
-        "records": records,
-        "tracks": [track for run in runs for track in run["tracks"]],
+        "records": _columns([run["records"] for run in runs], record_rank),
+        "tracks": sorted((track for run in runs for track in run["tracks"]), key=track_rank),
         "no_tracks": " ".join(dict.fromkeys(run["no_tracks"] for run in runs if run["no_tracks"])),
-        "regions": _columns([run["regions"] for run in runs]),
+        "regions": _columns([run["regions"] for run in runs], region_rank),
         "n_regions": sum(regions) if regions else None,
         "stories": [run["story"] for run in runs if run["story"]],
         "parameters": [run["parameters"] for run in runs if run["parameters"]],
@@ -133,9 +135,20 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
     }
 
 
-def _columns(runs: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Return the rows of all runs as columns."""
-    return {name: [cell for run in runs for cell in run[name]] for name in runs[0]}
+def _columns(
+    runs: Sequence[dict[str, list[Any]]], rank: Callable[[Mapping[str, Any]], tuple[float, ...]]
+) -> dict[str, list[Any]]:
+    """Return the rows of all runs as columns; those of several runs are sorted by `rank`."""
+    if len(runs) == 1:
+        return runs[0]
+    names = list(runs[0])
+    rows = (
+        dict(zip(names, row, strict=True))
+        for run in runs
+        for row in zip(*run.values(), strict=True)
+    )
+    ordered = sorted(rows, key=rank)
+    return {name: [row[name] for row in ordered] for name in names}
 
 
 def _added(runs: Sequence[dict[str, dict[str, int]]]) -> list[dict[str, Any]]:
