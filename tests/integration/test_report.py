@@ -376,7 +376,6 @@ def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
-        ("", "The input has no sequence."),
         (">n\n" + "N" * 600, "None of 1 sequence is called viral"),
         (">one\n" + "ACGTTGCAAT" * 60, "of 1 sequence"),
     ],
@@ -384,9 +383,19 @@ def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
 def test_odd_runs_have_a_report(records, expected, tmp_path):
     (tmp_path / "odd.fa").write_text(records)
     words = ["predict", str(tmp_path / "odd.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
-    if main([*words, "-q"]) == 1 and not records:
-        pytest.skip("this version refuses an empty input")
+    assert main([*words, "-q"]) == 0
     assert expected in words_of(tmp_path / "r/report.html")
+
+
+def test_the_report_of_an_empty_input_says_only_that(tmp_path):
+    (tmp_path / "empty.fa").touch()
+    words = ["predict", str(tmp_path / "empty.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
+    assert main([*words, "-q"]) == 0
+    text = words_of(tmp_path / "r/report.html")
+    assert text.count("The input has no sequences.") == 8
+    assert "threshold 0.76 (probability)" in text
+    for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
+        assert untrue not in text, untrue
 
 
 @pytest.mark.usefixtures("fonts")

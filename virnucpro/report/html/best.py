@@ -109,7 +109,7 @@ def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], s
     first = np.lexsort((np.arange(len(best)), windows < 2, ~candidates))[:number]
     chosen = [int(one) for one in best[first[known[first]]]]
     if not chosen:
-        return [], "No sequence has a score."
+        return [], "No sequence has a score." if len(table) else ""
     try:
         tracks = read_tracks(facts.run.windows, table, chosen)
     except StoreError as error:

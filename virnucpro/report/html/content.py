@@ -79,7 +79,7 @@ def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
         "files": file_counts(facts.records, facts.manifest["inputs"]),
         "probability": histogram(facts.records, "probability") if calibrated else None,
         "score": histogram(facts.records, "score"),
-        "threshold": facts.threshold,
+        "threshold": facts.drawn_threshold,
         "calibrated": calibrated,
         "unanswered": unanswered(facts.records),
         "records": record_rows(facts, best),
