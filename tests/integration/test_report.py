@@ -215,6 +215,34 @@ def copied(run, folder, name="copy"):
     return RunDirectory(folder / name)
 
 
+def test_a_folder_that_takes_no_report_is_named_with_a_way_out(run, tmp_path, monkeypatch, capsys):
+    copy = copied(run, tmp_path)
+    with monkeypatch.context() as patch:
+        refused = copy.root / "refused" / "x.tmp"
+        patch.setattr("virnucpro.durable.temporary_beside", lambda _: refused)
+        assert main(["report", str(copy.root)]) == 1
+    printed = capsys.readouterr().err
+    assert f"no report.html can be written into {copy.root}" in printed
+    assert f"virnucpro report {copy.root} -o FILE" in printed
+    assert ".tmp" not in printed
+    assert "Errno" not in printed
+    assert "unchanged" not in printed
+    assert main(["report", str(copy.root), "-o", str(tmp_path / "r.html")]) == 0
+
+
+@pytest.mark.usefixtures("fonts")
+def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, capsys):
+    for command, name in (("report", "r.html"), ("plot", "r.png")):
+        path = tmp_path / "none" / name
+        assert main([command, str(run.root), "-o", str(path)]) == 64
+        printed = capsys.readouterr().err
+        assert f"{path} cannot be written: the folder {path.parent} does not exist" in printed
+        assert "Errno" not in printed
+        (tmp_path / name).mkdir()
+        assert main([command, str(run.root), "-o", str(tmp_path / name)]) == 64
+        assert f"{tmp_path / name} is a folder" in capsys.readouterr().err
+
+
 def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
     folder = tmp_path / "vectors"
     words = [

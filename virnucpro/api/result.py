@@ -109,9 +109,7 @@ class Result(RunOutput):
         Raises
         ------
         RunError, StoreError
-            If the tables of the run are missing or damaged.
-        OSError
-            If the file cannot be written.
+            If the tables of the run are missing or damaged, or the file cannot be written.
         """
         stored = run_of(self).report
         if path is None and stored.is_file():

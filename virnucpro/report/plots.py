@@ -7,8 +7,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from virnucpro.durable import write_file
 from virnucpro.report.html.counts import BINS, histogram
+from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.windows import Track, read_tracks
 from virnucpro.report.tsv import NA
@@ -26,7 +26,7 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
 
     Raises
     ------
-    OSError
+    RunError
         If the file cannot be written.
     """
     column = "probability" if facts.records.calibrated else "score"
@@ -63,7 +63,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     ------
     StoreError
         If windows.tsv is missing or damaged.
-    OSError
+    RunError
         If the file cannot be written.
     """
     (row,) = facts.records.rows([record])
@@ -113,5 +113,5 @@ def _save(figure: Figure, path: Path) -> None:
     """Write the figure atomically; equal data give equal bytes."""
     ending = path.suffix.lower().removeprefix(".")
     changing = {"svg": "Date", "pdf": "CreationDate", "png": "Software"}[ending]
-    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_file(path) as stream:
+    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_output(path) as stream:
         figure.savefig(stream, format=ending, dpi=_DPI, metadata={changing: None})

@@ -12,6 +12,7 @@ from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import read_manifest
 from virnucpro.pipeline.run.report_runs import find_runs
 from virnucpro.report.multiqc import write_multiqc
+from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.run_dir import RunDirectory
 
@@ -54,11 +55,11 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     Raises
     ------
     UsageError
-        If there are several runs and no output, or the output is a file of a run.
+        If there are several runs and no output, or the output is a file of a run, a folder, or in a
+        folder that does not exist.
     RunError, StoreError
-        If a folder is not a run of predict, or has no tables, or they are damaged.
-    OSError
-        If the report cannot be written; an existing file is unchanged.
+        If a folder is not a run of predict, or has no tables, or they are damaged, or the report
+        cannot be written; an existing file is unchanged.
     """
     found = find_runs(folders, reporter)
     runs = found.runs
@@ -69,12 +70,21 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     path = output or runs[0].report
     if any(run.owns(path) and path.name != run.report.name for run in runs):
         raise UsageError(f"{path} is a file of a run: choose another name for the report")
+    require_place(path)
     for run in runs:
         _require_tables(run)
     reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
     names = sample_names([run.root for run in runs])
     facts = _all_facts(runs, names, for_multiqc=output is None)
-    _write(path, facts, len(runs), found.missing)
+    try:
+        _write(path, facts, len(runs), found.missing)
+    except RunError as error:
+        if output is None and isinstance(error.__cause__, OSError):
+            raise RunError(
+                f"no {path.name} can be written into {runs[0].root} ({error}). To write it to "
+                f"another place: virnucpro report {runs[0].root} -o FILE"
+            ) from error.__cause__
+        raise
     return path
 
 

@@ -18,9 +18,9 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from virnucpro.console import printable
-from virnucpro.durable import write_file
 from virnucpro.report.html.content import content_of
 from virnucpro.report.html.wording import bases, share
+from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
 __all__ = ["write_page"]
@@ -49,11 +49,11 @@ def write_page(
     ------
     StoreError
         If a table of a run is missing or damaged.
-    OSError
+    RunError
         If the file cannot be written; an existing file is unchanged.
     """
     text = _render(content_of(runs, n_runs, missing))
-    with write_file(path) as stream:
+    with write_output(path) as stream:
         # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
         stream.write(text.encode(errors="backslashreplace"))
 
