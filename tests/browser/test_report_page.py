@@ -177,6 +177,29 @@ def test_a_narrow_screen_does_not_scroll_sideways(folder, opened):
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
+def test_no_word_of_the_reasons_is_broken_on_a_narrow_screen(folder, opened):
+    page = opened(folder / "run/report.html", viewport={"width": 420, "height": 800})
+    words = page.locator("#unanswered th, #unanswered td")
+    assert words.count() > 0
+    broken = words.evaluate_all("""cells => cells.flatMap((cell) => {
+      const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+      const found = [];
+      while (texts.nextNode()) {
+        const text = texts.currentNode;
+        for (const match of text.data.matchAll(/[\\w]+/g)) {
+          const range = document.createRange();
+          range.setStart(text, match.index);
+          range.setEnd(text, match.index + match[0].length);
+          const lines = new Set([...range.getClientRects()].map((one) => one.top));
+          if (lines.size > 1) found.push(match[0]);
+        }
+      }
+      return found;
+    })""")
+    assert broken == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
 def test_it_prints(folder, opened):
     page = opened(folder / "run/report.html", color_scheme="dark")
     page.wait_for_selector("#score-figure svg")

@@ -440,6 +440,22 @@ def test_figures_are_drawn(kind, run, tmp_path):
 
 
 @pytest.mark.usefixtures("fonts")
+def test_the_strip_of_regions_has_its_own_label(run, tmp_path, tables):
+    import matplotlib as mpl
+
+    copy = copied(run, tmp_path)
+    name = tables(run.predictions)[0]["seq_name"]
+    with_candidates(copy, lambda row: row["seq_name"] == name)
+    path = tmp_path / "x.svg"
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        assert main(["plot", str(copy.root), name, "-o", str(path)]) == 0
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", path.read_text("utf-8"))
+    assert "position (bases)" in texts
+    assert texts.count("regions") == 1
+    assert not [text for text in texts if "below" in text]
+
+
+@pytest.mark.usefixtures("fonts")
 def test_equal_names_are_told_apart_by_their_number(run, tmp_path, capsys):
     path = tmp_path / "x.svg"
     assert main(["plot", str(run.root), "repeat", "-o", str(path)]) == 64

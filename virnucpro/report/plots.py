@@ -19,6 +19,8 @@ _COLOURS: Final = {"viral": "#c8334f", "ambiguous": "#d99b1c", "non-viral": "#4f
 _OTHER: Final = "#a4adba"
 _MIDDLE: Final = 0.5
 _DPI: Final = 200
+_STRIP: Final = -0.14
+"""Place of the regions, below the scores."""
 
 
 def plot_scores(facts: RunFacts, path: Path) -> None:
@@ -75,7 +77,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     strips = [one for one in facts.regions or () if one.key == key]
     for one in strips:
         width = one.end - one.start + 1
-        axes.barh(-0.14, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
+        axes.barh(_STRIP, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
     probability = row.get("probability", NA)
     value = f"score {row['score']}" if probability == NA else f"probability {probability}"
     length = int(row["length"])
@@ -83,9 +85,10 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     axes.set(
         xlim=(0, length),
         ylim=(-0.24 if strips else 0, 1),
-        xlabel="position (bases)" + (", with regions below 0" if strips else ""),
+        xlabel="position (bases)",
         ylabel="window score",
-        yticks=(0, 0.5, 1),
+        yticks=(*([_STRIP] if strips else []), 0, 0.5, 1),
+        yticklabels=(*(["regions"] if strips else []), "0", "0.5", "1"),
         title=f"{_plain(row['seq_name'])[:80]}: {row['call'].replace('_', ' ')}, {value}",
     )
     axes.axhline(_MIDDLE, color="black", lw=0.6, ls=":")
