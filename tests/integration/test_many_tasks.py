@@ -15,7 +15,7 @@ import h5py
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.parts.rounds import read_latest_round
+from virnucpro.pipeline.parts.rounds import read_latest_round, write_round
 from virnucpro.pipeline.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
@@ -375,8 +375,29 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
 
 def test_another_bundle_is_refused(planned, capsys):
     assert main(["work", str(planned), "-b", "mini-deep"]) == 1
-    assert "bundle_fingerprint was" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "bundle_fingerprint was" in text
+    assert "with -b." in text
+    assert "--force" not in text
     assert not (planned / "parts").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("nosuch", 64), ("mini-deep", 1)])
+def test_a_round_is_not_begun_with_another_bundle(planned, capsys, name, code):
+    assert main(["rescue", str(planned), "-b", name]) == code
+    assert name in capsys.readouterr().err
+    assert RunDirectory(planned).round_numbers() == [1]
+    assert main(["rescue", str(planned), "-b", "mini", "-q"]) == 0
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+
+
+def test_the_bundle_of_a_run_need_not_be_on_the_machine_of_its_merge(planned):
+    run = RunDirectory(planned)
+    write_round(run, read_latest_round(run).units, 4, "/of/the/nodes/mini")
+    assert main(["rescue", str(planned), "-q"]) == 0
+    assert merged(planned, "--then-rescue") == 2
+    assert run.round_numbers() == [1, 2, 3, 4]
+    assert read_latest_round(run).model == "/of/the/nodes/mini"
 
 
 def test_a_run_of_one_machine_has_no_round(alone, capsys):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
@@ -105,14 +106,19 @@ def rescue(
     workers
         Number of strides; None for that of the last round.
     model
-        Bundle or encoder; None for that of the last round, or of the run.
+        Bundle or encoder; None for that of the last round, or of the run, which need not be
+        installed here.
 
     Raises
     ------
     NotARunError, IndexFormatError, RunLockedError, RunExistsError
         If the folder is not a run or is damaged, or another process works on it.
+    UsageError, BundleError, FingerprintError
+        If there is no such model, or it is not the model of the run.
     """
     with reopen_session(RunDirectory(root), lock=lock) as session:
+        if model is not None:
+            job_of_run(session.run, session.manifest, model)
         missing = survey_segments(session, reporter).missing
         return _next_round(session, missing, workers, model) if missing else None
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from virnucpro.errors import IndexFormatError, RunError
 from virnucpro.pipeline.cluster.identity import Task
+from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.embed_job import embed_job
-from virnucpro.pipeline.jobs.job import Job, Reporter
+from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.claims import COPY_AFTER_S, RoundShare
 from virnucpro.pipeline.parts.rounds import Round, own_strides, read_latest_round
-from virnucpro.pipeline.predict import predict_job
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.pipeline.run.session import Session
@@ -95,7 +94,7 @@ def work(
         )
     if not open_units(run, current):
         return Worked(None)
-    job = _job(run, manifest, model or current.model)
+    job = job_of_run(run, manifest, model or current.model)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     part = _make_part(run, task, manifest)
@@ -118,30 +117,6 @@ def open_units(run: RunDirectory, current: Round) -> list[int]:
     began = run.round(current.number).stat().st_mtime_ns
     present = {unit for unit, path in run.segments() if path.stat().st_mtime_ns >= began}
     return [unit for unit in current.units if unit not in present]
-
-
-def _job(run: RunDirectory, manifest: Manifest, model: str) -> Job:
-    """Return the job of a run, with the encoders of `model`."""
-    inputs = [file.path for file in manifest.inputs]
-    given = manifest.parameters
-    if manifest.command == "predict":
-        job = predict_job(
-            inputs,
-            bundle=model,
-            window=given["window"],
-            tiling=given["tiling"],
-            genetic_code=given["genetic_code"],
-            precision=given["precision"],
-            embeddings=given["embeddings"],
-            fallback="fallback" in given,
-            min_length=given.get("min_length", 0),
-        )
-    else:
-        job = embed_job(
-            inputs, encoder=model, precision=given["precision"], embeddings=given["embeddings"]
-        )
-    manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
-    return job
 
 
 def _make_part(run: RunDirectory, task: Task, manifest: Manifest) -> RunDirectory:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.jobs.job import Job, Reporter
     from virnucpro.runtime.devices import Kind
 
-__all__ = ["add_options", "add_plan_options", "plan_from"]
+__all__ = ["add_options", "add_plan_options", "model_name", "plan_from"]
 
 _BUNDLE = "mini"
 """Default of the option ``--bundle``."""
@@ -98,9 +98,7 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     from virnucpro.pipeline.predict import predict_job
 
     given = options.job_options(arguments)
-    model = str(arguments.encoder or arguments.bundle)
-    if Path(model).exists():
-        model = str(Path(model).absolute())
+    model = model_name(str(arguments.encoder or arguments.bundle))
     if arguments.encoder is not None and arguments.bundle != _BUNDLE:
         raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
     if arguments.encoder is None:
@@ -112,6 +110,11 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     if other:
         raise UsageError(f"--{other[0].replace('_', '-')} has no effect with --encoder: remove it")
     return embed_job(arguments.inputs, **given), model
+
+
+def model_name(given: str) -> str:
+    """Return a bundle or encoder as tasks in other folders need it: a path is absolute."""
+    return str(Path(given).absolute()) if Path(given).exists() else given
 
 
 def _lines(plan: "Plan", arguments: argparse.Namespace) -> Iterator[str]:

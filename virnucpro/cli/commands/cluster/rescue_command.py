@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from virnucpro.cli import options
+from virnucpro.cli.commands.cluster.plan_command import model_name
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
 
@@ -31,9 +32,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     folder = arguments.folder
     with open_reporter(quiet=arguments.quiet) as reporter:
-        begun = rescue(
-            folder, reporter, workers=arguments.ranks, model=arguments.bundle, lock=arguments.lock
-        )
+        model = arguments.bundle and model_name(arguments.bundle)
+        begun = rescue(folder, reporter, workers=arguments.ranks, model=model, lock=arguments.lock)
     if begun is None:
         print(f"{folder}: no unit is missing. Write the tables with virnucpro merge {folder}")
     else:
