@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,7 +248,10 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     assert f"--repair, then run virnucpro rescue {planned}, then" in printed
     assert "--resume" not in printed.splitlines()[-1]
     assert main(["rescue", str(planned), "-q"]) == 0
-    assert ended(work(planned))[0] == [0]
+    damaged.touch()  # times decide nothing
+    codes, texts = ended(work(planned))
+    assert codes == [0]
+    assert "1 units computed" in texts[0]
     assert merged(planned) == 0
     for name in TABLES:
         assert (planned / name).read_bytes() == (alone / name).read_bytes(), name
@@ -255,6 +259,18 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     assert main(["verify", str(planned), "--repair"]) == 0
     assert f"removed: {damaged}" in capsys.readouterr().out
     assert main(["verify", str(planned)]) == 0
+
+
+def test_a_copied_run_is_not_computed_again(planned, tmp_path):
+    """A copy without the times of the files: the rounds are younger than all segments."""
+    assert ended(work(planned))[0] == [0]
+    copy = tmp_path / "copy"
+    shutil.copytree(planned, copy, symlinks=True, copy_function=shutil.copyfile)
+    for path in (copy / "rounds").iterdir():
+        path.touch()
+    codes, texts = ended(work(copy))
+    assert codes == [0]
+    assert "every unit has a segment" in texts[0]
 
 
 @pytest.mark.parametrize("kind", ["files", "empty round"])

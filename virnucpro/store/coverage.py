@@ -154,6 +154,11 @@ class Coverage:
         """Whether no row of the run is missing."""
         return not self.missing
 
+    @property
+    def rejected_paths(self) -> tuple[Path, ...]:
+        """The paths of the unused files."""
+        return tuple(one.path for one in self.rejected)
+
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Verify every segment of every shard of a run; return the state of each row.

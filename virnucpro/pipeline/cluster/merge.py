@@ -80,7 +80,7 @@ def merge(
                 run.part(part.name).remove_unfinished()
         begun = None
         if then_rescue and outcome.missing_units and not working:
-            begun = _next_round(session, outcome.missing_units)
+            begun = _next_round(session, outcome.missing_units, outcome.rejected)
         return Merged(
             outcome,
             units=len(session.bounds) - 1,
@@ -119,15 +119,21 @@ def rescue(
     with reopen_session(RunDirectory(root), lock=lock) as session:
         if model is not None:
             job_of_run(session.run, session.manifest, model)
-        missing = survey_segments(session, reporter).missing
-        return _next_round(session, missing, workers, model) if missing else None
+        coverage = survey_segments(session, reporter)
+        if not coverage.missing:
+            return None
+        return _next_round(session, coverage.missing, coverage.rejected_paths, workers, model)
 
 
 _WORKERS = 16
 
 
 def _next_round(
-    session: Session, missing: tuple[int, ...], workers: int | None = None, model: str | None = None
+    session: Session,
+    missing: tuple[int, ...],
+    rejected: tuple[Path, ...],
+    workers: int | None = None,
+    model: str | None = None,
 ) -> Round:
     last = find_latest_round(session.run)
     return write_round(
@@ -135,4 +141,5 @@ def _next_round(
         missing,
         workers or (last.strides if last else _WORKERS),
         model or (last.model if last else session.manifest.parameters["bundle"]),
+        rejected,
     )

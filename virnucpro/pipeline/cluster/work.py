@@ -112,10 +112,10 @@ def work(
 def open_units(run: RunDirectory, current: Round) -> list[int]:
     """Return the units of a round without a segment file; segments are not read.
 
-    A segment that is older than the round was found damaged when the round began.
+    Files that could not be used when the round began do not count.
     """
-    began = run.round(current.number).stat().st_mtime_ns
-    present = {unit for unit, path in run.segments() if path.stat().st_mtime_ns >= began}
+    rejected = {run.root / name for name in current.rejected}
+    present = {unit for unit, path in run.segments() if path not in rejected}
     return [unit for unit in current.units if unit not in present]
 
 

@@ -90,6 +90,8 @@ class Outcome:
         Units without a valid segment, ascending.
     copies
         Number of valid segments of units that another segment has too.
+    rejected
+        Files that are named like segments and cannot be used.
     """
 
     root: Path
@@ -104,6 +106,7 @@ class Outcome:
     again: dict[str, int]
     missing_units: tuple[int, ...]
     copies: int
+    rejected: tuple[Path, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -316,6 +319,7 @@ def _outcome(
         again=_recomputed_rows(_launches(session)),
         missing_units=coverage.missing,
         copies=coverage.n_copies,
+        rejected=coverage.rejected_paths,
     )
 
 
