@@ -340,6 +340,33 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
     assert main(["verify", str(planned)]) == 0
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_an_unreadable_heartbeat_blocks_neither_status_nor_merge(
+    planned, alive, fasta, kind, capsys
+):
+    alive.status_json.unlink()
+    (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
+    shutil.copy(planned / "run.json", alive.run_json)
+    problem = f"{alive.status_json} cannot be read (not a regular file)"
+    assert main(["status", str(planned)]) == 2
+    text = capsys.readouterr().out
+    assert "attempts of tasks: 1 unknown" in text
+    assert f"unknown: {problem}" in text
+    assert merged(planned, "--then-rescue") == 2
+    assert f"warning: {problem}: its task counts as lost" in capsys.readouterr().err
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert main(["predict", str(fasta), "-o", str(planned), "--force", "-q"]) == 1
+    assert f"{problem}, so its task may work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["work", "submit", "rescue", "merge"])
+def test_a_folder_with_the_name_of_a_round_is_named(planned, command, capsys):
+    other = planned / "rounds" / "0009.json"
+    other.mkdir()
+    assert main([command, str(planned), *(["--then-rescue"] if command == "merge" else [])]) == 1
+    assert f"{other} is not a regular file. Remove it" in capsys.readouterr().err
+
+
 def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
     assert main(["status", str(planned)]) == 0
     text = capsys.readouterr().out
@@ -374,7 +401,7 @@ def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monk
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
 def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
     def refused(*_):
         raise OSError(code, os.strerror(code))
@@ -382,7 +409,7 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
     monkeypatch.setattr(fcntl, "fcntl", refused)
     assert main(["merge", str(planned)]) == 1
     text = capsys.readouterr().err
-    assert "has no file locks" in text
+    assert f"{planned / 'run.lock'}: its file system has no file locks" in text
     assert "--no-lock" in text
     assert "Traceback" not in text
     assert main(["merge", str(planned), "--no-lock"]) == 2

@@ -69,6 +69,9 @@ def merge(
         if then_rescue and any(part.state == "working" for part in parts):
             reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
             parts = settled_parts(run)
+        for part in parts:
+            if part.problem:
+                reporter.warn(f"{part.problem}: its task counts as lost")
         working = sum(part.state == "working" for part in parts)
         if working:
             reporter.warn(
@@ -76,7 +79,7 @@ def merge(
             )
         outcome = write_outputs(session, reporter)
         if outcome.complete and not working:
-            for part in parts:
+            for part in (one for one in parts if not one.problem):
                 run.part(part.name).remove_unfinished()
         begun = None
         if then_rescue and outcome.missing_units and not working:

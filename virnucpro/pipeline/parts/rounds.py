@@ -121,7 +121,7 @@ def read_latest_round(run: RunDirectory) -> Round:
     Raises
     ------
     RunError
-        If the run has no round: one machine computes it.
+        If the run has no round: one machine computes it. Or as `find_latest_round`.
     """
     found = find_latest_round(run)
     if found is not None:
@@ -133,9 +133,21 @@ def read_latest_round(run: RunDirectory) -> Round:
 
 
 def find_latest_round(run: RunDirectory) -> Round | None:
-    """Return the latest round whose file is complete; None if there is none."""
-    read = (_parse(run.round(number).read_bytes()) for number in reversed(run.round_numbers()))
+    """Return the latest round whose file is complete; None if there is none.
+
+    Raises
+    ------
+    RunError
+        If a folder or a pipe has the name of a round.
+    """
+    read = (_read(run.round(number)) for number in reversed(run.round_numbers()))
     return next((found for found in read if found is not None), None)
+
+
+def _read(path: Path) -> Round | None:
+    if not path.is_file():
+        raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+    return _parse(path.read_bytes())
 
 
 def _parse(text: bytes) -> Round | None:

@@ -157,6 +157,7 @@ def _part_lines(parts: Sequence[PartState]) -> Iterator[str]:
             states.update(str(rank["state"]) for rank in part.ranks.values())
     for host, states in sorted(hosts.items()):
         yield f"{host}: workers {_counts(states)}"
+    yield from (f"unknown: {part.problem}" for part in parts if part.problem)
     lost = [part for part in parts if part.state == "lost"]
     for part in lost[:_SHOWN]:
         yield f"lost: {part.name} on {part.host}, no heartbeat for {_duration(part.age)}"
