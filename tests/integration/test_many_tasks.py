@@ -457,3 +457,10 @@ def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
     assert "units per worker" in output.err
     assert not folder.exists()
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, capsys):
+    empty, folder = tmp_path / "empty.fa", tmp_path / "run"
+    empty.touch()
+    assert main(["plan", str(empty), "-o", str(folder), "-q"]) == 0
+    assert "workers" not in capsys.readouterr().err

@@ -58,7 +58,7 @@ class Plan:
     def warnings(self) -> list[str]:
         """Return warnings about the number of units and the size of the vectors."""
         found = []
-        if self.units < LEAST_UNITS * self.workers:
+        if 0 < self.units < LEAST_UNITS * self.workers:
             found.append(
                 f"{self.units / self.workers:.1f} units per worker: workers idle at the end of the "
                 f"run. Use at most {max(1, self.units // LEAST_UNITS):,} workers."
