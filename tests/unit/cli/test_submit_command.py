@@ -72,8 +72,32 @@ def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, c
     assert " --partition=gpu " in merge
     assert merge.endswith(" --no-lock'")
     assert other == "merge1: job 17"
-    assert main(["submit", str(planned), "--tasks", "5"]) == 64
+    for options in ([], ["--print"]):
+        assert main(["submit", str(planned), "--tasks", "5", *options]) == 64
+        assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [["--tasks", "5"], ["--ranks", "5"]])
+def test_too_many_tasks_are_refused_before_the_plan(fasta, tmp_path, slurm, size, capsys):
+    slurm(scontrol="echo 'MaxArraySize = 4'")
+    run = tmp_path / "run"
+    assert main(["submit", str(fasta), "-o", str(run), "-q", *size]) == 64
     assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_commands_are_printed_without_slurm(planned, slurm, capsys):
+    slurm()
+    assert main(["submit", str(planned), "--print"]) == 0
+    assert "--array=0-2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "rescue"])
+def test_the_number_of_workers_has_a_limit(planned, tmp_path, command, capsys):
+    words = [command, str(planned), "--ranks", "5000000"]
+    with pytest.raises(SystemExit):
+        main([*words, *(["-o", str(tmp_path / "run")] if command == "plan" else [])])
+    assert "give at most 65,536 workers" in capsys.readouterr().err
 
 
 def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, capsys):
