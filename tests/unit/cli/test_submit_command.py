@@ -1,5 +1,6 @@
 """``virnucpro submit``: what it refuses, and input files that it plans first."""
 
+import shutil
 import stat
 
 import pytest
@@ -120,3 +121,29 @@ def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
     assert main(["submit", str(run), *options]) == 0
     assert sorted((run / "parts").iterdir()) == before
     assert (run / "predictions.tsv").exists()
+    assert main(["submit", str(run)]) == 0
+    assert f"{run}: complete: nothing to submit" in capsys.readouterr().err
+    segment = next(run.glob("parts/*/shards/*/*.h5"))
+    segment.write_bytes(b"")
+    assert main(["rescue", str(run), "-q"]) == 0
+    assert main(["submit", str(run), *options]) == 0
+    assert len(list((run / "parts").iterdir())) == len(before) + 1
+
+
+def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys):
+    for command in (["plan"], ["submit", "--engine", "local"]):
+        assert main([*command, str(fasta), "-o", str(planned), "-q"]) == 1
+        text = capsys.readouterr().err
+        assert f"To compute it: virnucpro submit {planned}." in text
+        assert "--resume" not in text
+    killed = tmp_path / "run"  # the planner was killed before it wrote the round
+    shutil.copytree(planned, killed)
+    shutil.rmtree(killed / "rounds")
+    assert main(["plan", str(fasta), "-o", str(killed), "-q"]) == 1
+    assert f"virnucpro rescue {killed}, then virnucpro submit" in capsys.readouterr().err
+    assert main(["submit", str(killed), "--engine", "local"]) == 1
+    assert f"virnucpro rescue {killed}" in capsys.readouterr().err
+    assert main(["rescue", str(killed), "-q"]) == 0
+    options = ["--engine", "local", "--work-options=--devices cpu:1", "-q"]
+    assert main(["submit", str(killed), *options]) == 0
+    assert (killed / "predictions.tsv").exists()

@@ -12,9 +12,15 @@ from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.claims import COPY_AFTER_S, RoundShare
-from virnucpro.pipeline.parts.rounds import Round, own_strides, read_latest_round
+from virnucpro.pipeline.parts.rounds import (
+    Round,
+    find_latest_round,
+    own_strides,
+    read_latest_round,
+)
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.pipeline.run.run_progress import read_progress
 from virnucpro.pipeline.run.session import Session
 from virnucpro.pipeline.scheduling.preflight import check_device_memory, devices_of
 from virnucpro.pipeline.scheduling.rank_launch import RankLaunch
@@ -24,7 +30,7 @@ from virnucpro.runtime.devices import Device
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Worked", "open_units", "work"]
+__all__ = ["Worked", "is_complete", "open_units", "work"]
 
 _HEARTBEAT_S = 10.0
 """Seconds between two versions of a part's status.json."""
@@ -117,6 +123,13 @@ def open_units(run: RunDirectory, current: Round) -> list[int]:
     rejected = {run.root / name for name in current.rejected}
     present = {unit for unit, path in run.segments() if path not in rejected}
     return [unit for unit in current.units if unit not in present]
+
+
+def is_complete(run: RunDirectory) -> bool:
+    """Return whether a run has all outputs and no open unit; segments are not read."""
+    current = find_latest_round(run)
+    has_open = current is not None and bool(open_units(run, current))
+    return not has_open and read_progress(run).state == "complete"
 
 
 def _make_part(run: RunDirectory, task: Task, manifest: Manifest) -> RunDirectory:

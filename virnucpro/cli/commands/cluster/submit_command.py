@@ -73,17 +73,21 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.engines.slurm_jobs import script, submissions
 
     request = _request(arguments)
+    if request is None:
+        say(f"{arguments.inputs[0]}: complete: nothing to submit")
+        return ExitCode.OK
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
     return _engine(arguments.engine).submit(request)
 
 
-def _request(arguments: argparse.Namespace) -> "Request":
-    """Return the request, after planning the run if necessary.
+def _request(arguments: argparse.Namespace) -> "Request | None":
+    """Return the request, after planning the run if necessary; None for a complete run.
 
     Without open units the tasks end at once, and the merge writes the tables.
     """
+    from virnucpro.pipeline.cluster.work import is_complete
     from virnucpro.pipeline.engines.request import Request
     from virnucpro.pipeline.parts.rounds import read_latest_round
     from virnucpro.pipeline.run.manifest import read_manifest
@@ -97,6 +101,8 @@ def _request(arguments: argparse.Namespace) -> "Request":
         _check_tasks(arguments, arguments.ranks)
     run = RunDirectory(_planned(arguments))
     read_manifest(run)
+    if arguments.outdir is None and is_complete(run):
+        return None
     current = read_latest_round(run)
     if arguments.outdir is None:
         _check_tasks(arguments, current.strides)
