@@ -464,3 +464,16 @@ def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, capsy
     empty.touch()
     assert main(["plan", str(empty), "-o", str(folder), "-q"]) == 0
     assert "workers" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["index/index.json", "index/row_lengths.npy", "run.json"])
+@pytest.mark.parametrize("command", ["work", "merge", "status", "rescue"])
+def test_a_damaged_file_is_to_be_restored(planned, name, command, capsys):
+    """None of these commands has an option --force."""
+    path = planned / name
+    path.write_bytes(path.read_bytes()[:50])
+    assert main([command, str(planned)]) == 1
+    text = capsys.readouterr().err
+    assert path.name in text
+    assert "estore the file from a copy, or start the run anew in another folder" in text
+    assert "--force" not in text

@@ -36,6 +36,7 @@ _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with
 _OTHER_PARAMETERS = (
     "Use the parameters of the run, choose another output folder, or replace the run with --force."
 )
+_RESTORE = "Restore the file from a copy, or start the run anew in another folder."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
@@ -236,13 +237,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
             "output folder of predict or embed."
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise NotARunError(
-            f"{run.run_json} cannot be read ({error!r}). Choose another output folder."
-        ) from error
+        raise NotARunError(f"{run.run_json} cannot be read ({error!r}). {_RESTORE}") from error
     if content.pop("sha256", None) != json_digest(content):
         raise NotARunError(
-            f"{run.run_json} has been changed since it was written (wrong checksum). Restore it, "
-            "or choose another output folder."
+            f"{run.run_json} has been changed since it was written (wrong checksum). {_RESTORE}"
         )
     return manifest
 
