@@ -9,7 +9,7 @@ from pathlib import Path
 from virnucpro.durable import finished_name, temporary_beside
 from virnucpro.errors import RunError
 
-__all__ = ["EXTRACTS", "RunDirectory"]
+__all__ = ["EXTRACTS", "RunDirectory", "run_of_part"]
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
@@ -287,6 +287,14 @@ class RunDirectory:
         for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
             if finished_name(path):
                 _remove(path)
+
+
+def run_of_part(segment: Path) -> Path | None:
+    """Return the folder of the run if a segment file is in one of its parts; else None."""
+    match segment.parents[2:5]:
+        case (part, _, run) if _PART.fullmatch(part.name):
+            return run
+    return None
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:

@@ -242,11 +242,15 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     _, damaged = RunDirectory(planned).segments()[3]
     damaged.write_bytes(b"")
     assert merged(planned) == 2
-    capsys.readouterr()
+    advice = f"virnucpro rescue {planned} and virnucpro work recompute the segment"
+    shown = capsys.readouterr().err
+    assert advice in shown
+    assert "--resume" not in shown
     assert main(["verify", str(planned)]) == 1
     printed = capsys.readouterr().out
     assert f"--repair, then run virnucpro rescue {planned}, then" in printed
-    assert "--resume" not in printed.splitlines()[-1]
+    assert advice in printed
+    assert "--resume" not in printed
     assert main(["rescue", str(planned), "-q"]) == 0
     damaged.touch()  # times decide nothing
     codes, texts = ended(work(planned))
@@ -441,6 +445,19 @@ def test_the_bundle_of_a_run_need_not_be_on_the_machine_of_its_merge(planned):
     assert merged(planned, "--then-rescue") == 2
     assert run.round_numbers() == [1, 2, 3, 4]
     assert read_latest_round(run).model == "/of/the/nodes/mini"
+
+
+def test_a_task_on_a_full_disk_is_started_again(planned, monkeypatch, capsys):
+    """The command work has no option --resume."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "symlink", full)
+    assert main(["work", str(planned), "--devices", "cpu:1"]) == 1
+    shown = capsys.readouterr().err
+    assert "free disk space, then rerun the command" in shown
+    assert "--resume" not in shown
 
 
 def test_a_run_of_one_machine_has_no_round(alone, capsys):

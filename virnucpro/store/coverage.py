@@ -12,7 +12,7 @@ import numpy.typing as npt
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_ahead, read_segment
+from virnucpro.store.segment import Segment, read_ahead, read_segment, recompute_advice
 
 __all__ = [
     "ROUNDING",
@@ -277,11 +277,11 @@ def _own_segment(
         segment = read_segment(path)
     except SegmentError as error:
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
-    misfit = _misfit(segment, bounds, fingerprint)
+    misfit = _misfit(path, segment, bounds, fingerprint)
     return RejectedFile(path, f"{path}: {misfit}", damaged=False) if misfit else segment
 
 
-def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
+def _misfit(path: Path, segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
     """Return why a valid segment does not belong to this run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
@@ -297,7 +297,7 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return (
             f"its rows are not {first} to {last - 1}, the rows of unit {segment.unit}. Move the "
-            "file out of the run; --resume recomputes the unit."
+            f"file out of the run; {recompute_advice(path)}."
         )
     return ""
 

@@ -102,7 +102,9 @@ class RankLaunch:
             try:
                 self._close(ranks, scheduler, record, started)
             finally:  # report that all ranks failed rather than that run.json cannot be written
-                _refuse_total_failure(self.session, ranks.statuses)
+                of_round = any(share.of_round for share in shares.values())
+                again = "start the task again" if of_round else "rerun with --resume"
+                _refuse_total_failure(self.session, ranks.statuses, again)
 
     def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
         run, now = self.session.run, time.monotonic()
@@ -221,8 +223,10 @@ def _rank_records(
     return records
 
 
-def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]) -> None:
-    """Raise an error if every rank failed and no unit is committed.
+def _refuse_total_failure(
+    session: Session, statuses: Mapping[int, WorkerStatus], again: str
+) -> None:
+    """Raise an error if every rank failed and no unit is committed; `again` is its advice.
 
     Raises
     ------
@@ -238,5 +242,5 @@ def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]
         raise WorkerError(
             f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
             f"{rank}: {status.reason.rstrip('.')}. See {session.run.log(rank)}, correct the error, "
-            "and rerun with --resume."
+            f"and {again}."
         )
