@@ -208,6 +208,10 @@ class RunDirectory:
         """Return the path of the file of round `number`, counted from 1."""
         return self.rounds / f"{number:04d}.json"
 
+    def round_claims(self, number: int) -> Path:
+        """Return the folder of the claims of round `number`; absent until a task works on it."""
+        return self.claims / f"{number:04d}"
+
     def round_numbers(self) -> list[int]:
         """Return the sorted numbers of all rounds."""
         matches = (_ROUND.fullmatch(name) for name in _names(self.rounds, _ROUND))

@@ -296,8 +296,20 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
 
 
 def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
+    killed = work(planned)
+    wait_for_segments(planned, 1)
+    killed.terminate()
+    ended(killed)
+    capsys.readouterr()
+    assert main(["status", str(planned)]) == 2
+    assert f"to compute the rest: virnucpro rescue {planned}" in capsys.readouterr().out
+    assert merged(planned) == 2
+    assert f"To compute these: virnucpro rescue {planned}, then" in capsys.readouterr().err
     assert merged(planned, "--then-rescue") == 2
+    assert f"To compute these: virnucpro work {planned} or" in capsys.readouterr().err
     assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert main(["status", str(planned)]) == 2
+    assert f"to compute the rest: virnucpro submit {planned}" in capsys.readouterr().out
     assert ended(work(planned))[0] == [0]
     assert merged(planned, "--then-rescue") == 0
     assert RunDirectory(planned).round_numbers() == [1, 2]
@@ -376,6 +388,7 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
     text = capsys.readouterr().out
     assert "attempts of tasks: 1 working" in text
     assert "running" in text.splitlines()[0]
+    RunDirectory(planned).round_claims(1).mkdir(parents=True)
     old = time.time() - 3600
     os.utime(alive.status_json, (old, old))
     assert main(["status", str(planned)]) == 2
@@ -388,7 +401,9 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
 
 def test_merge_during_work_says_so(planned, alive, capsys, monkeypatch):
     assert main(["merge", str(planned)]) == 2
-    assert "1 tasks work, or were lost" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "1 tasks work, or were lost" in shown
+    assert f"Tasks still work: run virnucpro merge {planned} after" in shown
     monkeypatch.setattr(settled_parts, "__defaults__", (lambda _: alive.status_json.touch(),))
     assert main(["merge", str(planned), "--then-rescue"]) == 2
     assert "waiting up to 90 s" in capsys.readouterr().err

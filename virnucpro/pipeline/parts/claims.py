@@ -89,7 +89,7 @@ class Claims:
     def __init__(self, share: RoundShare) -> None:
         self.name = f"{share.part}/{share.rank}"
         self._run, self._part, self._round = share.run, share.part, share.round
-        self._root = share.run.claims / f"{share.round.number:04d}"
+        self._root = share.run.round_claims(share.round.number)
         self._began = os.lstat(share.run.part(share.part).index).st_mtime_ns
 
     def take(self, unit: int, copy: int = 0) -> bool:
