@@ -81,6 +81,8 @@ class CommandReporter:
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
         workers = f"{work.workers} worker{'s' * (work.workers != 1)}"
+        if work.shared:
+            workers += ", together with other tasks"
         self.stage(f"computing {letters} in {work.records:,} sequences on {workers}{known}")
         if self._view is not None:
             self._view.begin(work)

@@ -98,7 +98,8 @@ def work(
             f"{run.round(current.number)}: has units that the run lacks. Remove this file, then "
             f"run virnucpro rescue {run.root}."
         )
-    if not open_units(run, current):
+    units = open_units(run, current)
+    if not units:
         return Worked(None)
     job = job_of_run(run, manifest, model or current.model)
     devices = devices_of(job, execution)
@@ -109,7 +110,7 @@ def work(
     execution = replace(execution, outdir=part.root, redeal=False)
     with CoordinatorLog(part, reporter, execution.log_format) as log:
         launch = RankLaunch(session, job, devices, execution, reporter, log, _HEARTBEAT_S)
-        launch.run(shares)
+        launch.run(shares, of_round=units)
     ranks = session.manifest.launches[-1].ranks
     failed = [int(rank) for rank, record in ranks.items() if record["state"] == "failed"]
     return Worked(part.root, len(list(part.own_segments())), failed)
