@@ -42,9 +42,9 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
             edges[:-1], heights, 1 / BINS, bottom, align="edge", color=colour, label=label, lw=0
         )
         bottom += heights
-    if facts.threshold is not None:
+    if facts.drawn_threshold is not None:
         label = "threshold of viral calls"
-        axes.axvline(facts.threshold, color="black", lw=0.8, ls="--", label=label)
+        axes.axvline(facts.drawn_threshold, color="black", lw=0.8, ls="--", label=label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlim=(0, 1), xlabel=column, ylabel="sequences", title=_plain(facts.sample))
     axes.legend(frameon=False, fontsize="small")

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -32,14 +32,18 @@ _SCRIPTS: Final = (
 _STYLES: Final = ("assets/tabulator.min.css", "page/report.css")
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
-    *("records", "tracks", "regions", "stories"),
+    *("records", "tracks", "regions", "stories", "partial"),
 )
 """Parts of the content that the scripts read."""
 _SOURCE_MAP: Final = re.compile(r"(//|/\*)# sourceMappingURL=.*")
 
 
-def write_page(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
+def write_page(
+    path: Path, runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()
+) -> None:
     """Write the report over `n_runs` runs as one HTML file; one run is held at a time.
+
+    `missing` are sentences on what the report lacks beside the gaps of the runs.
 
     Raises
     ------
@@ -48,7 +52,7 @@ def write_page(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
     OSError
         If the file cannot be written; an existing file is unchanged.
     """
-    text = _render(content_of(runs, n_runs))
+    text = _render(content_of(runs, n_runs, missing))
     with write_file(path) as stream:
         # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
         stream.write(text.encode(errors="backslashreplace"))
