@@ -1,6 +1,7 @@
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
     assert capsys.readouterr().err == "[virnucpro] computed 40.0 Mb in 0:20 (2.0 Mb/s)\n"
 
 
+def test_a_task_shows_its_part_of_the_round_and_no_time_left(capsys):
+    """It computes 22,000 rows of the 80,000 that are open, and its workers began with 10,000."""
+    clock = Clock()
+    lines = Lines(clock)
+    lines.begin(replace(WORK, shared=True))
+    lines.show(statuses(2_000, 0))
+    clock.now += 10
+    lines.show({0: replace(statuses(22_000)[0], total=10_000)})
+    shown = capsys.readouterr().err
+    assert "28%: 11.0 Mb of 40.0 Mb of all tasks, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
+    assert "left" not in shown
+
+
 def test_repeated_work_does_not_exceed_the_whole(capsys):
     lines = Lines(Clock())
     lines.begin(WORK)
@@ -85,7 +99,7 @@ def test_bars_fit_the_terminal_and_leave_a_line(monkeypatch, width):
     assert "3.0 kb in 12 sequences" in text
     assert "38% 15.0 Mb of 40.0 Mb" in text
     assert "0:00 elapsed" in text
-    assert ("1,875 of 5,000 sequences" in text) == (width == 140)
+    assert "1,875 of 5,000 sequences" in text
     assert all(len(line) <= width for line in re.split(r"[\r\n]+", text))
     assert text.rstrip().splitlines()[-1].startswith("[virnucpro] computed 15.0 Mb")
 
@@ -102,9 +116,9 @@ def test_amounts():
     assert amount(12_400_000, protein=True) == "12.4 M residues"
 
 
-def outcome(records, calls, files=("predictions.tsv", "viral.fasta")):
+def outcome(records, calls, files=("predictions.tsv", "viral.fasta"), rule=""):
     paths = tuple(Path("out") / name for name in files)
-    return Outcome(Path("out"), records, calls, 0, 0, 0, {}, paths, "fp32", {}, (), 0)
+    return Outcome(Path("out"), records, calls, 0, 0, 0, rule, {}, paths, "fp32", {}, (), 0)
 
 
 def test_the_summary_counts_calls_and_reasons():
@@ -119,6 +133,14 @@ def test_the_summary_counts_calls_and_reasons():
         ),
         "written to out: predictions.tsv, viral.fasta",
     ]
+
+
+def test_the_summary_names_another_rule_than_the_default():
+    calls = {"viral": 1, "ambiguous": 1}
+    usual = outcome({"scored": 2}, calls, rule="preset default")
+    assert not any("rule" in line for line in summary(usual))
+    strict = outcome({"scored": 2}, calls, rule="fdr 0.05, prevalence auto")
+    assert "rule of the calls: fdr 0.05, prevalence auto" in list(summary(strict))
 
 
 def test_the_summary_of_vectors_and_of_nothing():

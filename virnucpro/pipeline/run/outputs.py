@@ -21,6 +21,7 @@ from virnucpro.classifier.decision import Decision, decide
 from virnucpro.classifier.quality import record_quality
 from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
+from virnucpro.errors import RunError
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.exports import write_exports
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
@@ -76,6 +77,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
+    rule
+        Rule of the calls in words; "" for a run without a classifier.
     by_length
         Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
     files
@@ -90,6 +93,8 @@ class Outcome:
         Units without a valid segment, ascending.
     copies
         Number of valid segments of units that another segment has too.
+    rejected
+        Files that are named like segments and cannot be used.
     """
 
     root: Path
@@ -98,12 +103,14 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
+    rule: str
     by_length: dict[str, tuple[int, int]]
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
     missing_units: tuple[int, ...]
     copies: int
+    rejected: tuple[Path, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -187,10 +194,10 @@ def write_outputs(
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
-    session.update(replace(session.manifest, seconds=seconds))
+    session.update(replace(session.manifest, seconds=seconds, tables_complete=True))
     if session.manifest.command == "predict":
         renew_report(session.run, reporter, wanted=report)
-    return _outcome(session, coverage, records, decision)
+    return _outcome(session, coverage, records, decision, reporter)
 
 
 def write_tables(
@@ -298,7 +305,11 @@ def write_gaps(
 
 
 def _outcome(
-    session: Session, coverage: Coverage, records: RecordScores, decision: Decision
+    session: Session,
+    coverage: Coverage,
+    records: RecordScores,
+    decision: Decision,
+    reporter: Reporter,
 ) -> Outcome:
     predicts = session.manifest.command == "predict"
     return Outcome(
@@ -310,21 +321,26 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
+        rule=CallOptions(**session.manifest.calls).text if predicts else "",
         by_length=_count_by_length(session.index.record_lengths, decision.call == Call.VIRAL),
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
-        again=_recomputed_rows(_launches(session)),
+        again=_recomputed_rows(_launches(session, reporter)),
         missing_units=coverage.missing,
         copies=coverage.n_copies,
+        rejected=coverage.rejected_paths,
     )
 
 
-def _launches(session: Session) -> Iterator[Launch]:
-    """Yield the launches of the run and of its parts."""
+def _launches(session: Session, reporter: Reporter) -> Iterator[Launch]:
+    """Yield the launches of the run and of its parts; an unreadable part is a warning."""
     yield from session.manifest.launches
     for part in map(session.run.part, session.run.part_names()):
-        if is_manifest(part.run_json):  # a task may be killed before it has written this file
-            yield from read_manifest(part).launches
+        try:
+            if is_manifest(part.run_json):  # a task may be killed before it has written this file
+                yield from read_manifest(part).launches
+        except (RunError, OSError) as error:
+            reporter.warn(f"{error} Rows that its task recomputed are not counted.")
 
 
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
