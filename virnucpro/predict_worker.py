@@ -124,11 +124,11 @@ class Worker(FileWorker):
 
         Returns
         -------
-        A dict of: sequences and viral (numbers of sequences), also by length; complete (whether
-        every row has a result), skipped (whether an earlier launch computed all results), outputs
-        (paths by name, from which a launch merges some), and details. The details are: folder,
-        units_computed, records (number by status), calls (number by call), rows_missing,
-        rows_quarantined, again (rows recomputed at another precision), warnings.
+        A dict of: sequences and viral (numbers of sequences), also by length; rule (of the calls);
+        complete (whether every row has a result), skipped (whether an earlier launch computed all
+        results), outputs (paths by name, from which a launch merges some), and details. The details
+        are: folder, units_computed, records (number by status), calls (number by call),
+        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
 
         Raises
         ------
@@ -157,6 +157,7 @@ class Worker(FileWorker):
         return {
             "sequences": sum(outcome.records.values()),
             "viral": outcome.calls.get("viral", 0),
+            "rule": outcome.rule,
             **_by_length(outcome.by_length),
             "complete": outcome.complete,
             "skipped": existed and not computed,

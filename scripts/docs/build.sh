@@ -19,7 +19,8 @@ if [ "${1:-}" = --serve ]; then
 fi
 .venv-docs/bin/mkdocs build --strict
 rm build/site/404.html build/site/sitemap.xml* # for servers
-if grep -rlE '<(script|link|img|iframe)[^>]*(src|href)="(https?:)?//' --include='*.html' build/site; then
+if grep -rlE '<(script|link|img|iframe)[^>]*(src|href)="(https?:)?//|url\("?(https?:)?//' \
+  --include='*.html' --include='*.css' --include='*.svg' build/site; then
   echo "these pages load something from another place" >&2
   exit 1
 fi

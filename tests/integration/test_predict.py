@@ -220,6 +220,29 @@ def test_an_empty_file_gives_header_only_tables(tmp_path, virnucpro, tables):
     assert not (tmp_path / "run" / "embeddings.h5").exists()
 
 
+def test_records_of_a_file_given_twice_can_be_told_apart(tmp_path, tables):
+    from virnucpro.cli.main import main
+
+    path = tmp_path / "a.fa"
+    path.write_text(">a\n" + "ACGTTGCA" * 40 + "\n")
+    assert main(["predict", *[str(path)] * 2, "-o", str(tmp_path / "run"), "-q"]) == 0
+    for name in ("predictions.tsv", "windows.tsv"):
+        rows = tables(tmp_path / "run" / name)
+        assert {(row["file"], row["record"]) for row in rows} == {
+            (str(path), "1"),
+            (f"{path}#2", "1"),
+        }
+
+
+def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, capsys):
+    from virnucpro.cli.main import main
+
+    command = ["predict", str(small_fasta), "-o", str(tmp_path / "run"), "--window", "59"]
+    assert main(command) == 64
+    assert "fewer than 60 bases" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_resume_keeps_or_adds_what_a_run_writes(tmp_path, small_fasta):
     """A resume keeps the stored vectors; the published tables can be added and omitted later."""
     from virnucpro.cli.main import main

@@ -101,6 +101,26 @@ def test_changed_calls_are_counted(run, middle, tables, capsys):
     assert rule_of(run)["threshold"] == middle
 
 
+def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch, capsys):
+    """Tables of the former rule beside the new rule in run.json are not reported as results."""
+
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("virnucpro.pipeline.run.rescore.write_tables", full)
+        assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 1
+    capsys.readouterr()
+    assert main(["status", str(run)]) == 2
+    assert "aggregate" in capsys.readouterr().out
+    assert main(["report", str(run), "-q"]) == 1
+    assert f"virnucpro aggregate {run}" in capsys.readouterr().err
+    assert main(["aggregate", str(run), "-q"]) == 0
+    assert main(["report", str(run), "-q"]) == 0
+    assert main(["status", str(run)]) == 0
+    assert rule_of(run)["threshold"] == middle
+
+
 def test_scores_are_not_computed_again(run, middle, finished):
     before = {path: path.stat().st_mtime_ns for _, path in RunDirectory(run).segments()}
     assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 0

@@ -54,3 +54,10 @@ class CallOptions:
             raise UsageError(
                 f"invalid prevalence {share!r}: give a number between 0 and 1, or auto"
             )
+
+    @property
+    def text(self) -> str:
+        """Return the rule in words, such as ``preset conservative, prevalence 0.1``."""
+        limit = "threshold" if self.threshold is not None else "fdr" if self.fdr is not None else ""
+        rule = f"{limit} {getattr(self, limit)}" if limit else f"preset {self.preset}"
+        return rule if self.prevalence is None else f"{rule}, prevalence {self.prevalence}"

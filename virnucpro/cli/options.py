@@ -205,7 +205,7 @@ def add_calls(parser: argparse.ArgumentParser) -> None:
         "--preset",
         choices=PRESETS,
         help="thresholds of the bundle; sensitive finds more viruses, conservative calls fewer "
-        "others viral; default: default",
+        "others viral; default: default, or the rule of the resumed run",
     )
     rule = group.add_mutually_exclusive_group()
     text = "viral from this probability on (from this score, if the bundle has no calibration)"
@@ -227,7 +227,7 @@ def add_extracts(parser: argparse.ArgumentParser) -> None:
     text = (
         "calls whose sequences are written, one file each, separated by commas: viral, ambiguous, "
         "non-viral, not_scored; or none; default: viral (viral.fasta; viral.fastq if all inputs "
-        "are FASTQ)"
+        "are FASTQ), or as in the resumed run"
     )
     group.add_argument("--extract", metavar="LIST", help=text)
     text = "compress these files with gzip"

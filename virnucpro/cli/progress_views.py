@@ -14,7 +14,7 @@ __all__ = ["Bars", "Lines", "amount", "duration"]
 
 _INTERVAL_S: Final = 10.0
 _MILLION: Final = 1_000_000
-_WIDE: Final = 100
+_WIDE: Final = 130
 
 
 def amount(letters: float, *, protein: bool = False) -> str:
@@ -59,26 +59,27 @@ class _Pace:
     def elapsed(self) -> float:
         return self._clock() - self._started
 
-    def text(self, width: int = 120) -> str:
-        """Return amount, rate, elapsed time and time left; below a `width` of 100 in short.
+    def text(self, width: int = _WIDE) -> str:
+        """Return amount, rate, elapsed time and time left; in two lines below a `width` of 130.
 
         The time left is unknown if other tasks compute the same work.
         """
         work = self._work
         whole = f"{self._amount(work.letters)}{' of all tasks' * work.shared}"
         parts = [f"{self._amount(self._share * work.letters)} of {whole}"]
-        if width >= _WIDE:
-            parts.append(f"{round(self._share * work.records):,} of {work.records:,} sequences")
+        parts.append(f"{round(self._share * work.records):,} of {work.records:,} sequences")
+        times = []
         # Models are loaded before the first row: the rate is that of the time after it.
         since = 0.0 if self._first is None else self._clock() - self._first
         gained = self._share - self._share_at_first
         rate = gained / since if since > 0 else 0.0
         if rate > 0:
-            parts.append(f"{self._amount(rate * work.letters)}/s")
-        parts.append(f"{duration(self.elapsed)} elapsed")
+            times.append(f"{self._amount(rate * work.letters)}/s")
+        times.append(f"{duration(self.elapsed)} elapsed")
         if rate > 0 and not work.shared:
-            parts.append(f"{duration((1 - self._share) / rate)} left")
-        return ", ".join(parts)
+            times.append(f"{duration((1 - self._share) / rate)} left")
+        separator = ", " if width >= _WIDE else ",\n"
+        return separator.join((", ".join(parts), ", ".join(times)))
 
     def last_line(self) -> str:
         """Return what was computed, and how fast."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from virnucpro.classifier.call_options import CallOptions
+
 if TYPE_CHECKING:
     from virnucpro.pipeline.run.outputs import Outcome
 
@@ -30,6 +32,8 @@ def summary(outcome: "Outcome") -> Iterator[str]:
         what = "without a vector"
     parts += [f"{left:,} {what} ({reasons})"] if left else []
     yield f"{sequences}: {', '.join(parts)}" if total else "0 sequences"
+    if outcome.rule not in ("", CallOptions().text):
+        yield f"rule of the calls: {outcome.rule}"
     names = ", ".join(path.name for path in outcome.files)
     yield f"written to {outcome.root}: {names}"
 

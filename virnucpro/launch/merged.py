@@ -54,6 +54,11 @@ class MergedOutputs:
         self._merged = 0
         self._not_before = 0.0
 
+    @property
+    def written(self) -> list[str]:
+        """Names of the merged files that exist."""
+        return [name for name in MERGED_NAMES.values() if (self._folder / name).is_file()]
+
     def update(self, results: Sequence[FileResult]) -> None:
         """Write the merged outputs if there are new results; ignore write errors.
 

@@ -62,11 +62,14 @@ class LaunchReport:
     exit_code
         0: all files are done. 1: no file has a result. 2: some files failed, are partial or were
         not processed, or the table could not be written.
+    merged
+        Names of the merged outputs of all files in the output folder.
     """
 
     results: Sequence[FileResult]
     rows: Sequence[Sequence[str]]
     exit_code: int
+    merged: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -149,7 +152,7 @@ class LaunchTable:
                 "disk space or make the folder writable. The results of the files are unaffected."
             )
             rows, exit_code = table_rows(results, self.source), exit_code or 2
-        return LaunchReport(results, rows, exit_code)
+        return LaunchReport(results, rows, exit_code, self._merged.written)
 
     def _results(self, reason_if_left: str) -> list[FileResult]:
         known = {one.file: one for one in self.balancer.results}

@@ -32,6 +32,7 @@ from virnucpro.pipeline.scheduling.runner import run_in_process, run_job
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.runtime.devices import Device
 from virnucpro.sequences.input_rules import InputRules
+from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, default_min_length
 from virnucpro.sequences.windows import Tiling
@@ -109,6 +110,11 @@ def predict_job(
     if calls is not None:
         require_applicable(calls, calibrated=opened.calibration is not None)
     kind = KIND_OF_ITEMS[opened.items]
+    if kind == "windows" and window is not None and window < LEAST_BASES:
+        raise UsageError(
+            f"--window {window}: {bundle} cannot score windows of fewer than {LEAST_BASES} bases; "
+            "give a longer window"
+        )
     second = None if kind == "windows" or not fallback else _classifier(open_bundle(FALLBACK))
     spec = IndexSpec(
         kind=kind,

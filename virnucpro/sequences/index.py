@@ -1,6 +1,7 @@
 """SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -175,11 +176,13 @@ class SequenceIndex:
     def input_names(self) -> list[str]:
         """Names of the input files as in all outputs: their paths, if two have equal names.
 
+        If a path is given several times, ``#2`` and so on follow.
+
         Control characters, and bytes that are not UTF-8, are percent-encoded.
         """
         paths = [file.path for file in self.inputs]
         names = [Path(path).name or path for path in paths]
-        shown = names if len({*names}) == len(names) else paths
+        shown = names if len({*names}) == len(names) else _numbered(paths)
         return [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
 
     def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
@@ -327,6 +330,16 @@ def build_index(
 
 def _percent_encoded(match: re.Match[str]) -> str:
     return quote(match[0], errors="surrogateescape")
+
+
+def _numbered(paths: Sequence[str]) -> list[str]:
+    """Return the paths; ``#2`` follows the second occurrence of a path."""
+    seen = Counter[str]()
+    found = []
+    for path in paths:
+        seen[path] += 1
+        found.append(f"{path}#{seen[path]}" if seen[path] > 1 else path)
+    return found
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:

@@ -140,9 +140,27 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     if not arguments.quiet:
         _print_table(readable(report.rows, _ONLY_IN_FILES))
+        say(f"written to {arguments.outdir}: {', '.join(('launch.tsv', *report.merged))}")
     if predicts:
+        if not arguments.quiet:
+            _say_totals(report.results)
         _advise(report.results, arguments)
     return ExitCode(report.exit_code)
+
+
+def _say_totals(results: "Sequence[FileResult]") -> None:
+    total, viral = (
+        sum(one.result[name] for one in results if isinstance(one.result.get(name), int))
+        for name in ("sequences", "viral")
+    )
+    say(f"{total:,} sequences, {viral:,} viral")
+    rules = sorted({str(one.result["rule"]) for one in results if one.result.get("rule")})
+    if len(rules) > 1:
+        say(
+            f"warning: the files have different rules of the calls ({'; '.join(rules)}), see the "
+            "column rule of launch.tsv. To call all files by one rule, rerun the command with "
+            "--preset, --threshold or --fdr."
+        )
 
 
 def _share(task: str | None) -> "FileShare | None":

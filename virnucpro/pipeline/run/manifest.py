@@ -28,7 +28,7 @@ __all__ = [
 SCHEMA_VERSION = 1
 _ADDED = {
     *("bundle_window", "calibration", "calls", "classes", "extracts", "formats", "input_stamps"),
-    *("published_files", "table_version"),
+    *("published_files", "table_version", "tables_complete"),
 }
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
@@ -83,6 +83,8 @@ class Manifest:
         Names of the classifier's classes; empty for a classifier of two classes.
     table_version
         Version of the tables; they are written again in the current version.
+    tables_complete
+        False while the tables are written again by another rule, and if that was interrupted.
     formats
         Formats that are written beside embeddings.h5.
     extracts
@@ -111,6 +113,7 @@ class Manifest:
     calls: Mapping[str, Any] = field(default_factory=dict)
     classes: Sequence[str] = ()
     table_version: int = 1
+    tables_complete: bool = True
     extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[str] = ()
     published_files: bool = True

@@ -77,6 +77,8 @@ class Outcome:
     rows_overflowing
         Number of quarantined rows whose vectors are too large for fp16; a new run with
         ``--embeddings fp32`` can store these vectors.
+    rule
+        Rule of the calls in words; "" for a run without a classifier.
     by_length
         Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
     files
@@ -101,6 +103,7 @@ class Outcome:
     rows_missing: int
     rows_quarantined: int
     rows_overflowing: int
+    rule: str
     by_length: dict[str, tuple[int, int]]
     files: tuple[Path, ...]
     precision: str
@@ -191,7 +194,7 @@ def write_outputs(
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(session.run, session, coverage, records)
     seconds = {**session.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
-    session.update(replace(session.manifest, seconds=seconds))
+    session.update(replace(session.manifest, seconds=seconds, tables_complete=True))
     if session.manifest.command == "predict":
         renew_report(session.run, reporter, wanted=report)
     return _outcome(session, coverage, records, decision, reporter)
@@ -318,6 +321,7 @@ def _outcome(
         rows_overflowing=sum(
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
+        rule=CallOptions(**session.manifest.calls).text if predicts else "",
         by_length=_count_by_length(session.index.record_lengths, decision.call == Call.VIRAL),
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],

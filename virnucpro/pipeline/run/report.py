@@ -124,6 +124,11 @@ def _require_tables(run: RunDirectory) -> None:
             f"with --resume, or write the tables of its finished part: virnucpro aggregate "
             f"{run.root}"
         )
+    if not manifest.tables_complete:
+        raise StoreError(
+            f"{run.root}: the tables were not completely written after the rule of the calls had "
+            f"changed. Write them again: virnucpro aggregate {run.root}"
+        )
 
 
 def _runs_in(folders: Sequence[Path], reporter: Reporter) -> list[RunDirectory]:

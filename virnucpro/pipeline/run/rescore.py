@@ -78,6 +78,7 @@ def rescore(
         coverage = survey_segments(session, reporter)
         _, _, before = call_run(_with_usable_rule(session), coverage)
         manifest = replace(session.manifest, calls=asdict(calls), table_version=TABLE_VERSION)
+        manifest = replace(manifest, tables_complete=False)
         changed, target = replace(session, manifest=manifest), run
         if other is not None:
             changed, coverage = _scored_by(changed, coverage, other, reporter)
@@ -91,6 +92,7 @@ def rescore(
         records, _ = write_tables(target, changed, coverage)
         write_gaps(target, changed, coverage, records)
         if other is None:
+            session.update(replace(manifest, tables_complete=True))
             renew_report(run, reporter, wanted=run.report.exists())
     pairs = zip(before.call.tolist(), now.call.tolist(), strict=True)
     changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)

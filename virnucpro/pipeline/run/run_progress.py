@@ -123,6 +123,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     parts, rounds = part_states(run), run.round_numbers()
     working = [part for part in parts if part.state == "working"]
     written = all(path.exists() for path in wanted) and not run.missing.exists()
+    written &= manifest.tables_complete
     return RunProgress(
         root=str(run.root),
         command=manifest.command,

@@ -296,7 +296,8 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     if (found := stamps.after_reading()) != tuple(manifest.input_stamps):
         session.update(replace(session.manifest, input_stamps=found))
     if job.calls is not None:
-        session.update(replace(session.manifest, calls=asdict(job.calls)))
+        calls = asdict(job.calls)
+        session.update(replace(session.manifest, calls=calls, tables_complete=False))
     if job.formats is not None:
         session.update(replace(session.manifest, formats=job.formats))
     if job.extracts is not None:
