@@ -12,7 +12,7 @@ from virnucpro.errors import RunError, RunLockedError
 
 __all__ = ["folder_lock", "is_held"]
 
-_WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+_WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of file systems without locks, such as Lustre without the mount option flock."""
 
 _FLOCK = "hhqqi4x"
@@ -55,7 +55,7 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
             if error.errno not in _WITHOUT_LOCKS:
                 raise
             raise RunError(
-                f"{lock.parent}: its file system has no file locks ({error.strerror}), so two "
+                f"{lock}: its file system has no file locks ({error.strerror}), so two "
                 "processes could write here at once. If no other process uses this folder, add "
                 "--no-lock; else choose a folder on another file system."
             ) from None

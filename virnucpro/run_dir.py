@@ -9,7 +9,7 @@ from pathlib import Path
 from virnucpro.durable import finished_name, temporary_beside
 from virnucpro.errors import RunError
 
-__all__ = ["EXTRACTS", "RunDirectory"]
+__all__ = ["EXTRACTS", "RunDirectory", "run_of_part"]
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
@@ -208,6 +208,10 @@ class RunDirectory:
         """Return the path of the file of round `number`, counted from 1."""
         return self.rounds / f"{number:04d}.json"
 
+    def round_claims(self, number: int) -> Path:
+        """Return the folder of the claims of round `number`; absent until a task works on it."""
+        return self.claims / f"{number:04d}"
+
     def round_numbers(self) -> list[int]:
         """Return the sorted numbers of all rounds."""
         matches = (_ROUND.fullmatch(name) for name in _names(self.rounds, _ROUND))
@@ -287,6 +291,14 @@ class RunDirectory:
         for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
             if finished_name(path):
                 _remove(path)
+
+
+def run_of_part(segment: Path) -> Path | None:
+    """Return the folder of the run if a segment file is in one of its parts; else None."""
+    match segment.parents[2:5]:
+        case (part, _, run) if _PART.fullmatch(part.name):
+            return run
+    return None
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 
 import pytest
 
@@ -96,6 +97,31 @@ def test_a_call_is_chosen_from_a_list(page):
     assert set(column(page, "call")) == {"viral"}
 
 
+def test_the_regions_of_provirus_candidates_are_chosen_from_a_list(folder, opened, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(folder / "run", copy)
+    regions = (copy / "regions.tsv").read_text().splitlines()
+    name = regions[-1].split("\t")[0]
+    number = sum(line.split("\t")[0] == name for line in regions)
+    assert 0 < number < len(regions) - 1
+    lines = (copy / "predictions.tsv").read_text("utf-8").splitlines()
+    place = lines[0].split("\t").index("topology")
+    for at, line in enumerate(lines):
+        cells = line.split("\t")
+        if cells[0] == name:
+            lines[at] = "\t".join([*cells[:place], "provirus_candidate", *cells[place + 1 :]])
+    (copy / "predictions.tsv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    assert main(["report", str(copy), "-q"]) == 0
+    page = opened(copy / "report.html")
+    page.click("#regions-table [aria-label='Filter by topology']")
+    page.click(".tabulator-edit-list-item:text-is('provirus_candidate')")
+    page.wait_for_function(
+        "n => document.querySelectorAll('#regions-table .tabulator-row').length == n", arg=number
+    )
+    assert name in page.locator("#regions-table .tabulator-row").first.inner_text()
+    assert page.locator(".track").first.locator(".badge.provirus").count() == 1
+
+
 def test_hostile_names_are_shown_as_text(page):
     type_in(page, "#records-table", "Filter by sequence", "alert(")
     page.wait_for_selector("#records-count:has-text('3 of 74')")
@@ -149,6 +175,29 @@ def test_a_narrow_screen_does_not_scroll_sideways(folder, opened):
     page = opened(folder / "run/report.html", viewport={"width": 380, "height": 800})
     page.wait_for_selector("#lengths-figure svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_no_word_of_the_reasons_is_broken_on_a_narrow_screen(folder, opened):
+    page = opened(folder / "run/report.html", viewport={"width": 420, "height": 800})
+    words = page.locator("#unanswered th, #unanswered td")
+    assert words.count() > 0
+    broken = words.evaluate_all("""cells => cells.flatMap((cell) => {
+      const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+      const found = [];
+      while (texts.nextNode()) {
+        const text = texts.currentNode;
+        for (const match of text.data.matchAll(/[\\w]+/g)) {
+          const range = document.createRange();
+          range.setStart(text, match.index);
+          range.setEnd(text, match.index + match[0].length);
+          const lines = new Set([...range.getClientRects()].map((one) => one.top));
+          if (lines.size > 1) found.push(match[0]);
+        }
+      }
+      return found;
+    })""")
+    assert broken == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
 def test_it_prints(folder, opened):

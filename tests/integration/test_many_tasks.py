@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import h5py
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.parts.rounds import read_latest_round
+from virnucpro.pipeline.parts.rounds import read_latest_round, write_round
 from virnucpro.pipeline.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
@@ -169,6 +170,10 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
         link.symlink_to("0000.00000000/0")
     codes, texts = ended(work(planned, "1/2", "--copy-after", "3"))
     assert codes == [0], texts
+    assert "computing 934.5 kb in 600 sequences on 1 worker, together with other tasks" in texts[0]
+    assert (
+        "waits for those of others" in next(planned.glob("parts/*/logs/rank-0000.log")).read_text()
+    )
     assert merged(planned) == 0
     assert_equal_results(planned, alone)
 
@@ -241,13 +246,20 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     _, damaged = RunDirectory(planned).segments()[3]
     damaged.write_bytes(b"")
     assert merged(planned) == 2
-    capsys.readouterr()
+    advice = f"virnucpro rescue {planned} and virnucpro work recompute the segment"
+    shown = capsys.readouterr().err
+    assert advice in shown
+    assert "--resume" not in shown
     assert main(["verify", str(planned)]) == 1
     printed = capsys.readouterr().out
     assert f"--repair, then run virnucpro rescue {planned}, then" in printed
-    assert "--resume" not in printed.splitlines()[-1]
+    assert advice in printed
+    assert "--resume" not in printed
     assert main(["rescue", str(planned), "-q"]) == 0
-    assert ended(work(planned))[0] == [0]
+    damaged.touch()  # times decide nothing
+    codes, texts = ended(work(planned))
+    assert codes == [0]
+    assert "1 units computed" in texts[0]
     assert merged(planned) == 0
     for name in TABLES:
         assert (planned / name).read_bytes() == (alone / name).read_bytes(), name
@@ -255,6 +267,18 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, c
     assert main(["verify", str(planned), "--repair"]) == 0
     assert f"removed: {damaged}" in capsys.readouterr().out
     assert main(["verify", str(planned)]) == 0
+
+
+def test_a_copied_run_is_not_computed_again(planned, tmp_path):
+    """A copy without the times of the files: the rounds are younger than all segments."""
+    assert ended(work(planned))[0] == [0]
+    copy = tmp_path / "copy"
+    shutil.copytree(planned, copy, symlinks=True, copy_function=shutil.copyfile)
+    for path in (copy / "rounds").iterdir():
+        path.touch()
+    codes, texts = ended(work(copy))
+    assert codes == [0]
+    assert "every unit has a segment" in texts[0]
 
 
 @pytest.mark.parametrize("kind", ["files", "empty round"])
@@ -276,8 +300,20 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
 
 
 def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
+    killed = work(planned)
+    wait_for_segments(planned, 1)
+    killed.terminate()
+    ended(killed)
+    capsys.readouterr()
+    assert main(["status", str(planned)]) == 2
+    assert f"to compute the rest: virnucpro rescue {planned}" in capsys.readouterr().out
+    assert merged(planned) == 2
+    assert f"To compute these: virnucpro rescue {planned}, then" in capsys.readouterr().err
     assert merged(planned, "--then-rescue") == 2
+    assert f"To compute these: virnucpro work {planned} or" in capsys.readouterr().err
     assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert main(["status", str(planned)]) == 2
+    assert f"to compute the rest: virnucpro submit {planned}" in capsys.readouterr().out
     assert ended(work(planned))[0] == [0]
     assert merged(planned, "--then-rescue") == 0
     assert RunDirectory(planned).round_numbers() == [1, 2]
@@ -324,11 +360,39 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
     assert main(["verify", str(planned)]) == 0
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_an_unreadable_heartbeat_blocks_neither_status_nor_merge(
+    planned, alive, fasta, kind, capsys
+):
+    alive.status_json.unlink()
+    (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
+    shutil.copy(planned / "run.json", alive.run_json)
+    problem = f"{alive.status_json} cannot be read (not a regular file)"
+    assert main(["status", str(planned)]) == 2
+    text = capsys.readouterr().out
+    assert "attempts of tasks: 1 unknown" in text
+    assert f"unknown: {problem}" in text
+    assert merged(planned, "--then-rescue") == 2
+    assert f"warning: {problem}: its task counts as lost" in capsys.readouterr().err
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+    assert main(["predict", str(fasta), "-o", str(planned), "--force", "-q"]) == 1
+    assert f"{problem}, so its task may work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["work", "submit", "rescue", "merge"])
+def test_a_folder_with_the_name_of_a_round_is_named(planned, command, capsys):
+    other = planned / "rounds" / "0009.json"
+    other.mkdir()
+    assert main([command, str(planned), *(["--then-rescue"] if command == "merge" else [])]) == 1
+    assert f"{other} is not a regular file. Remove it" in capsys.readouterr().err
+
+
 def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
     assert main(["status", str(planned)]) == 0
     text = capsys.readouterr().out
     assert "attempts of tasks: 1 working" in text
     assert "running" in text.splitlines()[0]
+    RunDirectory(planned).round_claims(1).mkdir(parents=True)
     old = time.time() - 3600
     os.utime(alive.status_json, (old, old))
     assert main(["status", str(planned)]) == 2
@@ -341,7 +405,9 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
 
 def test_merge_during_work_says_so(planned, alive, capsys, monkeypatch):
     assert main(["merge", str(planned)]) == 2
-    assert "1 tasks work, or were lost" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "1 tasks work, or were lost" in shown
+    assert f"Tasks still work: run virnucpro merge {planned} after" in shown
     monkeypatch.setattr(settled_parts, "__defaults__", (lambda _: alive.status_json.touch(),))
     assert main(["merge", str(planned), "--then-rescue"]) == 2
     assert "waiting up to 90 s" in capsys.readouterr().err
@@ -358,7 +424,7 @@ def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monk
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
 def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
     def refused(*_):
         raise OSError(code, os.strerror(code))
@@ -366,7 +432,7 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
     monkeypatch.setattr(fcntl, "fcntl", refused)
     assert main(["merge", str(planned)]) == 1
     text = capsys.readouterr().err
-    assert "has no file locks" in text
+    assert f"{planned / 'run.lock'}: its file system has no file locks" in text
     assert "--no-lock" in text
     assert "Traceback" not in text
     assert main(["merge", str(planned), "--no-lock"]) == 2
@@ -375,8 +441,42 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
 
 def test_another_bundle_is_refused(planned, capsys):
     assert main(["work", str(planned), "-b", "mini-deep"]) == 1
-    assert "bundle_fingerprint was" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "bundle_fingerprint was" in text
+    assert "with -b." in text
+    assert "--force" not in text
     assert not (planned / "parts").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("nosuch", 64), ("mini-deep", 1)])
+def test_a_round_is_not_begun_with_another_bundle(planned, capsys, name, code):
+    assert main(["rescue", str(planned), "-b", name]) == code
+    assert name in capsys.readouterr().err
+    assert RunDirectory(planned).round_numbers() == [1]
+    assert main(["rescue", str(planned), "-b", "mini", "-q"]) == 0
+    assert RunDirectory(planned).round_numbers() == [1, 2]
+
+
+def test_the_bundle_of_a_run_need_not_be_on_the_machine_of_its_merge(planned):
+    run = RunDirectory(planned)
+    write_round(run, read_latest_round(run).units, 4, "/of/the/nodes/mini")
+    assert main(["rescue", str(planned), "-q"]) == 0
+    assert merged(planned, "--then-rescue") == 2
+    assert run.round_numbers() == [1, 2, 3, 4]
+    assert read_latest_round(run).model == "/of/the/nodes/mini"
+
+
+def test_a_task_on_a_full_disk_is_started_again(planned, monkeypatch, capsys):
+    """The command work has no option --resume."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "symlink", full)
+    assert main(["work", str(planned), "--devices", "cpu:1"]) == 1
+    shown = capsys.readouterr().err
+    assert "free disk space, then rerun the command" in shown
+    assert "--resume" not in shown
 
 
 def test_a_run_of_one_machine_has_no_round(alone, capsys):
@@ -393,3 +493,23 @@ def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
     assert "units per worker" in output.err
     assert not folder.exists()
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, capsys):
+    empty, folder = tmp_path / "empty.fa", tmp_path / "run"
+    empty.touch()
+    assert main(["plan", str(empty), "-o", str(folder), "-q"]) == 0
+    assert "workers" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["index/index.json", "index/row_lengths.npy", "run.json"])
+@pytest.mark.parametrize("command", ["work", "merge", "status", "rescue"])
+def test_a_damaged_file_is_to_be_restored(planned, name, command, capsys):
+    """None of these commands has an option --force."""
+    path = planned / name
+    path.write_bytes(path.read_bytes()[:50])
+    assert main([command, str(planned)]) == 1
+    text = capsys.readouterr().err
+    assert path.name in text
+    assert "estore the file from a copy, or start the run anew in another folder" in text
+    assert "--force" not in text

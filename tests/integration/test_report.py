@@ -215,6 +215,34 @@ def copied(run, folder, name="copy"):
     return RunDirectory(folder / name)
 
 
+def test_a_folder_that_takes_no_report_is_named_with_a_way_out(run, tmp_path, monkeypatch, capsys):
+    copy = copied(run, tmp_path)
+    with monkeypatch.context() as patch:
+        refused = copy.root / "refused" / "x.tmp"
+        patch.setattr("virnucpro.durable.temporary_beside", lambda _: refused)
+        assert main(["report", str(copy.root)]) == 1
+    printed = capsys.readouterr().err
+    assert f"no report.html can be written into {copy.root}" in printed
+    assert f"virnucpro report {copy.root} -o FILE" in printed
+    assert ".tmp" not in printed
+    assert "Errno" not in printed
+    assert "unchanged" not in printed
+    assert main(["report", str(copy.root), "-o", str(tmp_path / "r.html")]) == 0
+
+
+@pytest.mark.usefixtures("fonts")
+def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, capsys):
+    for command, name in (("report", "r.html"), ("plot", "r.png")):
+        path = tmp_path / "none" / name
+        assert main([command, str(run.root), "-o", str(path)]) == 64
+        printed = capsys.readouterr().err
+        assert f"{path} cannot be written: the folder {path.parent} does not exist" in printed
+        assert "Errno" not in printed
+        (tmp_path / name).mkdir()
+        assert main([command, str(run.root), "-o", str(tmp_path / name)]) == 64
+        assert f"{tmp_path / name} is a folder" in capsys.readouterr().err
+
+
 def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
     folder = tmp_path / "vectors"
     words = [
@@ -253,7 +281,7 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "name the report of all of them with -o" in capsys.readouterr().err
     (tmp_path / "a/begun").mkdir()
     (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
-    (tmp_path / "a/launch.json").write_text("{}")
+    (tmp_path / "a/launch.json").write_text('{"input_dir": "/in", "files": []}')
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
     assert main(["report", *folders, "-o", str(path), "-q"]) == 0
@@ -265,10 +293,117 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "in 3 samples" in words_of(path)
 
 
+def launched(tmp_path, **statuses):
+    """Write the table of a launch of files with these statuses."""
+    files = [
+        {"file": f"/in/{name}.fa", "status": status, "error": f"why {name}"}
+        for name, status in statuses.items()
+    ]
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
+    return tmp_path / "out"
+
+
+def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
+    failed = {f"bad_{number}": "failed" for number in range(6)}
+    out = launched(tmp_path, late="left", ok="done", gone="skipped", half="partial", **failed)
+    for name in ("ok.fa", "half.fa"):
+        copied(run, out, name)
+    path = tmp_path / "all.html"
+    assert main(["report", str(out), "-o", str(path), "-q"]) == 0
+    head = "out: 8 of 10 files have no complete result (6 failed, 1 missing, 1 not done)"
+    warning = capsys.readouterr().err
+    assert warning.count(head) == 1
+    assert "bad_0.fa: failed: why bad_0; " in warning
+    text = words_of(path)
+    assert text.index("This report is partial.") < text.index(head) < text.index("are called viral")
+    assert "gone.fa: missing: its run folder has no tables" in text
+    assert "bad_3.fa: failed: why bad_3" in text
+    assert "half.fa:" not in text
+    assert "3 more files" in text
+    assert data_of(path)["partial"][0].startswith(head)
+
+
+def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys):
+    out = launched(tmp_path, one="failed")
+    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+    printed = capsys.readouterr().err
+    assert "one.fa: failed: why one" in printed
+    assert "none of the runs has tables" in printed
+    (out / "launch.json").write_text("{")
+    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+    assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
+
+
+def with_candidates(run, wanted):
+    """Call the records whose name `wanted` accepts provirus candidates, with regions of both kinds.
+
+    All other scored records get one viral region of the highest score.
+    """
+    header, *lines = run.predictions.read_text("utf-8").splitlines()
+    names = header.split("\t")
+    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+    regions = []
+    for row in rows:
+        key = (row["seq_name"], row["file"], row["record"])
+        if wanted(row):
+            row["topology"] = "provirus_candidate"
+            regions += [(*key, 1, 50, "non-viral", 0.1), (*key, 51, 90, "viral", 0.8)]
+        elif row["score"] != "NA":
+            regions.append((*key, 1, 40, "viral", row["score"]))
+    run.predictions.write_text(
+        "\n".join([header, *("\t".join(row.values()) for row in rows), ""]), encoding="utf-8"
+    )
+    head = ("seq_name", "file", "record", "start", "end", "state", "score")
+    table = ["\t".join(map(str, row)) + "\n" for row in (head, *regions)]
+    (run.root / "regions.tsv").write_text("".join(table), encoding="utf-8")
+
+
+def test_provirus_candidates_have_half_of_the_tracks_and_the_first_regions(run, tmp_path, tables):
+    scored = [row["record"] for row in tables(run.predictions) if row["score"] != "NA"]
+    candidates = scored[:17]
+    copy = copied(run, tmp_path)
+    with_candidates(copy, lambda row: row["record"] in candidates)
+    assert main(["report", str(copy.root), "-q"]) == 0
+    data = data_of(copy.report)
+    kinds = [one["topology"] == "provirus_candidate" for one in data["tracks"]]
+    assert len(scored) >= 17 + 12
+    assert kinds[:13] == [True] * 12 + [False]
+    assert sum(kinds) >= 12
+    shown = data["regions"]
+    assert shown["topology"][:34] == ["provirus_candidate"] * 34
+    assert {*shown["topology"][34:]} == {None}
+    assert shown["state"][:34] == ["viral"] * 17 + ["non-viral"] * 17
+    assert shown["score"][34:] == sorted(shown["score"][34:], reverse=True)
+
+
+def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
+    first, second = copied(run, tmp_path, "a"), copied(run, tmp_path, "b")
+    with_candidates(first, lambda row: row["record"] == "1")
+    with_candidates(second, lambda row: row["record"] in {"1", "2"})
+    path = tmp_path / "all.html"
+    assert main(["report", str(first.root), str(second.root), "-o", str(path), "-q"]) == 0
+    data = data_of(path)
+    tracks = [one for one in data["tracks"] if one["topology"] != "provirus_candidate"]
+    assert {one["topology"] for one in data["tracks"][:3]} == {"provirus_candidate"}
+    best = [one["probability"] for one in tracks if one["call"] == "viral" and one["windows"] > 1]
+    assert best == sorted(best, reverse=True)
+    assert [one["sample"] for one in tracks[:2]] == ["a", "b"]
+    shown = data["regions"]
+    assert set(shown["sample"][:3]) == {"a", "b"}
+    assert shown["topology"][:6] == ["provirus_candidate"] * 6
+    assert shown["score"][6:] == sorted(shown["score"][6:], reverse=True)
+    records = data["records"]
+    viral = [
+        p for p, c in zip(records["probability"], records["call"], strict=True) if c == "viral"
+    ]
+    assert viral == sorted(viral, reverse=True)
+    assert len(viral) == records["call"].index(next(c for c in records["call"] if c != "viral"))
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
-        ("", "The input has no sequence."),
         (">n\n" + "N" * 600, "None of 1 sequence is called viral"),
         (">one\n" + "ACGTTGCAAT" * 60, "of 1 sequence"),
     ],
@@ -276,9 +411,19 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
 def test_odd_runs_have_a_report(records, expected, tmp_path):
     (tmp_path / "odd.fa").write_text(records)
     words = ["predict", str(tmp_path / "odd.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
-    if main([*words, "-q"]) == 1 and not records:
-        pytest.skip("this version refuses an empty input")
+    assert main([*words, "-q"]) == 0
     assert expected in words_of(tmp_path / "r/report.html")
+
+
+def test_the_report_of_an_empty_input_says_only_that(tmp_path):
+    (tmp_path / "empty.fa").touch()
+    words = ["predict", str(tmp_path / "empty.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
+    assert main([*words, "-q"]) == 0
+    text = words_of(tmp_path / "r/report.html")
+    assert text.count("The input has no sequences.") == 8
+    assert "threshold 0.76 (probability)" in text
+    for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
+        assert untrue not in text, untrue
 
 
 @pytest.mark.usefixtures("fonts")
@@ -292,6 +437,22 @@ def test_figures_are_drawn(kind, run, tmp_path):
         assert first.startswith(marks[kind])
         assert main(["plot", str(run.root), *words, "-o", str(path)]) == 0
         assert path.read_bytes() == first
+
+
+@pytest.mark.usefixtures("fonts")
+def test_the_strip_of_regions_has_its_own_label(run, tmp_path, tables):
+    import matplotlib as mpl
+
+    copy = copied(run, tmp_path)
+    name = tables(run.predictions)[0]["seq_name"]
+    with_candidates(copy, lambda row: row["seq_name"] == name)
+    path = tmp_path / "x.svg"
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        assert main(["plot", str(copy.root), name, "-o", str(path)]) == 0
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", path.read_text("utf-8"))
+    assert "position (bases)" in texts
+    assert texts.count("regions") == 1
+    assert not [text for text in texts if "below" in text]
 
 
 @pytest.mark.usefixtures("fonts")

@@ -113,9 +113,7 @@ class Result(RunOutput):
         UsageError
             If the folder of the file does not exist.
         RunError, StoreError
-            If the tables of the run are missing or damaged.
-        OSError
-            If the file cannot be written.
+            If the tables of the run are missing or damaged, or the file cannot be written.
         """
         stored = run_of(self).report
         if path is None and stored.is_file():

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(words).parse_args(words)
-    resumable = hasattr(arguments, "resume")
+    resumable = getattr(arguments, "resume", None) is not None
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)

@@ -81,6 +81,8 @@ class CommandReporter:
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
         workers = f"{work.workers} worker{'s' * (work.workers != 1)}"
+        if work.shared:
+            workers += ", together with other tasks"
         self.stage(f"computing {letters} in {work.records:,} sequences on {workers}{known}")
         if self._view is not None:
             self._view.begin(work)
@@ -97,8 +99,11 @@ class CommandReporter:
         if self._view is not None:
             self._view.show(statuses)
 
-    def finish(self, outcome: "Outcome") -> None:
-        """Print a summary, and the next step for sequences without a result."""
+    def finish(self, outcome: "Outcome", *, if_partial: str = "") -> None:
+        """Print a summary, and the next step for sequences without a result.
+
+        The text `if_partial` replaces the advice of this reporter.
+        """
         self.close()
         if not self._quiet:
             for line in summary(outcome):
@@ -106,7 +111,7 @@ class CommandReporter:
         if outcome.rows_missing:
             self.warn(
                 f"partial: {outcome.records.get('missing', 0):,} sequences have no result yet, "
-                f"listed in {outcome.root / 'missing.tsv'}. {self._if_partial}"
+                f"listed in {outcome.root / 'missing.tsv'}. {if_partial or self._if_partial}"
             )
         if outcome.rows_quarantined:
             self.warn(quarantine_warning(outcome))

@@ -60,9 +60,13 @@ class _Pace:
         return self._clock() - self._started
 
     def text(self, width: int = _WIDE) -> str:
-        """Return amount, rate, elapsed time and time left; in two lines below a `width` of 130."""
+        """Return amount, rate, elapsed time and time left; in two lines below a `width` of 130.
+
+        The time left is unknown if other tasks compute the same work.
+        """
         work = self._work
-        parts = [f"{self._amount(self._share * work.letters)} of {self._amount(work.letters)}"]
+        whole = f"{self._amount(work.letters)}{' of all tasks' * work.shared}"
+        parts = [f"{self._amount(self._share * work.letters)} of {whole}"]
         parts.append(f"{round(self._share * work.records):,} of {work.records:,} sequences")
         times = []
         # Models are loaded before the first row: the rate is that of the time after it.
@@ -72,7 +76,7 @@ class _Pace:
         if rate > 0:
             times.append(f"{self._amount(rate * work.letters)}/s")
         times.append(f"{duration(self.elapsed)} elapsed")
-        if rate > 0:
+        if rate > 0 and not work.shared:
             times.append(f"{duration((1 - self._share) / rate)} left")
         separator = ", " if width >= _WIDE else ",\n"
         return separator.join((", ".join(parts), ", ".join(times)))

@@ -99,7 +99,7 @@ def execution_of(arguments: argparse.Namespace) -> Execution:
         outdir=arguments.outdir,
         devices=arguments.devices,
         threads=arguments.threads,
-        resume=arguments.resume,
+        resume=bool(arguments.resume),
         force=arguments.force,
         restarts=replace(options.DEFAULTS.restarts, max_restarts=arguments.max_restarts),
         redeal=arguments.redeal,

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from virnucpro.durable import write_file
 from virnucpro.report.html.counts import BINS, histogram, sample_counts
+from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
 __all__ = ["write_multiqc"]
@@ -32,13 +32,13 @@ def write_multiqc(facts: RunFacts) -> None:
 
     Raises
     ------
-    OSError
+    RunError
         If a file cannot be written.
     """
     counts = sample_counts(facts)
     sections = (_statistics(facts, counts), _calls(facts, counts), _scores(facts))
     for path, section in zip(facts.run.multiqc, sections, strict=True):
-        with write_file(path) as stream:
+        with write_output(path) as stream:
             stream.write(json.dumps(section, indent=1).encode() + b"\n")
 
 

@@ -7,8 +7,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from virnucpro.durable import write_file
 from virnucpro.report.html.counts import BINS, histogram
+from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.windows import Track, read_tracks
 from virnucpro.report.tsv import NA
@@ -19,6 +19,8 @@ _COLOURS: Final = {"viral": "#c8334f", "ambiguous": "#d99b1c", "non-viral": "#4f
 _OTHER: Final = "#a4adba"
 _MIDDLE: Final = 0.5
 _DPI: Final = 200
+_STRIP: Final = -0.14
+"""Place of the regions, below the scores."""
 
 
 def plot_scores(facts: RunFacts, path: Path) -> None:
@@ -26,7 +28,7 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
 
     Raises
     ------
-    OSError
+    RunError
         If the file cannot be written.
     """
     column = "probability" if facts.records.calibrated else "score"
@@ -42,9 +44,9 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
             edges[:-1], heights, 1 / BINS, bottom, align="edge", color=colour, label=label, lw=0
         )
         bottom += heights
-    if facts.threshold is not None:
+    if facts.drawn_threshold is not None:
         label = "threshold of viral calls"
-        axes.axvline(facts.threshold, color="black", lw=0.8, ls="--", label=label)
+        axes.axvline(facts.drawn_threshold, color="black", lw=0.8, ls="--", label=label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(xlim=(0, 1), xlabel=column, ylabel="sequences", title=_plain(facts.sample))
     axes.legend(frameon=False, fontsize="small")
@@ -63,7 +65,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     ------
     StoreError
         If windows.tsv is missing or damaged.
-    OSError
+    RunError
         If the file cannot be written.
     """
     (row,) = facts.records.rows([record])
@@ -75,7 +77,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     strips = [one for one in facts.regions or () if one.key == key]
     for one in strips:
         width = one.end - one.start + 1
-        axes.barh(-0.14, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
+        axes.barh(_STRIP, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
     probability = row.get("probability", NA)
     value = f"score {row['score']}" if probability == NA else f"probability {probability}"
     length = int(row["length"])
@@ -83,9 +85,10 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     axes.set(
         xlim=(0, length),
         ylim=(-0.24 if strips else 0, 1),
-        xlabel="position (bases)" + (", with regions below 0" if strips else ""),
+        xlabel="position (bases)",
         ylabel="window score",
-        yticks=(0, 0.5, 1),
+        yticks=(*([_STRIP] if strips else []), 0, 0.5, 1),
+        yticklabels=(*(["regions"] if strips else []), "0", "0.5", "1"),
         title=f"{_plain(row['seq_name'])[:80]}: {row['call'].replace('_', ' ')}, {value}",
     )
     axes.axhline(_MIDDLE, color="black", lw=0.6, ls=":")
@@ -113,5 +116,5 @@ def _save(figure: Figure, path: Path) -> None:
     """Write the figure atomically; equal data give equal bytes."""
     ending = path.suffix.lower().removeprefix(".")
     changing = {"svg": "Date", "pdf": "CreationDate", "png": "Software"}[ending]
-    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_file(path) as stream:
+    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_output(path) as stream:
         figure.savefig(stream, format=ending, dpi=_DPI, metadata={changing: None})

@@ -41,7 +41,8 @@ def output_of(words: Sequence[str]) -> str:
 def run_programs(commands: Sequence[Sequence[str]], limit: int) -> list[int]:
     """Run programs, at most `limit` at once, with this program's standard streams.
 
-    An interrupted call sends SIGTERM to all running programs and waits for their end.
+    An interrupted call sends SIGTERM to all running programs and waits for their end. The programs
+    are in sessions of their own: Ctrl-C reaches this program alone, and they get one signal.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def run_programs(commands: Sequence[Sequence[str]], limit: int) -> list[int]:
         with lock:
             if stopping.is_set():
                 return -1
-            process = subprocess.Popen(words)
+            process = subprocess.Popen(words, start_new_session=True)
             running.add(process)
         code = process.wait()
         running.discard(process)

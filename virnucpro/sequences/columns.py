@@ -91,7 +91,7 @@ TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
 A digest is two 64-bit numbers. The hashes of names differ between processes.
 """
 
-ADVICE = "rerun the command with --force to start over"
+ADVICE = "restore the file from a copy, or start the run anew in another folder"
 """Advice for a damaged index."""
 
 _DTYPES = COLUMNS | OPTIONAL_COLUMNS | TEMPORARY_COLUMNS

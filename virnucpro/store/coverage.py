@@ -12,7 +12,7 @@ import numpy.typing as npt
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_ahead, read_segment
+from virnucpro.store.segment import Segment, read_ahead, read_segment, recompute_advice
 
 __all__ = [
     "ROUNDING",
@@ -154,6 +154,11 @@ class Coverage:
         """Whether no row of the run is missing."""
         return not self.missing
 
+    @property
+    def rejected_paths(self) -> tuple[Path, ...]:
+        """The paths of the unused files."""
+        return tuple(one.path for one in self.rejected)
+
 
 def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
     """Verify every segment of every shard of a run; return the state of each row.
@@ -272,11 +277,11 @@ def _own_segment(
         segment = read_segment(path)
     except SegmentError as error:
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
-    misfit = _misfit(segment, bounds, fingerprint)
+    misfit = _misfit(path, segment, bounds, fingerprint)
     return RejectedFile(path, f"{path}: {misfit}", damaged=False) if misfit else segment
 
 
-def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
+def _misfit(path: Path, segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
     """Return why a valid segment does not belong to this run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
@@ -292,7 +297,7 @@ def _misfit(segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return (
             f"its rows are not {first} to {last - 1}, the rows of unit {segment.unit}. Move the "
-            "file out of the run; --resume recomputes the unit."
+            f"file out of the run; {recompute_advice(path)}."
         )
     return ""
 

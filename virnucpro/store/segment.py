@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
+from virnucpro.run_dir import run_of_part
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 from virnucpro.store.segment_checks import FLOATS, numbers_problem, residues_problem
 from virnucpro.store.segment_form import MARKED_UNIT, SegmentForm
@@ -31,6 +32,7 @@ __all__ = [
     "read_ahead",
     "read_segment",
     "read_segments",
+    "recompute_advice",
 ]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
@@ -40,7 +42,6 @@ _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
 _UNREADABLE = {errno.EIO, errno.ENOENT, errno.EACCES, errno.EBADMSG, errno.ESTALE, errno.EISDIR}
 _NAME = re.compile(r"unit-([0-9]+)\.h5")
-_RECOMPUTE = "--resume recomputes the segment"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of every HDF5 image."""
 _SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -145,16 +146,19 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedSegmentError(
-            f"{path}: invalid content of a segment ({error}). Delete the file, then {_RECOMPUTE}."
+            f"{path}: invalid content of a segment ({error}). Delete the file, "
+            f"then {recompute_advice(path)}."
         ) from error
     if problem := _problem(segment):
-        raise DamagedSegmentError(f"{path}: {problem}. Delete the file, then {_RECOMPUTE}.")
+        raise DamagedSegmentError(
+            f"{path}: {problem}. Delete the file, then {recompute_advice(path)}."
+        )
     match = _NAME.fullmatch(path.name)
     if not any_name and not (match and int(match[1]) == segment.unit):
         raise SegmentError(
             f"{path}: the name is that of another unit, but the content is unit {segment.unit}. "
             f"Rename the file to unit-{segment.unit:06d}.h5 or move it out of the run, "
-            f"then {_RECOMPUTE}."
+            f"then {recompute_advice(path)}."
         )
     return segment
 
@@ -232,6 +236,14 @@ def is_short_of_space(error: OSError) -> bool:
     return error.errno in _SHORT_OF_SPACE
 
 
+def recompute_advice(path: Path) -> str:
+    """Return what computes the unit of a segment file again."""
+    run = run_of_part(path)
+    if run is None:
+        return "--resume recomputes the segment"
+    return f"virnucpro rescue {run} and virnucpro work recompute the segment"
+
+
 def _header(payload: memoryview | bytes) -> bytes:
     digest = hashlib.sha256(payload).hexdigest()
     text = f"virnucpro-segment {SCHEMA_VERSION}\nbytes {len(payload)}\nsha256 {digest}\n"
@@ -248,12 +260,12 @@ def _verified_image(path: Path) -> bytes:
     except OSError as error:
         if error.errno in _UNREADABLE:
             raise SegmentError(
-                f"{path}: cannot be read ({error.strerror}). {_RECOMPUTE}."
+                f"{path}: cannot be read ({error.strerror}). {recompute_advice(path)}."
             ) from error
         raise
     if image[:USER_BLOCK] != _header(memoryview(image)[USER_BLOCK:]):
         raise DamagedSegmentError(
-            f"{path}: truncated or altered (size or checksum differ); {_RECOMPUTE}"
+            f"{path}: truncated or altered (size or checksum differ); {recompute_advice(path)}"
         )
     return image
 
@@ -265,12 +277,15 @@ def _check_version(path: Path, header: bytes, signature: bytes) -> None:
     """
     match = _HEADER.match(header)
     if len(header) < USER_BLOCK:
-        raise DamagedSegmentError(f"{path}: truncated to {len(header)} bytes; {_RECOMPUTE}")
+        raise DamagedSegmentError(
+            f"{path}: truncated to {len(header)} bytes; {recompute_advice(path)}"
+        )
     if match is None and signature == _HDF5:
-        raise DamagedSegmentError(f"{path}: altered header; {_RECOMPUTE}")
+        raise DamagedSegmentError(f"{path}: altered header; {recompute_advice(path)}")
     if match is None:
         raise SegmentError(
-            f"{path}: not a segment of virnucpro. Move it out of the run, then {_RECOMPUTE}."
+            f"{path}: not a segment of virnucpro. Move it out of the run, "
+            f"then {recompute_advice(path)}."
         )
     if int(match[1]) != SCHEMA_VERSION:
         raise SegmentError(

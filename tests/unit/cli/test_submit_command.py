@@ -1,5 +1,6 @@
 """``virnucpro submit``: what it refuses, and input files that it plans first."""
 
+import shutil
 import stat
 
 import pytest
@@ -72,8 +73,32 @@ def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, c
     assert " --partition=gpu " in merge
     assert merge.endswith(" --no-lock'")
     assert other == "merge1: job 17"
-    assert main(["submit", str(planned), "--tasks", "5"]) == 64
+    for options in ([], ["--print"]):
+        assert main(["submit", str(planned), "--tasks", "5", *options]) == 64
+        assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [["--tasks", "5"], ["--ranks", "5"]])
+def test_too_many_tasks_are_refused_before_the_plan(fasta, tmp_path, slurm, size, capsys):
+    slurm(scontrol="echo 'MaxArraySize = 4'")
+    run = tmp_path / "run"
+    assert main(["submit", str(fasta), "-o", str(run), "-q", *size]) == 64
     assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_commands_are_printed_without_slurm(planned, slurm, capsys):
+    slurm()
+    assert main(["submit", str(planned), "--print"]) == 0
+    assert "--array=0-2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "rescue"])
+def test_the_number_of_workers_has_a_limit(planned, tmp_path, command, capsys):
+    words = [command, str(planned), "--ranks", "5000000"]
+    with pytest.raises(SystemExit):
+        main([*words, *(["-o", str(tmp_path / "run")] if command == "plan" else [])])
+    assert "give at most 65,536 workers" in capsys.readouterr().err
 
 
 def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, capsys):
@@ -96,3 +121,29 @@ def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
     assert main(["submit", str(run), *options]) == 0
     assert sorted((run / "parts").iterdir()) == before
     assert (run / "predictions.tsv").exists()
+    assert main(["submit", str(run)]) == 0
+    assert f"{run}: complete: nothing to submit" in capsys.readouterr().err
+    segment = next(run.glob("parts/*/shards/*/*.h5"))
+    segment.write_bytes(b"")
+    assert main(["rescue", str(run), "-q"]) == 0
+    assert main(["submit", str(run), *options]) == 0
+    assert len(list((run / "parts").iterdir())) == len(before) + 1
+
+
+def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys):
+    for command in (["plan"], ["submit", "--engine", "local"]):
+        assert main([*command, str(fasta), "-o", str(planned), "-q"]) == 1
+        text = capsys.readouterr().err
+        assert f"To compute it: virnucpro submit {planned}." in text
+        assert "--resume" not in text
+    killed = tmp_path / "run"  # the planner was killed before it wrote the round
+    shutil.copytree(planned, killed)
+    shutil.rmtree(killed / "rounds")
+    assert main(["plan", str(fasta), "-o", str(killed), "-q"]) == 1
+    assert f"virnucpro rescue {killed}, then virnucpro submit" in capsys.readouterr().err
+    assert main(["submit", str(killed), "--engine", "local"]) == 1
+    assert f"virnucpro rescue {killed}" in capsys.readouterr().err
+    assert main(["rescue", str(killed), "-q"]) == 0
+    options = ["--engine", "local", "--work-options=--devices cpu:1", "-q"]
+    assert main(["submit", str(killed), *options]) == 0
+    assert (killed / "predictions.tsv").exists()

@@ -15,7 +15,7 @@ SIGNATURES = {
         "threads=None, max_attempts=3, file_timeout=None, start_timeout=600.0, "
         "progress_timeout=None, quiet=False, share=None"
     ),
-    "LaunchReport": "results, rows, exit_code",
+    "LaunchReport": "results, rows, exit_code, merged=()",
     "LauncherOrchestrator": "",
     "LauncherOrchestrator.run": (
         "input_dir, output_dir, gpus='auto', pattern='*', worker='virnucpro.predict', *, "

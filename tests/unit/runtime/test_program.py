@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -47,3 +49,27 @@ def test_a_stop_ends_the_programs(tmp_path):
         run_programs([waiting, ["touch", tmp_path / "second"]], limit=1)
     assert time.monotonic() - began < 30
     assert not (tmp_path / "second").exists()
+
+
+def test_ctrl_c_gives_the_programs_one_signal(tmp_path):
+    """A terminal signals the whole process group; a second signal would skip an orderly end."""
+    log = tmp_path / "signals"
+    task = (
+        f"trap 'echo INT >> {log}' INT; trap 'echo TERM >> {log}; over=1' TERM; "
+        f"touch {tmp_path}/on; "
+        'while [ -z "$over" ]; do sleep 0.05; done; sleep 0.2'
+    )
+    program = (
+        "from virnucpro.runtime.program import run_programs\n"
+        "from virnucpro.runtime.signals import stop_on_signals\n"
+        f"with stop_on_signals(): run_programs([['sh', '-c', {task!r}]], limit=1)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        words, env=environment, process_group=0, stderr=subprocess.DEVNULL
+    ) as one:
+        while not (tmp_path / "on").exists():
+            time.sleep(0.01)
+        os.killpg(one.pid, signal.SIGINT)
+    assert log.read_text().split() == ["TERM"]

@@ -403,7 +403,8 @@ def test_a_short_or_missing_column_is_found_on_opening(name, folder):
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(
-        IndexFormatError, match=f"{name}.npy: has .* bytes instead of .*--force to start over"
+        IndexFormatError,
+        match=f"{name}.npy: has .* bytes instead of .*restore the file from a copy",
     ):
         SequenceIndex.open(folder)
     path.unlink()
@@ -463,13 +464,13 @@ def test_an_invalid_index_json_is_rejected(case, folder):
     rewrite(folder, change)
     with pytest.raises(IndexFormatError, match=said) as refused:
         SequenceIndex.open(folder)
-    assert "--force to start over" in str(refused.value)
+    assert "restore the file from a copy" in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
 def test_a_malformed_index_json_is_rejected(content, folder):
     (folder / "index.json").write_bytes(content)
-    with pytest.raises(IndexFormatError, match="--force to start over"):
+    with pytest.raises(IndexFormatError, match="restore the file from a copy"):
         SequenceIndex.open(folder)
 
 

@@ -40,9 +40,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not find_spec("matplotlib"):
         raise UsageError("figures need matplotlib: pip install 'virnucpro[plot]'")
     from virnucpro.pipeline.run.report import read_run
+    from virnucpro.report.output_file import require_place
     from virnucpro.report.plots import plot_record, plot_scores
     from virnucpro.report.reading.find import find_record
 
+    require_place(output)
     facts = read_run(arguments.run_folder)
     if output.exists() and facts.run.owns(output):
         raise UsageError(f"{output} is a file of the run: choose another name")

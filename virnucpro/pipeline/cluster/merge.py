@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
@@ -68,6 +69,9 @@ def merge(
         if then_rescue and any(part.state == "working" for part in parts):
             reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
             parts = settled_parts(run)
+        for part in parts:
+            if part.problem:
+                reporter.warn(f"{part.problem}: its task counts as lost")
         working = sum(part.state == "working" for part in parts)
         if working:
             reporter.warn(
@@ -75,11 +79,11 @@ def merge(
             )
         outcome = write_outputs(session, reporter)
         if outcome.complete and not working:
-            for part in parts:
+            for part in (one for one in parts if not one.problem):
                 run.part(part.name).remove_unfinished()
         begun = None
         if then_rescue and outcome.missing_units and not working:
-            begun = _next_round(session, outcome.missing_units)
+            begun = _next_round(session, outcome.missing_units, outcome.rejected)
         return Merged(
             outcome,
             units=len(session.bounds) - 1,
@@ -105,23 +109,34 @@ def rescue(
     workers
         Number of strides; None for that of the last round.
     model
-        Bundle or encoder; None for that of the last round, or of the run.
+        Bundle or encoder; None for that of the last round, or of the run, which need not be
+        installed here.
 
     Raises
     ------
     NotARunError, IndexFormatError, RunLockedError, RunExistsError
         If the folder is not a run or is damaged, or another process works on it.
+    UsageError, BundleError, FingerprintError
+        If there is no such model, or it is not the model of the run.
     """
     with reopen_session(RunDirectory(root), lock=lock) as session:
-        missing = survey_segments(session, reporter).missing
-        return _next_round(session, missing, workers, model) if missing else None
+        if model is not None:
+            job_of_run(session.run, session.manifest, model)
+        coverage = survey_segments(session, reporter)
+        if not coverage.missing:
+            return None
+        return _next_round(session, coverage.missing, coverage.rejected_paths, workers, model)
 
 
 _WORKERS = 16
 
 
 def _next_round(
-    session: Session, missing: tuple[int, ...], workers: int | None = None, model: str | None = None
+    session: Session,
+    missing: tuple[int, ...],
+    rejected: tuple[Path, ...],
+    workers: int | None = None,
+    model: str | None = None,
 ) -> Round:
     last = find_latest_round(session.run)
     return write_round(
@@ -129,4 +144,5 @@ def _next_round(
         missing,
         workers or (last.strides if last else _WORKERS),
         model or (last.model if last else session.manifest.parameters["bundle"]),
+        rejected,
     )

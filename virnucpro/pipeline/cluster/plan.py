@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from virnucpro.errors import RunExistsError
 from virnucpro.machine import cpu_flags
 from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.parts.rounds import write_round
+from virnucpro.pipeline.run.manifest import is_manifest
 from virnucpro.pipeline.run.session import Session, open_session
 from virnucpro.pipeline.scheduling.preflight import (
     default_precision,
@@ -15,6 +17,7 @@ from virnucpro.pipeline.scheduling.preflight import (
     vector_bytes,
     weight_bytes,
 )
+from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 
 __all__ = ["LEAST_UNITS", "Plan", "plan_run"]
@@ -58,7 +61,7 @@ class Plan:
     def warnings(self) -> list[str]:
         """Return warnings about the number of units and the size of the vectors."""
         found = []
-        if self.units < LEAST_UNITS * self.workers:
+        if 0 < self.units < LEAST_UNITS * self.workers:
             found.append(
                 f"{self.units / self.workers:.1f} units per worker: workers idle at the end of the "
                 f"run. Use at most {max(1, self.units // LEAST_UNITS):,} workers."
@@ -92,12 +95,26 @@ def plan_run(
     RunExistsError, RunLockedError, InputError, UsageError
         As `virnucpro.pipeline.run.session.open_session`.
     """
+    if not execution.force:
+        _refuse_existing(RunDirectory(execution.outdir))
     if job.precision == "auto":
         size, verified = weight_bytes(job.encoders), job.verified_precisions
         job = replace(job, precision=default_precision(kind, cpu_flags(), size, verified))
     with open_session(job, execution, reporter, kind, workers) as session:
         write_round(session.run, range(len(session.bounds) - 1), workers, model)
         return _plan(session, job, workers)
+
+
+def _refuse_existing(run: RunDirectory) -> None:
+    """Raise RunExistsError with the next step if the folder has a run."""
+    run.require_regular_files()
+    if is_manifest(run.run_json):
+        begin = "" if run.round_numbers() else f"virnucpro rescue {run.root}, then "
+        raise RunExistsError(
+            f"{run.root} already contains a run. To compute it: {begin}virnucpro submit {run.root}."
+            " To plan another one, choose another folder, or replace the run with virnucpro plan "
+            "--force."
+        )
 
 
 def _plan(session: Session, job: Job, workers: int) -> Plan:

@@ -8,14 +8,19 @@ from pathlib import Path
 
 from virnucpro.errors import IndexFormatError, RunError
 from virnucpro.pipeline.cluster.identity import Task
+from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.embed_job import embed_job
-from virnucpro.pipeline.jobs.job import Job, Reporter
+from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.claims import COPY_AFTER_S, RoundShare
-from virnucpro.pipeline.parts.rounds import Round, own_strides, read_latest_round
-from virnucpro.pipeline.predict import predict_job
+from virnucpro.pipeline.parts.rounds import (
+    Round,
+    find_latest_round,
+    own_strides,
+    read_latest_round,
+)
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.pipeline.run.run_progress import read_progress
 from virnucpro.pipeline.run.session import Session
 from virnucpro.pipeline.scheduling.preflight import check_device_memory, devices_of
 from virnucpro.pipeline.scheduling.rank_launch import RankLaunch
@@ -25,7 +30,7 @@ from virnucpro.runtime.devices import Device
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 
-__all__ = ["Worked", "open_units", "work"]
+__all__ = ["Worked", "is_complete", "open_units", "work"]
 
 _HEARTBEAT_S = 10.0
 """Seconds between two versions of a part's status.json."""
@@ -93,9 +98,10 @@ def work(
             f"{run.round(current.number)}: has units that the run lacks. Remove this file, then "
             f"run virnucpro rescue {run.root}."
         )
-    if not open_units(run, current):
+    units = open_units(run, current)
+    if not units:
         return Worked(None)
-    job = _job(run, manifest, model or current.model)
+    job = job_of_run(run, manifest, model or current.model)
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     part = _make_part(run, task, manifest)
@@ -104,7 +110,7 @@ def work(
     execution = replace(execution, outdir=part.root, redeal=False)
     with CoordinatorLog(part, reporter, execution.log_format) as log:
         launch = RankLaunch(session, job, devices, execution, reporter, log, _HEARTBEAT_S)
-        launch.run(shares)
+        launch.run(shares, of_round=units)
     ranks = session.manifest.launches[-1].ranks
     failed = [int(rank) for rank, record in ranks.items() if record["state"] == "failed"]
     return Worked(part.root, len(list(part.own_segments())), failed)
@@ -113,35 +119,18 @@ def work(
 def open_units(run: RunDirectory, current: Round) -> list[int]:
     """Return the units of a round without a segment file; segments are not read.
 
-    A segment that is older than the round was found damaged when the round began.
+    Files that could not be used when the round began do not count.
     """
-    began = run.round(current.number).stat().st_mtime_ns
-    present = {unit for unit, path in run.segments() if path.stat().st_mtime_ns >= began}
+    rejected = {run.root / name for name in current.rejected}
+    present = {unit for unit, path in run.segments() if path not in rejected}
     return [unit for unit in current.units if unit not in present]
 
 
-def _job(run: RunDirectory, manifest: Manifest, model: str) -> Job:
-    """Return the job of a run, with the encoders of `model`."""
-    inputs = [file.path for file in manifest.inputs]
-    given = manifest.parameters
-    if manifest.command == "predict":
-        job = predict_job(
-            inputs,
-            bundle=model,
-            window=given["window"],
-            tiling=given["tiling"],
-            genetic_code=given["genetic_code"],
-            precision=given["precision"],
-            embeddings=given["embeddings"],
-            fallback="fallback" in given,
-            min_length=given.get("min_length", 0),
-        )
-    else:
-        job = embed_job(
-            inputs, encoder=model, precision=given["precision"], embeddings=given["embeddings"]
-        )
-    manifest.refuse_other_parameters(run, {"command": job.command, **job.parameters()})
-    return job
+def is_complete(run: RunDirectory) -> bool:
+    """Return whether a run has all outputs and no open unit; segments are not read."""
+    current = find_latest_round(run)
+    has_open = current is not None and bool(open_units(run, current))
+    return not has_open and read_progress(run).state == "complete"
 
 
 def _make_part(run: RunDirectory, task: Task, manifest: Manifest) -> RunDirectory:

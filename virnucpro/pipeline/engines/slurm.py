@@ -8,7 +8,7 @@ from virnucpro.pipeline.engines.request import Request
 from virnucpro.pipeline.engines.slurm_jobs import largest_array, refuse_larger_array, submissions
 from virnucpro.runtime.program import output_of
 
-__all__ = ["SlurmEngine"]
+__all__ = ["SlurmEngine", "require_array"]
 
 
 class SlurmEngine:
@@ -29,12 +29,11 @@ class SlurmEngine:
         Raises
         ------
         UsageError
-            If SLURM is not installed, its arrays are too small, or an option is invalid.
+            If SLURM is not installed, or an option is invalid.
         EngineError
             If SLURM refuses a job or does not answer.
         """
         jobs = submissions(request)
-        refuse_larger_array(request.tasks, largest_array(_output(["scontrol", "show", "config"])))
         (request.run / "logs").mkdir(exist_ok=True)
         numbers: dict[str, str] = {}
         for job in jobs:
@@ -50,6 +49,19 @@ class SlurmEngine:
             numbers[job.name] = answer[-1].partition(";")[0]
             self._report(f"{job.name}: job {numbers[job.name]}")
         return 0
+
+
+def require_array(tasks: int) -> None:
+    """Check that the arrays of this cluster can have a number of tasks.
+
+    Raises
+    ------
+    UsageError
+        If they are too small, or SLURM is not installed here.
+    EngineError
+        If SLURM does not answer.
+    """
+    refuse_larger_array(tasks, largest_array(_output(["scontrol", "show", "config"])))
 
 
 def _output(words: Sequence[str]) -> str:

@@ -236,6 +236,8 @@ class Workload:
         Whether the letters are residues.
     resumed
         Whether other rows of the run are finished already.
+    shared
+        Whether other tasks compute the same rows: nobody knows which of them this launch computes.
     """
 
     records: int
@@ -244,6 +246,7 @@ class Workload:
     workers: int
     protein: bool
     resumed: bool
+    shared: bool = False
 
 
 class Reporter(Protocol):

@@ -89,7 +89,7 @@ class Claims:
     def __init__(self, share: RoundShare) -> None:
         self.name = f"{share.part}/{share.rank}"
         self._run, self._part, self._round = share.run, share.part, share.round
-        self._root = share.run.claims / f"{share.round.number:04d}"
+        self._root = share.run.round_claims(share.round.number)
         self._began = os.lstat(share.run.part(share.part).index).st_mtime_ns
 
     def take(self, unit: int, copy: int = 0) -> bool:
@@ -255,15 +255,18 @@ def claim_copies(
     strides = [*share.strides, *_others(share)[:_FRUITLESS]]
     watched = sorted({unit for stride in strides for unit in claims.claimed(stride)} - {*taken})
     shortest, longest = _PATIENCE_S
-    pause = min(shortest, share.copy_after / 4)
+    pause = first = min(shortest, share.copy_after / 4)
     while watched:
         latest = claims.server_time() - max(share.copy_after, _UNIT_TIMES * unit_seconds())
         waiting = []
+        rest = longest  # seconds until the next claim is old enough
         for unit in watched:
             claim = claims.unfinished(unit)
             if claim is None:
                 continue
             young = not claim.own and claim.claimed_at > latest
+            if young:
+                rest = min(rest, claim.claimed_at - latest)
             if not young and claim.copy == MOST_COPIES and not claim.own:
                 continue
             if not young and (claim.own or claims.take(unit, claim.copy + 1)):
@@ -272,5 +275,5 @@ def claim_copies(
                 waiting.append(unit)
         watched = waiting
         if watched:
-            wait(pause)
+            wait(min(pause, max(rest, first)))
         pause = min(2 * pause, longest)

@@ -6,9 +6,10 @@ own every stride of them in turn. So any number of tasks and workers can compute
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from virnucpro.durable import sync_folder
@@ -34,12 +35,16 @@ class Round:
         Number of strides; stride s has the units ``units[s::strides]``.
     model
         Bundle or encoder as the user named it; a path is absolute.
+    rejected
+        Segment files that could not be used when the round began: paths within the run. Rounds of
+        earlier versions have none.
     """
 
     number: int
     units: tuple[int, ...]
     strides: int
     model: str
+    rejected: tuple[str, ...] = ()
 
     def stride(self, number: int) -> Sequence[int]:
         """Return the units of a stride, in the order of computation."""
@@ -62,7 +67,13 @@ def own_strides(strides: int, task: int, tasks: int, rank: int, ranks: int) -> r
     return range(first + rank, end, ranks)
 
 
-def write_round(run: RunDirectory, units: Sequence[int], strides: int, model: str) -> Round:
+def write_round(
+    run: RunDirectory,
+    units: Sequence[int],
+    strides: int,
+    model: str,
+    rejected: Iterable[Path] = (),
+) -> Round:
     """Write the next round; no process ever changes its file.
 
     Raises
@@ -73,12 +84,14 @@ def write_round(run: RunDirectory, units: Sequence[int], strides: int, model: st
         If the file cannot be written.
     """
     number = 1 + max(run.round_numbers(), default=0)
-    new = Round(number, tuple(units), strides, model)
+    unusable = tuple(str(path.relative_to(run.root)) for path in rejected)
+    new = Round(number, tuple(units), strides, model, unusable)
     content = {
         "number": number,
         "strides": strides,
         "model": model,
         "units": _spans(new.units),
+        "rejected": new.rejected,
     }
     text = json.dumps({**content, "sha256": json_digest(content)}).encode() + b"\n"
     run.rounds.mkdir(exist_ok=True)
@@ -108,7 +121,7 @@ def read_latest_round(run: RunDirectory) -> Round:
     Raises
     ------
     RunError
-        If the run has no round: one machine computes it.
+        If the run has no round: one machine computes it. Or as `find_latest_round`.
     """
     found = find_latest_round(run)
     if found is not None:
@@ -120,9 +133,21 @@ def read_latest_round(run: RunDirectory) -> Round:
 
 
 def find_latest_round(run: RunDirectory) -> Round | None:
-    """Return the latest round whose file is complete; None if there is none."""
-    read = (_parse(run.round(number).read_bytes()) for number in reversed(run.round_numbers()))
+    """Return the latest round whose file is complete; None if there is none.
+
+    Raises
+    ------
+    RunError
+        If a folder or a pipe has the name of a round.
+    """
+    read = (_read(run.round(number)) for number in reversed(run.round_numbers()))
     return next((found for found in read if found is not None), None)
+
+
+def _read(path: Path) -> Round | None:
+    if not path.is_file():
+        raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+    return _parse(path.read_bytes())
 
 
 def _parse(text: bytes) -> Round | None:
@@ -131,7 +156,8 @@ def _parse(text: bytes) -> Round | None:
         content: dict[str, Any] = json.loads(text)
         digest, strides = content.pop("sha256"), int(content["strides"])
         units = (unit for first, end in content["units"] for unit in range(first, end))
-        found = Round(int(content["number"]), tuple(units), strides, str(content["model"]))
+        number, model = int(content["number"]), str(content["model"])
+        found = Round(number, tuple(units), strides, model, tuple(content.get("rejected", ())))
         return found if digest == json_digest(content) and strides > 0 else None
     except (ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -33,6 +33,10 @@ _ADDED = {
 """Fields that runs of earlier versions lack."""
 _FORMER_MINI = "45262371fe5efe12961cf8bf64bf4b7eaa70adbd7f3ad03c53437014adca484a"
 _RENAMED = " The bundle mini of this run is now called mini-deep: resume it with -b mini-deep."
+_OTHER_PARAMETERS = (
+    "Use the parameters of the run, choose another output folder, or replace the run with --force."
+)
+_RESTORE = "Restore the file from a copy, or start the run anew in another folder."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
 
 
@@ -150,10 +154,13 @@ class Manifest:
         others = [known for known in self.launches if known.number != launch.number]
         return replace(self, launches=(*others, launch))
 
-    def refuse_other_parameters(self, root: RunDirectory, parameters: Mapping[str, Any]) -> None:
+    def refuse_other_parameters(
+        self, root: RunDirectory, parameters: Mapping[str, Any], *, advice: str = _OTHER_PARAMETERS
+    ) -> None:
         """Raise FingerprintError, naming all differences, if `parameters` differ from the run's.
 
-        The name of the bundle may differ: its fingerprint identifies the bundle.
+        The name of the bundle may differ: its fingerprint identifies the bundle. The message ends
+        with `advice`.
         """
         own = {"command": self.command, **self.parameters}
         same_bundle = own.get("bundle_fingerprint") == parameters.get("bundle_fingerprint")
@@ -165,9 +172,8 @@ class Manifest:
         renamed = not same_bundle and own.get("bundle_fingerprint") == _FORMER_MINI
         if differing:
             raise FingerprintError(
-                f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. Use "
-                "the parameters of the run, choose another output folder, or replace the run with "
-                f"--force.{_RENAMED * renamed}"
+                f"{root.root}: cannot resume with other parameters: {'; '.join(differing)}. "
+                f"{advice}{_RENAMED * renamed}"
             )
 
     def refuse_other_inputs(self, root: RunDirectory, inputs: Sequence[InputFile]) -> None:
@@ -234,13 +240,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
             "output folder of predict or embed."
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise NotARunError(
-            f"{run.run_json} cannot be read ({error!r}). Choose another output folder."
-        ) from error
+        raise NotARunError(f"{run.run_json} cannot be read ({error!r}). {_RESTORE}") from error
     if content.pop("sha256", None) != json_digest(content):
         raise NotARunError(
-            f"{run.run_json} has been changed since it was written (wrong checksum). Restore it, "
-            "or choose another output folder."
+            f"{run.run_json} has been changed since it was written (wrong checksum). {_RESTORE}"
         )
     return manifest
 

@@ -21,6 +21,7 @@ from virnucpro.classifier.decision import Decision, decide
 from virnucpro.classifier.quality import record_quality
 from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
+from virnucpro.errors import RunError
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.exports import write_exports
 from virnucpro.pipeline.run.manifest import Launch, is_manifest, read_manifest
@@ -92,6 +93,8 @@ class Outcome:
         Units without a valid segment, ascending.
     copies
         Number of valid segments of units that another segment has too.
+    rejected
+        Files that are named like segments and cannot be used.
     """
 
     root: Path
@@ -107,6 +110,7 @@ class Outcome:
     again: dict[str, int]
     missing_units: tuple[int, ...]
     copies: int
+    rejected: tuple[Path, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -193,7 +197,7 @@ def write_outputs(
     session.update(replace(session.manifest, seconds=seconds, tables_complete=True))
     if session.manifest.command == "predict":
         renew_report(session.run, reporter, wanted=report)
-    return _outcome(session, coverage, records, decision)
+    return _outcome(session, coverage, records, decision, reporter)
 
 
 def write_tables(
@@ -301,7 +305,11 @@ def write_gaps(
 
 
 def _outcome(
-    session: Session, coverage: Coverage, records: RecordScores, decision: Decision
+    session: Session,
+    coverage: Coverage,
+    records: RecordScores,
+    decision: Decision,
+    reporter: Reporter,
 ) -> Outcome:
     predicts = session.manifest.command == "predict"
     return Outcome(
@@ -317,18 +325,22 @@ def _outcome(
         by_length=_count_by_length(session.index.record_lengths, decision.call == Call.VIRAL),
         files=tuple(path for path in session.run.results if path.exists()),
         precision=session.manifest.parameters["precision"],
-        again=_recomputed_rows(_launches(session)),
+        again=_recomputed_rows(_launches(session, reporter)),
         missing_units=coverage.missing,
         copies=coverage.n_copies,
+        rejected=coverage.rejected_paths,
     )
 
 
-def _launches(session: Session) -> Iterator[Launch]:
-    """Yield the launches of the run and of its parts."""
+def _launches(session: Session, reporter: Reporter) -> Iterator[Launch]:
+    """Yield the launches of the run and of its parts; an unreadable part is a warning."""
     yield from session.manifest.launches
     for part in map(session.run.part, session.run.part_names()):
-        if is_manifest(part.run_json):  # a task may be killed before it has written this file
-            yield from read_manifest(part).launches
+        try:
+            if is_manifest(part.run_json):  # a task may be killed before it has written this file
+                yield from read_manifest(part).launches
+        except (RunError, OSError) as error:
+            reporter.warn(f"{error} Rows that its task recomputed are not counted.")
 
 
 def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:

@@ -1,11 +1,14 @@
 """State of the parts of a run, from their status files."""
 
+import errno
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from virnucpro.durable import file_server_time
@@ -37,13 +40,16 @@ class PartState:
     name
         Name of the part, which begins with the number of its task.
     state
-        ``working``; ``ended``; or ``lost``: no heartbeat for more than `LOST_S` seconds.
+        ``working``; ``ended``; ``lost``: no heartbeat for more than `LOST_S` seconds; or
+        ``unknown``: its heartbeat cannot be read.
     host
         Name of the machine; "" before the first heartbeat.
     age
         Seconds since the last heartbeat, by the clock of the file server.
     ranks
         Last known status of each worker, as in status.json.
+    problem
+        Why the heartbeat cannot be read, with the name of the file; "" if it can be read.
     """
 
     name: str
@@ -51,6 +57,7 @@ class PartState:
     host: str
     age: float
     ranks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    problem: str = ""
 
 
 def part_states(run: RunDirectory) -> list[PartState]:
@@ -87,7 +94,7 @@ def settled_parts(
 
 
 def refuse_live_parts(run: RunDirectory, action: str) -> None:
-    """Raise RunLockedError if a part of the run is working.
+    """Raise RunLockedError if a part of the run is working, or may be working.
 
     Parameters
     ----------
@@ -97,9 +104,16 @@ def refuse_live_parts(run: RunDirectory, action: str) -> None:
     Raises
     ------
     RunLockedError
-        If a part is working.
+        If a part is working, or its heartbeat cannot be read.
     """
-    working = [part for part in part_states(run) if part.state == "working"]
+    parts = part_states(run)
+    working = [part for part in parts if part.state == "working"]
+    for part in parts:
+        if part.problem:
+            raise RunLockedError(
+                f"{part.problem}, so its task may work: cannot {action}. Make the file readable or "
+                "remove it, then rerun the command."
+            )
     if working:
         shown = ", ".join(
             f"{part.name} on {part.host or 'another machine'}" for part in working[:3]
@@ -114,8 +128,8 @@ def _last_heartbeat(part: RunDirectory) -> tuple[float, PartState]:
     """Return the time of a part's last heartbeat (seconds since 1970), and its state then."""
     name = part.root.name
     try:
-        seen = part.status_json.stat().st_mtime
-        content = json.loads(part.status_json.read_bytes())
+        seen, text = _read(part.status_json)
+        content = json.loads(text)
         running, host = bool(content["running"]), str(content["host"])
         ranks = {name: rank for name, rank in content["ranks"].items() if {*rank} >= _KEYS}
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
@@ -123,9 +137,20 @@ def _last_heartbeat(part: RunDirectory) -> tuple[float, PartState]:
         running, host, ranks = True, "", {}
         try:
             seen = os.lstat(part.index).st_mtime
-        except FileNotFoundError:
+        except OSError:
             seen = 0.0
+    except OSError as error:
+        problem = f"{part.status_json} cannot be read ({error.strerror})"
+        return 0.0, PartState(name, "unknown", "", 0.0, problem=problem)
     return seen, PartState(name, "working" if running else "ended", host, 0.0, ranks)
+
+
+def _read(path: Path) -> tuple[float, bytes]:
+    """Return the modification time and the content of a file."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):  # a named pipe would block the reader
+        raise OSError(errno.EINVAL, "not a regular file")
+    return about.st_mtime, path.read_bytes()
 
 
 def _with_age(part: PartState, age: float) -> PartState:

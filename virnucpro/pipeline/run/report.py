@@ -9,8 +9,10 @@ from typing import Any, Final
 from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
 from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.jobs.job import Reporter
-from virnucpro.pipeline.run.manifest import is_manifest, read_manifest
+from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.pipeline.run.report_runs import find_runs
 from virnucpro.report.multiqc import write_multiqc
+from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.run_dir import RunDirectory
 
@@ -20,7 +22,6 @@ _COMMON_NAMES: Final = {
     *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
 }
 """Names of run folders that many samples share: the folder above is added."""
-_NAMED: Final = 3
 
 
 def renew_report(run: RunDirectory, reporter: Reporter, *, wanted: bool = True) -> None:
@@ -54,13 +55,14 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     Raises
     ------
     UsageError
-        If there are several runs and no output, or the output is a file of a run.
+        If there are several runs and no output, or the output is a file of a run, a folder, or in a
+        folder that does not exist.
     RunError, StoreError
-        If a folder is not a run of predict, or has no tables, or they are damaged.
-    OSError
-        If the report cannot be written; an existing file is unchanged.
+        If a folder is not a run of predict, or has no tables, or they are damaged, or the report
+        cannot be written; an existing file is unchanged.
     """
-    runs = _runs_in(folders, reporter)
+    found = find_runs(folders, reporter)
+    runs = found.runs
     if not runs:
         raise StoreError("none of the runs has tables, so that there is nothing to report")
     if output is None and len(runs) > 1:
@@ -68,11 +70,21 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     path = output or runs[0].report
     if any(run.owns(path) and path.name != run.report.name for run in runs):
         raise UsageError(f"{path} is a file of a run: choose another name for the report")
+    require_place(path)
     for run in runs:
         _require_tables(run)
     reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
     names = sample_names([run.root for run in runs])
-    _write(path, _all_facts(runs, names, for_multiqc=output is None), len(runs))
+    facts = _all_facts(runs, names, for_multiqc=output is None)
+    try:
+        _write(path, facts, len(runs), found.missing)
+    except RunError as error:
+        if output is None and isinstance(error.__cause__, OSError):
+            raise RunError(
+                f"no {path.name} can be written into {runs[0].root} ({error}). To write it to "
+                f"another place: virnucpro report {runs[0].root} -o FILE"
+            ) from error.__cause__
+        raise
     return path
 
 
@@ -86,10 +98,10 @@ def _all_facts(
         yield facts
 
 
-def _write(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
+def _write(path: Path, runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()) -> None:
     from virnucpro.report.html.page import write_page  # noqa: PLC0415 - imports Jinja2
 
-    write_page(path, runs, n_runs)
+    write_page(path, runs, n_runs, missing)
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -129,37 +141,6 @@ def _require_tables(run: RunDirectory) -> None:
             f"{run.root}: the tables were not completely written after the rule of the calls had "
             f"changed. Write them again: virnucpro aggregate {run.root}"
         )
-
-
-def _runs_in(folders: Sequence[Path], reporter: Reporter) -> list[RunDirectory]:
-    """Return the runs in `folders`: each is a run, or a folder of runs, such as that of launch.
-
-    Runs below a folder that cannot have a report are left out, with a warning.
-    """
-    found: dict[Path, None] = {}
-    left_out: list[str] = []
-    for folder in folders:
-        below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
-        for path in below or [folder]:
-            if below and not RunDirectory(path).predictions.is_file():
-                left_out.append(str(path))
-            else:
-                found[path] = None
-    if left_out:
-        names = ", ".join(left_out[:_NAMED]) + ", ..." * (len(left_out) > _NAMED)
-        reporter.warn(f"{len(left_out):,} runs without predictions.tsv are left out: {names}")
-    return [RunDirectory(path) for path in found]
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield the run folders below a folder, sorted; a run is not searched for further runs."""
-    if not folder.is_dir():
-        return
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
-            yield path
-        elif path.is_dir() and not path.is_symlink():
-            yield from _below(path)
 
 
 def sample_names(folders: Sequence[Path]) -> list[str]:

@@ -47,6 +47,8 @@ class RunProgress:
         State of each attempt of a task, if several machines compute the run.
     planned
         Whether several machines compute the run.
+    round_waits
+        Whether no task has worked on the latest round yet.
     rows_per_second
         Sum over the working tasks; 0 if none has computed a row.
     """
@@ -63,6 +65,7 @@ class RunProgress:
     ranks: Mapping[str, Mapping[str, Any]]
     parts: Sequence[PartState] = ()
     planned: bool = False
+    round_waits: bool = False
     rows_per_second: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,8 +88,9 @@ class RunProgress:
             sequences = self.rows_per_second * self.records / self.rows_total
             left = (self.rows_total - self.rows_done) / self.rows_per_second
             lines.append(f"{sequences:,.1f} sequences/s, about {_duration(left)} left")
-        if self.planned and not self.parts and self.state == "incomplete":
-            lines.append(f"to compute the run: virnucpro submit {self.root}, or virnucpro work")
+        if self.round_waits and self.state == "incomplete":
+            what = "rest" if self.parts else "run"
+            lines.append(f"to compute the {what}: virnucpro submit {self.root}, or virnucpro work")
         elif self.planned and self.state == "incomplete":
             lines.append(f"to compute the rest: virnucpro rescue {self.root}, then work or submit")
         elif self.planned and self.state == "computed":
@@ -116,7 +120,7 @@ def read_progress(run: RunDirectory) -> RunProgress:
     wanted = [run.predictions if manifest.command == "predict" else run.sequences]
     if manifest.parameters["embeddings"] != "none":
         wanted.append(run.embeddings)
-    parts = part_states(run)
+    parts, rounds = part_states(run), run.round_numbers()
     working = [part for part in parts if part.state == "working"]
     written = all(path.exists() for path in wanted) and not run.missing.exists()
     written &= manifest.tables_complete
@@ -134,7 +138,8 @@ def read_progress(run: RunDirectory) -> RunProgress:
         launches=len(manifest.launches),
         ranks=_ranks(run, alive=locked),
         parts=parts,
-        planned=bool(run.round_numbers()),
+        planned=bool(rounds),
+        round_waits=bool(rounds) and not run.round_claims(rounds[-1]).exists(),
         rows_per_second=round(sum(map(_rows_per_second, working)), 3),
     )
 
@@ -158,6 +163,7 @@ def _part_lines(parts: Sequence[PartState]) -> Iterator[str]:
             states.update(str(rank["state"]) for rank in part.ranks.values())
     for host, states in sorted(hosts.items()):
         yield f"{host}: workers {_counts(states)}"
+    yield from (f"unknown: {part.problem}" for part in parts if part.problem)
     lost = [part for part in parts if part.state == "lost"]
     for part in lost[:_SHOWN]:
         yield f"lost: {part.name} on {part.host}, no heartbeat for {_duration(part.age)}"

@@ -332,7 +332,7 @@ def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
         raise IndexFormatError(
             f"{folder} is the index of another run (fingerprint {index.fingerprint[:12]}, but "
             f"run.json has {manifest.index_fingerprint[:12]}). Restore the index from "
-            "a copy, or replace the run with --force."
+            "a copy, or start the run anew in another folder."
         )
     return index
 

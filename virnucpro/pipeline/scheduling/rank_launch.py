@@ -61,6 +61,7 @@ class RankLaunch:
         shares: Mapping[int, Share],
         rejected: Sequence[Path] = (),
         rank: InProcessRank | None = None,
+        of_round: Sequence[int] = (),
     ) -> None:
         """Compute units with `rank`; if `rank` is None, start a process per device.
 
@@ -70,6 +71,8 @@ class RankLaunch:
             First units of each rank.
         rejected
             Invalid segment files, whose units are computed again.
+        of_round
+            Open units of the round that this launch computes together with other tasks.
 
         Raises
         ------
@@ -80,7 +83,8 @@ class RankLaunch:
         open_units = OpenUnits(self.session.run, rejected)
         plan = sorted(unit for share in shares.values() for unit in share.units)
         record = _freeze_plan(self.session, plan, self.devices)
-        work = _workload(self.session, plan, len(self.devices))
+        work = _workload(self.session, of_round or plan, len(self.devices))
+        work = replace(work, shared=bool(of_round))
         self.log.launch_started(record.number, record.n_units, record.devices, work)
         started = time.perf_counter()
         with rank or GPUProcessCoordinator(
@@ -102,7 +106,8 @@ class RankLaunch:
             try:
                 self._close(ranks, scheduler, record, started)
             finally:  # report that all ranks failed rather than that run.json cannot be written
-                _refuse_total_failure(self.session, ranks.statuses)
+                again = "start the task again" if of_round else "rerun with --resume"
+                _refuse_total_failure(self.session, ranks.statuses, again)
 
     def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
         run, now = self.session.run, time.monotonic()
@@ -221,8 +226,10 @@ def _rank_records(
     return records
 
 
-def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]) -> None:
-    """Raise an error if every rank failed and no unit is committed.
+def _refuse_total_failure(
+    session: Session, statuses: Mapping[int, WorkerStatus], again: str
+) -> None:
+    """Raise an error if every rank failed and no unit is committed; `again` is its advice.
 
     Raises
     ------
@@ -238,5 +245,5 @@ def _refuse_total_failure(session: Session, statuses: Mapping[int, WorkerStatus]
         raise WorkerError(
             f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
             f"{rank}: {status.reason.rstrip('.')}. See {session.run.log(rank)}, correct the error, "
-            "and rerun with --resume."
+            f"and {again}."
         )

@@ -150,6 +150,8 @@ class RankLoop:
                 lambda unit: self._embedder.tokenise(unit, self._rows(unit)),
             )
         if share and claims:
+            text = f"rank {self._rank}: every unit has a worker; waits for those of others"
+            self._log.write("waiting", text)
             # No prefetching: it would wait for the next copy before it yields this one.
             copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
             yield from ((unit, None) for unit in self._without_segment(copies))

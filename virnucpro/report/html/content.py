@@ -1,6 +1,6 @@
 """Content of the report as plain data: one summary for each run, and what joins them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,9 +9,12 @@ from virnucpro import __version__
 from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.report.html.best import (
     best_records,
+    record_rank,
     record_rows,
     record_tracks,
+    region_rank,
     region_rows,
+    track_rank,
 )
 from virnucpro.report.html.counts import (
     BINS,
@@ -49,15 +52,20 @@ class _Limits:
     details: bool
 
 
-def content_of(runs: Iterable[RunFacts], n_runs: int) -> dict[str, Any]:
-    """Return the content of a report over `n_runs` runs; one run is held at a time."""
+def content_of(
+    runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the content of a report over `n_runs` runs; one run is held at a time.
+
+    `missing` are sentences on what the report lacks beside the gaps of the runs.
+    """
     limits = _Limits(
         records=max(5, RECORDS // n_runs),
         tracks=max(1, _TRACKS // n_runs) if n_runs <= _TRACKS else 0,
         regions=max(5, _REGIONS // n_runs),
         details=n_runs <= _DETAILED,
     )
-    return _joined([_summary(facts, limits) for facts in runs])
+    return _joined([_summary(facts, limits) for facts in runs], missing)
 
 
 def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
         "files": file_counts(facts.records, facts.manifest["inputs"]),
         "probability": histogram(facts.records, "probability") if calibrated else None,
         "score": histogram(facts.records, "score"),
-        "threshold": facts.threshold,
+        "threshold": facts.drawn_threshold,
         "calibrated": calibrated,
         "unanswered": unanswered(facts.records),
         "records": record_rows(facts, best),
@@ -84,21 +92,20 @@ def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
     }
 
 
-def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
     samples = [run["counts"] for run in runs]
     head, rest = answer(samples)
     several = len(runs) > 1
     regions = [run["n_regions"] for run in runs if run["n_regions"] is not None]
     thresholds = {(run["threshold"], run["calibrated"]) for run in runs}
     threshold, calibrated = thresholds.pop() if len(thresholds) == 1 else (None, False)
-    records = _columns([run["records"] for run in runs])
     return {
         "title": f"{len(runs):,} samples" if several else samples[0]["sample"],
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "version": __version__,
         "answer": head,
         "more": rest,
-        "partial": [text for run in runs for text in run["gaps"]],
+        "partial": [*missing, *(text for run in runs for text in run["gaps"])],
         "samples": samples,
         "totals": {name: sum(one[name] for one in samples) for name in _TOTALS},
         "lengths": _added([run["lengths"] for run in runs]),
@@ -117,10 +124,10 @@ def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
             call: _entries([run["unanswered"][call] for run in runs])
             for call in ("not_scored", "ambiguous")
         },
-        "records": records,
-        "tracks": [track for run in runs for track in run["tracks"]],
+        "records": _columns([run["records"] for run in runs], record_rank),
+        "tracks": sorted((track for run in runs for track in run["tracks"]), key=track_rank),
         "no_tracks": " ".join(dict.fromkeys(run["no_tracks"] for run in runs if run["no_tracks"])),
-        "regions": _columns([run["regions"] for run in runs]),
+        "regions": _columns([run["regions"] for run in runs], region_rank),
         "n_regions": sum(regions) if regions else None,
         "stories": [run["story"] for run in runs if run["story"]],
         "parameters": [run["parameters"] for run in runs if run["parameters"]],
@@ -128,9 +135,20 @@ def _joined(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _columns(runs: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Return the rows of all runs as columns."""
-    return {name: [cell for run in runs for cell in run[name]] for name in runs[0]}
+def _columns(
+    runs: Sequence[dict[str, list[Any]]], rank: Callable[[Mapping[str, Any]], tuple[float, ...]]
+) -> dict[str, list[Any]]:
+    """Return the rows of all runs as columns; those of several runs are sorted by `rank`."""
+    if len(runs) == 1:
+        return runs[0]
+    names = list(runs[0])
+    rows = (
+        dict(zip(names, row, strict=True))
+        for run in runs
+        for row in zip(*run.values(), strict=True)
+    )
+    ordered = sorted(rows, key=rank)
+    return {name: [row[name] for row in ordered] for name in names}
 
 
 def _added(runs: Sequence[dict[str, dict[str, int]]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,9 +18,9 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from virnucpro.console import printable
-from virnucpro.durable import write_file
 from virnucpro.report.html.content import content_of
 from virnucpro.report.html.wording import bases, share
+from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
 __all__ = ["write_page"]
@@ -32,24 +32,28 @@ _SCRIPTS: Final = (
 _STYLES: Final = ("assets/tabulator.min.css", "page/report.css")
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
-    *("records", "tracks", "regions", "stories"),
+    *("records", "tracks", "regions", "stories", "partial"),
 )
 """Parts of the content that the scripts read."""
 _SOURCE_MAP: Final = re.compile(r"(//|/\*)# sourceMappingURL=.*")
 
 
-def write_page(path: Path, runs: Iterable[RunFacts], n_runs: int) -> None:
+def write_page(
+    path: Path, runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()
+) -> None:
     """Write the report over `n_runs` runs as one HTML file; one run is held at a time.
+
+    `missing` are sentences on what the report lacks beside the gaps of the runs.
 
     Raises
     ------
     StoreError
         If a table of a run is missing or damaged.
-    OSError
+    RunError
         If the file cannot be written; an existing file is unchanged.
     """
-    text = _render(content_of(runs, n_runs))
-    with write_file(path) as stream:
+    text = _render(content_of(runs, n_runs, missing))
+    with write_output(path) as stream:
         # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
         stream.write(text.encode(errors="backslashreplace"))
 

@@ -26,6 +26,7 @@ def story_of(facts: RunFacts) -> dict[str, Any]:
     shown = telling[-_EVENTS_SHOWN:]
     return {
         "sample": facts.sample,
+        "records": len(facts.records),
         "facts": [*_facts(facts)],
         "charts": [*_charts(facts)],
         "events": [{"time": _time(one.time), "kind": one.kind, "text": one.text} for one in shown],
@@ -50,9 +51,11 @@ def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     devices = {
         printable(str(device)) for launch in launches for device in launch.get("devices", ())
     }
-    yield "workers", f"{len(workers):,} ({', '.join(sorted(devices)) or 'several machines'})"
+    if workers:
+        yield "workers", f"{len(workers):,} ({', '.join(sorted(devices)) or 'several machines'})"
     yield "starts of the run", f"{max(1, len(launches)):,}"
-    yield "failures of workers", f"{history.failures:,}"
+    if workers or history.failures:
+        yield "failures of workers", f"{history.failures:,}"
     early = sum(not span.finished for span in history.spans)
     if early:
         yield "attempts that ended early", f"{early:,}"
@@ -135,9 +138,8 @@ def parameters_of(facts: RunFacts) -> dict[str, Any]:
     rule.setdefault("preset", "default")
     if calibration:
         rule.setdefault("prevalence", calibration["prevalence"])
-    scale = "probability" if facts.records.calibrated else "score"
     if facts.threshold is not None:
-        rule["threshold"] = f"{facts.threshold:g} ({scale})"
+        rule["threshold"] = f"{facts.threshold:g} ({facts.scale})"
     return {
         "sample": facts.sample,
         "folder": str(facts.run.root),

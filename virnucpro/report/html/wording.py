@@ -76,7 +76,8 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         for name in ("records", "viral", "bases", "viral_bases", "ambiguous", "not_scored")
     )
     if not total:
-        return "The input has no sequence.", ""
+        inputs = "inputs have" if len(samples) > 1 else "input has"
+        return f"The {inputs} no sequences.", ""
     where = f" in {len(samples):,} samples" if len(samples) > 1 else ""
     if viral:
         verb = "is" if viral == 1 else "are"

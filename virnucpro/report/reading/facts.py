@@ -56,6 +56,17 @@ class RunFacts:
             return float(calibration["presets"][preset]["viral"])
         return float(self.manifest["thresholds"]["viral"])
 
+    @property
+    def scale(self) -> str:
+        """Return what the threshold is compared with: ``probability`` or ``score``."""
+        return "probability" if self.manifest.get("calibration") else "score"
+
+    @property
+    def drawn_threshold(self) -> float | None:
+        """Return the threshold; None if the records have no values of its scale."""
+        drawn = "probability" if self.records.calibrated else "score"
+        return self.threshold if self.scale == drawn else None
+
     def gaps(self) -> dict[str, int]:
         """Return the number of records without a result yet, and of those that failed for good."""
         status = self.records.words["status"].counts()

@@ -28,6 +28,11 @@ class Region:
     score: float
 
     @property
+    def length(self) -> int:
+        """Return the number of bases."""
+        return self.end - self.start + 1
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """Return what identifies the record: its file, its number in the file, its name."""
         return self.file, self.record, self.name

@@ -169,6 +169,22 @@ def test_young_claims_are_waited_for(worker):
     assert list(copies(*mine, waits=waits)) == [4]
 
 
+def test_a_claim_is_copied_as_soon_as_it_is_old_enough(worker):
+    """The pauses double up to 60 s, but none is longer than the rest of the wait."""
+    busy, its_claims = worker("0000.00000000")
+    its_claims.take(0)
+    share, claims = worker("0001.00000000", own=(1,))
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        age(busy, 0, seconds)
+
+    assert list(claim_copies(share, claims, (), lambda: 0.0, wait)) == [0]
+    assert sum(waits) == pytest.approx(module.COPY_AFTER_S, abs=3)
+    assert len(waits) < 12
+
+
 @pytest.mark.parametrize(("unit_seconds", "expected"), [(10, [0]), (400, [])])
 def test_slow_units_are_copied_later(worker, unit_seconds, expected):
     busy, its_claims = worker("0000.00000000")

@@ -45,9 +45,21 @@ def test_a_round_is_read_as_it_was_written(tmp_path, units):
     run = RunDirectory(tmp_path)
     written = write_round(run, units, 3, "mini")
     assert read_latest_round(run) == written == Round(1, units, 3, "mini")
-    second = write_round(run, units[:1], 2, "/bundles/own")
+    damaged = run.part("0001.00000000").segment(0, 7)
+    second = write_round(run, units[:1], 2, "/bundles/own", [damaged])
     assert read_latest_round(run) == second
     assert second.number == 2
+    assert second.rejected == ("parts/0001.00000000/shards/rank-0000/unit-000007.h5",)
+
+
+def test_a_round_of_an_earlier_version_is_read(tmp_path):
+    """It lists no rejected files."""
+    run = RunDirectory(tmp_path)
+    written = write_round(run, range(4), 2, "mini")
+    content = json.loads(run.round(1).read_bytes())
+    del content["rejected"], content["sha256"]
+    run.round(1).write_text(json.dumps({**content, "sha256": json_digest(content)}))
+    assert read_latest_round(run) == written
 
 
 def test_an_incomplete_file_is_not_the_latest_round(tmp_path):

@@ -1,8 +1,10 @@
 """Parts are working, ended or lost by the age of their heartbeats."""
 
+import errno
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,20 @@ def test_a_new_heartbeat_or_part_ends_the_wait(run, name):
 def test_ended_parts_are_not_waited_for(run):
     beat(run, "0000.00000000", running=False)
     assert states(settled_parts(run, pytest.fail)) == {"0000": "ended"}
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_an_error_of_the_file_server_concerns_one_part(run, monkeypatch, code):
+    for name in ("0000.00000000", "0001.00000000"):
+        beat(run, name)
+    broken, read = run.part("0000.00000000").status_json, Path.read_bytes
+
+    def fail(path):
+        if path == broken:
+            raise OSError(code, os.strerror(code), str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    unknown, working = part_states(run)
+    assert (unknown.state, working.state) == ("unknown", "working")
+    assert unknown.problem == f"{broken} cannot be read ({os.strerror(code)})"

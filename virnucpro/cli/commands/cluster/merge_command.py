@@ -37,16 +37,23 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.cluster.merge import merge
 
     folder = arguments.folder
-    partial = f"To compute these: virnucpro rescue {folder}, then virnucpro work or submit."
     stopped = "All segments are kept. Rerun the command."
     quiet = arguments.quiet
-    with open_reporter(quiet=quiet, if_stopped=stopped, if_partial=partial) as reporter:
+    with open_reporter(quiet=quiet, if_stopped=stopped) as reporter:
         merged = merge(folder, reporter, then_rescue=arguments.then_rescue, lock=arguments.lock)
-        reporter.finish(merged.outcome)
+        reporter.finish(merged.outcome, if_partial=_next_step(merged, folder))
     if not quiet:
         for line in _lines(merged):
             say(line)
     return ExitCode.OK if merged.outcome.complete else ExitCode.PARTIAL
+
+
+def _next_step(merged: "Merged", folder: Path) -> str:
+    """Return the advice for sequences without a result."""
+    if merged.working:
+        return f"Tasks still work: run virnucpro merge {folder} after their end."
+    begin = "" if merged.next_round else f"virnucpro rescue {folder}, then "
+    return f"To compute these: {begin}virnucpro work {folder} or virnucpro submit {folder}."
 
 
 def _lines(merged: "Merged") -> Iterator[str]:

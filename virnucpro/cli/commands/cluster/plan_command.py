@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from virnucpro.pipeline.jobs.job import Job, Reporter
     from virnucpro.runtime.devices import Kind
 
-__all__ = ["add_options", "add_plan_options", "plan_from"]
+__all__ = ["add_options", "add_plan_options", "model_name", "plan_from", "rank_count"]
 
 _BUNDLE = "mini"
 """Default of the option ``--bundle``."""
@@ -43,10 +43,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
+def rank_count(text: str) -> int:
+    """Return a planned number of workers from the command line."""
+    count = options.positive(text)
+    if count > _MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{count:,}: give at most {_MOST_RANKS:,} workers")
+    return count
+
+
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the model and of the planned workers."""
     text = "planned number of workers (devices) of all machines together; default: %(default)s"
-    parser.add_argument("--ranks", type=options.positive, default=16, metavar="N", help=text)
+    parser.add_argument("--ranks", type=rank_count, default=16, metavar="N", help=text)
     text = "kind of the workers' devices; default: cuda if this machine has a GPU, else cpu"
     parser.add_argument("--kind", choices=("cpu", "cuda"), help=text)
     text = "rows per second of one worker (sequences/s of virnucpro bench there): print hours"
@@ -69,8 +77,6 @@ def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter")
     from virnucpro.pipeline.cluster.plan import plan_run
     from virnucpro.runtime.devices import list_gpus
 
-    if arguments.ranks > _MOST_RANKS:
-        raise UsageError(f"--ranks {arguments.ranks:,}: give at most {_MOST_RANKS:,} workers")
     kind: Kind = arguments.kind or ("cuda" if list_gpus() else "cpu")
     job, model = _job(arguments)
     execution = Execution(outdir=outdir, force=arguments.force, lock=arguments.lock)
@@ -98,9 +104,7 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     from virnucpro.pipeline.predict import predict_job
 
     given = options.job_options(arguments)
-    model = str(arguments.encoder or arguments.bundle)
-    if Path(model).exists():
-        model = str(Path(model).absolute())
+    model = model_name(str(arguments.encoder or arguments.bundle))
     if arguments.encoder is not None and arguments.bundle != _BUNDLE:
         raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
     if arguments.encoder is None:
@@ -112,6 +116,11 @@ def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     if other:
         raise UsageError(f"--{other[0].replace('_', '-')} has no effect with --encoder: remove it")
     return embed_job(arguments.inputs, **given), model
+
+
+def model_name(given: str) -> str:
+    """Return a bundle or encoder as tasks in other folders need it: a path is absolute."""
+    return str(Path(given).absolute()) if Path(given).exists() else given
 
 
 def _lines(plan: "Plan", arguments: argparse.Namespace) -> Iterator[str]:

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from virnucpro.cli import options
+from virnucpro.cli.commands.cluster.plan_command import model_name, rank_count
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
 
@@ -18,7 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``rescue``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run")
     text = "planned number of workers of the round; default: that of the last round"
-    parser.add_argument("--ranks", type=options.positive, metavar="N", help=text)
+    parser.add_argument("--ranks", type=rank_count, metavar="N", help=text)
     text = "bundle or encoder of the run; default: that of the last round"
     parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
     options.add_quiet(parser)
@@ -31,9 +32,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     folder = arguments.folder
     with open_reporter(quiet=arguments.quiet) as reporter:
-        begun = rescue(
-            folder, reporter, workers=arguments.ranks, model=arguments.bundle, lock=arguments.lock
-        )
+        model = arguments.bundle and model_name(arguments.bundle)
+        begun = rescue(folder, reporter, workers=arguments.ranks, model=model, lock=arguments.lock)
     if begun is None:
         print(f"{folder}: no unit is missing. Write the tables with virnucpro merge {folder}")
     else:

@@ -13,6 +13,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
@@ -20,7 +21,7 @@ from virnucpro.cli.commands.cluster.plan_command import add_plan_options, plan_f
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
-from virnucpro.errors import UsageError
+from virnucpro.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from virnucpro.pipeline.engines.request import Engine, Request
@@ -72,17 +73,21 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.engines.slurm_jobs import script, submissions
 
     request = _request(arguments)
+    if request is None:
+        say(f"{arguments.inputs[0]}: complete: nothing to submit")
+        return ExitCode.OK
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
     return _engine(arguments.engine).submit(request)
 
 
-def _request(arguments: argparse.Namespace) -> "Request":
-    """Return the request, after planning the run if necessary.
+def _request(arguments: argparse.Namespace) -> "Request | None":
+    """Return the request, after planning the run if necessary; None for a complete run.
 
     Without open units the tasks end at once, and the merge writes the tables.
     """
+    from virnucpro.pipeline.cluster.work import is_complete
     from virnucpro.pipeline.engines.request import Request
     from virnucpro.pipeline.parts.rounds import read_latest_round
     from virnucpro.pipeline.run.manifest import read_manifest
@@ -90,13 +95,21 @@ def _request(arguments: argparse.Namespace) -> "Request":
 
     if arguments.only_print and arguments.engine != "slurm":
         raise UsageError("--print shows the commands of the engine slurm: remove the other engine")
+    if arguments.only_print and arguments.outdir is not None:
+        raise UsageError("--print needs a planned run: run virnucpro plan first")
+    if arguments.outdir is not None:  # before a plan, which may take long
+        _check_tasks(arguments, arguments.ranks)
     run = RunDirectory(_planned(arguments))
     read_manifest(run)
+    if arguments.outdir is None and is_complete(run):
+        return None
     current = read_latest_round(run)
+    if arguments.outdir is None:
+        _check_tasks(arguments, current.strides)
     return Request(
         run=run.root,
         program=arguments.program or _this_program(),
-        tasks=arguments.tasks or (1 if arguments.engine == "local" else current.strides),
+        tasks=_tasks(arguments, current.strides),
         limit=arguments.limit,
         rescues=arguments.rescues,
         work_options=arguments.work_options,
@@ -107,6 +120,24 @@ def _request(arguments: argparse.Namespace) -> "Request":
     )
 
 
+def _tasks(arguments: argparse.Namespace, planned: int) -> int:
+    return int(arguments.tasks or (1 if arguments.engine == "local" else planned))
+
+
+def _check_tasks(arguments: argparse.Namespace, planned: int) -> None:
+    """Check that SLURM takes the number of tasks; commands may be printed without SLURM."""
+    from virnucpro.pipeline.engines.slurm import require_array
+
+    if arguments.engine != "slurm" or (arguments.only_print and not which("scontrol")):
+        return
+    try:
+        require_array(_tasks(arguments, planned))
+    except EngineError as error:
+        if not arguments.only_print:
+            raise
+        say(f"warning: the number of tasks is not compared with MaxArraySize: {error}")
+
+
 def _planned(arguments: argparse.Namespace) -> Path:
     """Return the absolute path of the run; plan it if there are input files."""
     if arguments.outdir is None:
@@ -114,8 +145,6 @@ def _planned(arguments: argparse.Namespace) -> Path:
             raise UsageError("give the folder of a planned run, or input files and -o RUN")
         _refuse_plan_options(arguments)
         return Path(arguments.inputs[0]).absolute()
-    if arguments.only_print:
-        raise UsageError("--print needs a planned run: run virnucpro plan first")
     with open_reporter(quiet=arguments.quiet) as reporter:
         plan = plan_from(arguments, arguments.outdir.absolute(), reporter)
     for warning in plan.warnings:

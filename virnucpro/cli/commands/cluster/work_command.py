@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copy-after", type=options.seconds, default=120.0, metavar="S", help=text)
     add_failure_options(parser)
     # `work` needs no lock, and never replaces or resumes a run.
-    existing = {"resume": False, "force": False, "check_inputs": False, "lock": False}
+    existing = {"resume": None, "force": False, "check_inputs": False, "lock": False}
     parser.set_defaults(run=_run, redeal=False, **existing)
 
 

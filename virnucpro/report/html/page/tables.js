@@ -96,6 +96,7 @@
       text("sequence", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
       number("start", "start", whole), number("end", "end", whole), number("bases", "length", whole),
       choice("kind", "state", regions, { formatter: callCell }),
+      used(regions, "topology") ? choice("topology", "topology", regions, { minWidth: 160 }) : null,
       used(regions, "score") ? number("score", "score", decimal) : null,
       choice("file", "file", regions), text("no.", "record", { minWidth: 68 }),
     ].filter(Boolean), 10);

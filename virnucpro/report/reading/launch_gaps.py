@@ -1,0 +1,113 @@
+"""Files of a launch without a result, from its launch.json: what a report over its runs lacks."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from virnucpro.errors import StoreError
+
+__all__ = ["LAUNCH_TABLE", "LaunchGaps", "read_launch_gaps"]
+
+LAUNCH_TABLE: Final = "launch.json"
+_COMPLETE: Final = {"done", "skipped"}
+_NAMED: Final = 5
+_LONGEST: Final = 240
+_WORDS: Final = {"timed_out": "timed out", "left": "not done"}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGaps:
+    """Files of a launch whose results a report lacks.
+
+    Attributes
+    ----------
+    folder
+        Output folder of the launch.
+    n_files
+        Number of all files of the launch.
+    files
+        Name, status and error of each file without a result.
+    """
+
+    folder: Path
+    n_files: int
+    files: Sequence[tuple[str, str, str]]
+
+    def summary(self) -> str:
+        """Return the number of these files, by status."""
+        counts = Counter(_WORDS.get(status, status) for _, status, _ in self.files)
+        parts = ", ".join(f"{number:,} {status}" for status, number in counts.most_common())
+        return (
+            f"{self.folder.name or self.folder}: {len(self.files):,} of {self.n_files:,} files "
+            f"have no complete result ({parts}), and launch.tsv lists them. This report lacks them."
+        )
+
+    def sentences(self) -> list[str]:
+        """Return the summary, then the first files with their status and error."""
+        named = [
+            f"{name}: {_WORDS.get(status, status)}{f': {error[:_LONGEST]}' if error else ''}"
+            for name, status, error in self.files[:_NAMED]
+        ]
+        more = len(self.files) - len(named)
+        return [self.summary(), *named, *([f"{more:,} more files"] if more else [])]
+
+    def folders(self) -> list[Path]:
+        """Return the run folders of these files, which may not exist."""
+        return [self.folder / name for name, _, _ in self.files]
+
+
+def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
+    """Return the files of the launch in `folder` whose results are not complete.
+
+    A file that is done counts as missing if its run folder is not among `reported`. A partial file
+    whose run is there is left to the run, which knows its gaps.
+
+    Raises
+    ------
+    StoreError
+        If the table is damaged.
+    OSError
+        If it cannot be read.
+    """
+    content = _content(folder / LAUNCH_TABLE)
+    tables = [content]
+    if count := content.get("tasks"):  # a joined table; those of its tasks may be newer
+        tasks = sorted(folder.glob(f"launch.tasks/*-of-{count:04d}/{LAUNCH_TABLE}"))
+        tables += [_content(path) for path in tasks]
+    entries: dict[str, tuple[str, str, str]] = {}
+    for table in tables:
+        try:
+            source = Path(table.get("input_dir", content["input_dir"]))
+            for one in table["files"]:
+                name = str(Path(one["file"]).relative_to(source))
+                entries[name] = (name, str(one["status"]), str(one["error"] or ""))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(folder / LAUNCH_TABLE, error) from error
+    found = []
+    for name, status, why in entries.values():
+        known = folder / name in reported
+        if status in _COMPLETE and not known:
+            found.append((name, "missing", "its run folder has no tables"))
+        elif status not in _COMPLETE and not (status == "partial" and known):
+            found.append((name, status, why))
+    found.sort(key=lambda one: one[1] == "left")  # failures first
+    return LaunchGaps(folder, len(entries), found)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        content["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+    return content
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path} is damaged ({type(error).__name__}: {error}): rerun the launch to rewrite it, or "
+        "name the run folders below it"
+    )
