@@ -146,6 +146,7 @@ def test_an_impossible_pooling_is_refused_before_the_run(embed, tmp_path, option
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_further_formats_follow_the_choice_of_the_last_command(embed, proteins, tmp_path):
     folder = tmp_path / "run"
     done = embed(folder, "--layer", "1", "--layer", "-1", "--format", "npy,h5ad,pt")

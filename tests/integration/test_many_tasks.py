@@ -215,7 +215,9 @@ def test_a_second_attempt_continues_a_killed_one(planned, alone):
     assert_equal_results(planned, alone)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "stop", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
+)
 def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
     stopped = work(planned, "0/1", "--lead", "20")
     wait_for_segments(planned, 1)

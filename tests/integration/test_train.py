@@ -196,6 +196,7 @@ def test_encoders_that_do_not_fit_are_refused(options, reason, labels, tmp_path,
     assert not (tmp_path / "toy").exists()
 
 
+@pytest.mark.slow
 def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables):
     folder = tmp_path / "deep"
     encoders = ("-e", "mini-deep/nucleotide", "-e", "mini-deep/protein")
@@ -233,6 +234,7 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     assert {row["status"] for row in windows} == {"scored"}
 
 
+@pytest.mark.slow
 def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
     folder = tmp_path / "short"
     assert main(command(labels, folder, "--window", "250", "--lengths", "120,250")) == 0
@@ -261,6 +263,7 @@ def test_wrong_lengths_are_refused(options, labels, tmp_path, capsys):
     assert "bases" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(find_bundle("mini"), own)
