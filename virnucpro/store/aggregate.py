@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from virnucpro.durable import write_file
 from virnucpro.store.coverage import Coverage
+from virnucpro.store.early_sync import EarlySync
 from virnucpro.store.embeddings_file import (
     EmbeddingsFile,
     ItemVectors,
@@ -180,9 +181,13 @@ def write_surveyed_embeddings(
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
         layout = _layout(unknown, index, views, embeddings_of(*first), about or {})
         file = _lay_out(stream, layout, state, index)
-        with _row_items(stream, layout, index, path.parent) as row_items:
+        with (
+            _row_items(stream, layout, index, path.parent) as row_items,
+            EarlySync(stream.fileno()) as sync,
+        ):
             for some in segment_vectors(chain([first], reading), row_items, layout):
                 file.write(some)
+                sync.wrote(some.bytes.nbytes)
         coverage = survey.coverage()
         accept(coverage)
         for some in missing_vectors(coverage.row_state, index.item_row, layout):
