@@ -14,7 +14,6 @@ fi
 # Waiting OpenMP threads must not spin: the other test process needs the cores.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -eq 0 ]; then
-  # In the order of the folders: the light unit tests come last, which balances the two processes.
-  set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
+  set -- --numprocesses 2 --dist loadfile
 fi
 exec .venv/bin/python -m pytest "$@"
