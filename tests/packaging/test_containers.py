@@ -70,10 +70,14 @@ def test_all_files_are_there_and_reach_the_daemon(root, dockerfile, parsed):
 
 
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])
-def test_the_apptainer_script_passes_shellcheck(tool, parsed, variant):
-    """spython lists the lines twice."""
+def test_the_apptainer_script_passes_shellcheck(tool, parsed, definition, variant):
+    """spython lists the lines twice, and does not know arguments."""
     lines = parsed["install"][: len(parsed["install"]) // 2]
-    script = "#!/bin/sh\n" + "\n".join(lines).replace("{{ variant }}", variant) + "\n"
+    defaults = re.search(r"^%arguments\n((?: +\w+=.*\n)+)", definition.read_text(), re.MULTILINE)
+    arguments = dict(line.strip().split("=") for line in defaults[1].splitlines())
+    script = "#!/bin/sh\n" + "\n".join(lines) + "\n"
+    for name, value in {**arguments, "variant": variant}.items():
+        script = script.replace("{{ " + name + " }}", value)
     done = subprocess.run(
         [tool("shellcheck"), "--exclude", "SC2194", "-"],  # a constant in case: the variant
         input=script,
