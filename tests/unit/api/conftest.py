@@ -1,6 +1,7 @@
-"""A run of the Python API that several tests read."""
+"""Fixtures of the Python API: a run that several tests read, and an own temporary folder."""
 
 import random
+import tempfile
 
 import pytest
 
@@ -25,6 +26,15 @@ def run(tmp_path_factory):
     """Result of a run that keeps its vectors and has a sequence without any."""
     outdir = tmp_path_factory.mktemp("api") / "run"
     return virnucpro.classify(PAIRS, outdir=outdir, embeddings="fp32", threads=1)
+
+
+@pytest.fixture
+def own_temporary_folder(tmp_path_factory, monkeypatch):
+    """The folder for temporary files of one test, without those of other libraries."""
+    folder = tmp_path_factory.mktemp("own")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture(params=["pandas", "numpy"])

@@ -65,14 +65,14 @@ def test_a_named_folder_is_kept_and_resumed(run, pairs):
         virnucpro.classify(pairs[1:], **options, resume=True)
 
 
-def test_an_error_leaves_no_temporary_folder(temporary_folder):
+def test_an_error_leaves_no_temporary_folder(own_temporary_folder):
     with pytest.raises(virnucpro.InputError, match=r"^source: record 1 \(a\): 'J'"):
         virnucpro.classify([("a", "ACJ")])
     with pytest.raises(virnucpro.UsageError, match="bundle"):
         virnucpro.classify([("a", "AC")], bundle="no-such")
     with pytest.raises(virnucpro.InputError, match="cannot be opened"):
         virnucpro.classify("ACGT" * 200)
-    assert list(temporary_folder.iterdir()) == []
+    assert list(own_temporary_folder.iterdir()) == []
 
 
 def test_warnings_are_issued_at_the_call(tmp_path):

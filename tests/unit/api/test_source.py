@@ -69,10 +69,10 @@ def test_a_mapping_is_pairs():
         ([("a", None)], "the sequence must be text or bytes"),
     ],
 )
-def test_other_sources_are_refused(source, message, temporary_folder):
+def test_other_sources_are_refused(source, message, own_temporary_folder):
     with pytest.raises(UsageError, match=message), input_files(source):
         pass
-    assert list(temporary_folder.iterdir()) == []
+    assert list(own_temporary_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("letters", ["AC>GT", "ACGT\n>b\nACGT", "ACXé"])
