@@ -1,5 +1,6 @@
 """Commands on folders with a run, with other files, and without a run."""
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
+from virnucpro.pipeline.run.manifest import read_manifest, write_manifest
+from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 GENE = "ATGGCCAAAGGTCCC" * 60
@@ -166,6 +169,23 @@ def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finish
     (run / "predictions.tsv").unlink()
     assert main(["predict", gene, "-o", str(run), "--resume", "-q"]) == 0
     assert (run / "predictions.tsv").read_bytes() == (finished / "predictions.tsv").read_bytes()
+
+
+def test_all_changes_of_a_resume_are_written_at_once(run, gene, monkeypatch):
+    """A resume that ends after the first write of run.json leaves the run with all changes."""
+    changes = ["--threshold", "0.6", "--extract", "viral,ambiguous"]
+    os.utime(gene)  # changes the stamp, too
+
+    def write_and_fail(*arguments):
+        write_manifest(*arguments)
+        raise OSError(errno.ENOSPC, "disk full")
+
+    monkeypatch.setattr("virnucpro.pipeline.run.session.write_manifest", write_and_fail)
+    assert main(["predict", gene, "-o", str(run), "--resume", "-q", *changes]) == 1
+    found = read_manifest(RunDirectory(run))
+    assert found.calls["threshold"] == 0.6
+    assert [*found.extracts["calls"]] == ["viral", "ambiguous"]
+    assert found.input_stamps[0].mtime_ns == Path(gene).stat().st_mtime_ns
 
 
 def test_the_index_of_another_run_is_refused(run, gene, tmp_path, capsys):

@@ -293,18 +293,25 @@ def _resume(run: RunDirectory, job: Job, execution: Execution, reporter: Reporte
     manifest.refuse_other_inputs(run, inputs)
     session = _opened(run, manifest)
     _warn(manifest, session.index, reporter)
-    if (found := stamps.after_reading()) != tuple(manifest.input_stamps):
-        session.update(replace(session.manifest, input_stamps=found))
-    if job.calls is not None:
-        calls = asdict(job.calls)
-        session.update(replace(session.manifest, calls=calls, tables_complete=False))
-    if job.formats is not None:
-        session.update(replace(session.manifest, formats=job.formats))
-    if job.extracts is not None:
-        session.update(replace(session.manifest, extracts=asdict(job.extracts)))
-    if job.published_files is not None:
-        session.update(replace(session.manifest, published_files=job.published_files))
+    if changes := _changes(manifest, job, stamps):
+        session.update(replace(manifest, **changes))
     return session
+
+
+def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any]:
+    """Return the fields of the manifest that a resume replaces, by name."""
+    changes: dict[str, Any] = {}
+    if (found := stamps.after_reading()) != tuple(manifest.input_stamps):
+        changes["input_stamps"] = found
+    if job.calls is not None:
+        changes |= {"calls": asdict(job.calls), "tables_complete": False}
+    if job.formats is not None:
+        changes["formats"] = job.formats
+    if job.extracts is not None:
+        changes["extracts"] = asdict(job.extracts)
+    if job.published_files is not None:
+        changes["published_files"] = job.published_files
+    return changes
 
 
 def _opened(run: RunDirectory, manifest: Manifest) -> Session:
