@@ -9,7 +9,6 @@
 """
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import IO, Final
 from virnucpro.durable import write_file
 from virnucpro.launch.cells import encoded, file_cell
 from virnucpro.launch.results import FileResult
+from virnucpro.launch.throttle import Throttle
 
 __all__ = ["MERGED_NAMES", "OUTPUTS_KEY", "MergedOutputs"]
 
@@ -35,8 +35,6 @@ MERGED_NAMES: Final = {
 
 _FILE: Final = b"file"
 _NA: Final = b"NA"
-_SHARE: Final = 20
-"""Minimum seconds between two updates, per second that the last update took."""
 
 
 class MergedOutputs:
@@ -52,7 +50,7 @@ class MergedOutputs:
         self._source = source
         self._folder = folder
         self._merged = 0
-        self._not_before = 0.0
+        self._throttle = Throttle()
 
     @property
     def written(self) -> list[str]:
@@ -65,13 +63,11 @@ class MergedOutputs:
         The time between two updates grows with their duration.
         """
         answered = sum(one.status.answered for one in results)
-        started = time.monotonic()
-        if answered == self._merged or started < self._not_before:
+        if answered == self._merged or not self._throttle.due:
             return
-        with suppress(OSError):
+        with self._throttle.timed(), suppress(OSError):
             self.write(results)
-        now = time.monotonic()
-        self._merged, self._not_before = answered, now + _SHARE * (now - started)
+        self._merged = answered
 
     def write(self, results: Sequence[FileResult]) -> None:
         """Write the merged outputs of all results that have some; remove the others.

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.cells import cell, encoded, file_cell
 from virnucpro.launch.merged import MERGED_NAMES, MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
+from virnucpro.launch.throttle import Throttle
 
 __all__ = [
     "JSON_NAME",
@@ -38,9 +38,6 @@ OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME, *MERGED_NAME
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
-
-_SHARE = 20
-"""Minimum seconds between two updates, per second that the last update took."""
 
 _MAX_WIDTH = 60
 """Maximum number of characters of a table cell on a terminal."""
@@ -96,10 +93,11 @@ class LaunchTable:
     facts: Mapping[str, Any]
     balancer: LoadBalancer
     merges: bool = True
-    _not_before: float = 0.0
+    _throttle: Throttle = field(init=False)
     _merged: MergedOutputs = field(init=False)
 
     def __post_init__(self) -> None:
+        self._throttle = Throttle(_INTERVAL_S)
         self._merged = MergedOutputs(self.source, self.target)
 
     def begin(self) -> None:
@@ -114,14 +112,12 @@ class LaunchTable:
 
     def update(self) -> None:
         """Write the current table, at most once per `_INTERVAL_S`; ignore write errors."""
-        started = time.monotonic()
-        if started < self._not_before:
+        if not self._throttle.due:
             return
-        results = self._results("not done yet")
-        with suppress(OSError):
-            self._write(results, None, lasting=False)
-        now = time.monotonic()
-        self._not_before = now + max(_INTERVAL_S, _SHARE * (now - started))
+        with self._throttle.timed():
+            results = self._results("not done yet")
+            with suppress(OSError):
+                self._write(results, None, lasting=False)
         if self.merges:
             self._merged.update(results)
 
