@@ -18,20 +18,12 @@ from virnucpro.durable import write_file
 from virnucpro.launch.cells import encoded, file_cell
 from virnucpro.launch.results import FileResult
 from virnucpro.launch.throttle import Throttle
+from virnucpro.launch_dir import MERGED_NAMES
 
-__all__ = ["MERGED_NAMES", "OUTPUTS_KEY", "MergedOutputs"]
+__all__ = ["OUTPUTS_KEY", "MergedOutputs"]
 
 OUTPUTS_KEY: Final = "outputs"
 """Key of a worker's result: paths of the outputs of a file, by name."""
-
-MERGED_NAMES: Final = {
-    name: f"launch.{name}"
-    for name in (
-        "predictions.tsv",
-        *(f"viral.{form}{end}" for form in ("fasta", "fastq") for end in ("", ".gz")),
-    )
-}
-"""Name of the merged file for each output that is merged."""
 
 _FILE: Final = b"file"
 _NA: Final = b"NA"

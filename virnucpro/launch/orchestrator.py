@@ -20,8 +20,9 @@ from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
 from virnucpro.launch.shares import FileShare, join_tables
 from virnucpro.launch.spawner import ProcessSpawner
-from virnucpro.launch.table import LOCK_NAME, LOGS_NAME, OWN_NAMES, LaunchReport, LaunchTable
+from virnucpro.launch.table import LaunchReport, LaunchTable
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
+from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES
 from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 

@@ -11,7 +11,7 @@ from virnucpro.errors import UsageError
 from virnucpro.folder_lock import is_held
 from virnucpro.launch.results import FileStatus
 from virnucpro.launch.shares import FileShare, read_tables
-from virnucpro.launch.table import JSON_NAME, LOCK_NAME
+from virnucpro.launch_dir import JSON_NAME, LOCK_NAME
 
 __all__ = ["LaunchProgress", "is_launch", "read_launch"]
 

@@ -18,7 +18,8 @@ from typing import Any
 from virnucpro.errors import UsageError
 from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.results import FileResult, FileStatus
-from virnucpro.launch.table import JSON_NAME, TASKS_NAME, LaunchTable
+from virnucpro.launch.table import LaunchTable
+from virnucpro.launch_dir import JSON_NAME, task_folder
 
 __all__ = ["FileShare", "join_tables", "read_tables"]
 
@@ -43,7 +44,7 @@ class FileShare:
 
     def folder(self, target: Path) -> Path:
         """Return the folder of the share's table, lock and logs in the output folder `target`."""
-        return target / TASKS_NAME / f"{self.number:04d}-of-{self.count:04d}"
+        return task_folder(target, self.number, self.count)
 
 
 def read_tables(target: Path, count: int) -> Tables:

@@ -12,29 +12,12 @@ from virnucpro.console import printable, say
 from virnucpro.durable import write_file
 from virnucpro.launch.balancer import LoadBalancer
 from virnucpro.launch.cells import cell, encoded, file_cell
-from virnucpro.launch.merged import MERGED_NAMES, MergedOutputs
+from virnucpro.launch.merged import MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
 from virnucpro.launch.throttle import Throttle
+from virnucpro.launch_dir import JSON_NAME, TSV_NAME
 
-__all__ = [
-    "JSON_NAME",
-    "LOCK_NAME",
-    "LOGS_NAME",
-    "OWN_NAMES",
-    "TASKS_NAME",
-    "TSV_NAME",
-    "LaunchReport",
-    "LaunchTable",
-    "readable",
-    "table_rows",
-]
-
-TSV_NAME = "launch.tsv"
-JSON_NAME = "launch.json"
-LOGS_NAME = "launch.logs"
-LOCK_NAME = "launch.lock"
-TASKS_NAME = "launch.tasks"
-OWN_NAMES = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME, *MERGED_NAMES.values()}
+__all__ = ["LaunchReport", "LaunchTable", "readable", "table_rows"]
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""

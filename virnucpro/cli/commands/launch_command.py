@@ -17,6 +17,7 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
+from virnucpro.launch_dir import TSV_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +141,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     if not arguments.quiet:
         _print_table(readable(report.rows, _ONLY_IN_FILES))
-        say(f"written to {arguments.outdir}: {', '.join(('launch.tsv', *report.merged))}")
+        say(f"written to {arguments.outdir}: {', '.join((TSV_NAME, *report.merged))}")
     if predicts:
         if not arguments.quiet:
             _say_totals(report.results)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from virnucpro.launch_dir import JSON_NAME, TASKS_NAME
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.run.manifest import is_manifest
-from virnucpro.report.reading.launch_gaps import LAUNCH_TABLE, LaunchGaps, read_launch_gaps
+from virnucpro.report.reading.launch_gaps import LaunchGaps, read_launch_gaps
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["FoundRuns", "find_runs"]
@@ -42,7 +43,7 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> FoundRuns:
     for folder in folders:
         below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
         for path in below or [folder]:
-            if (path / LAUNCH_TABLE).is_file() and not is_manifest(path / "run.json"):
+            if (path / JSON_NAME).is_file() and not is_manifest(path / "run.json"):
                 launches[path] = None
             elif below and not RunDirectory(path).predictions.is_file():
                 left_out.append(path)
@@ -74,7 +75,7 @@ def _below(folder: Path) -> Iterator[Path]:
     """
     if not folder.is_dir():
         return
-    if (folder / LAUNCH_TABLE).is_file():
+    if (folder / JSON_NAME).is_file():
         yield folder
     for path in sorted(folder.iterdir()):
         if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
@@ -85,4 +86,4 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _is_of_launch(path: Path) -> bool:
     """Return whether a folder holds the tables of the tasks of a launch."""
-    return path.name == "launch.tasks" and (path.parent / LAUNCH_TABLE).is_file()
+    return path.name == TASKS_NAME and (path.parent / JSON_NAME).is_file()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from virnucpro.errors import StoreError
+from virnucpro.launch_dir import JSON_NAME, TSV_NAME, task_tables
 
-__all__ = ["LAUNCH_TABLE", "LaunchGaps", "read_launch_gaps"]
+__all__ = ["LaunchGaps", "read_launch_gaps"]
 
-LAUNCH_TABLE: Final = "launch.json"
 _COMPLETE: Final = {"done", "skipped"}
 _NAMED: Final = 5
 _LONGEST: Final = 240
@@ -42,7 +42,7 @@ class LaunchGaps:
         parts = ", ".join(f"{number:,} {status}" for status, number in counts.most_common())
         return (
             f"{self.folder.name or self.folder}: {len(self.files):,} of {self.n_files:,} files "
-            f"have no complete result ({parts}), and launch.tsv lists them. This report lacks them."
+            f"have no complete result ({parts}), and {TSV_NAME} lists them. This report lacks them."
         )
 
     def sentences(self) -> list[str]:
@@ -72,11 +72,10 @@ def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
     OSError
         If it cannot be read.
     """
-    content = _content(folder / LAUNCH_TABLE)
+    content = _content(folder / JSON_NAME)
     tables = [content]
     if count := content.get("tasks"):  # a joined table; those of its tasks may be newer
-        tasks = sorted(folder.glob(f"launch.tasks/*-of-{count:04d}/{LAUNCH_TABLE}"))
-        tables += [_content(path) for path in tasks]
+        tables += [_content(path) for path in task_tables(folder, count)]
     entries: dict[str, tuple[str, str, str]] = {}
     for table in tables:
         try:
@@ -85,7 +84,7 @@ def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
                 name = str(Path(one["file"]).relative_to(source))
                 entries[name] = (name, str(one["status"]), str(one["error"] or ""))
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(folder / LAUNCH_TABLE, error) from error
+            raise _damaged(folder / JSON_NAME, error) from error
     found = []
     for name, status, why in entries.values():
         known = folder / name in reported
