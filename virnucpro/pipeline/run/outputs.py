@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.calibration import Calibration, read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import (
     Call,
@@ -54,6 +54,7 @@ _FIRST_WITH_EXTRACTS: Final = 3
 __all__ = [
     "Outcome",
     "call_run",
+    "run_calibration",
     "survey_segments",
     "write_gaps",
     "write_outputs",
@@ -213,7 +214,8 @@ def write_tables(
         If an output cannot be written.
     """
     index = session.index
-    windows, records, decision = call_run(session, coverage)
+    calibration = run_calibration(session)
+    windows, records, decision = call_run(session, coverage, calibration)
     if session.manifest.command == "predict":
         version = session.manifest.table_version
         write_windows(target.windows, index, windows, version=version)
@@ -232,7 +234,7 @@ def write_tables(
             decision,
             sources,
             names,
-            provirus=write_region_files(target, session, windows, records, decision),
+            provirus=write_region_files(target, session, windows, records, decision, calibration),
             version=version,
         )
         _write_extracts(target, session, records, decision)
@@ -264,18 +266,29 @@ def _write_extracts(
                 other.unlink(missing_ok=True)
 
 
-def call_run(session: Session, coverage: Coverage) -> tuple[RunWindows, RecordScores, Decision]:
+def run_calibration(session: Session) -> Calibration | None:
+    """Return the calibration of a run; None if its bundle has none.
+
+    Raises
+    ------
+    BundleError
+        If a field of the calibration in run.json is missing or invalid.
+    """
+    content = session.manifest.calibration
+    return read_calibration(content, session.run.run_json) if content else None
+
+
+def call_run(
+    session: Session, coverage: Coverage, calibration: Calibration | None
+) -> tuple[RunWindows, RecordScores, Decision]:
     """Return calls of all windows, and scores and calls of all records, by the run's rule."""
     index, manifest = session.index, session.manifest
     windows = RunWindows(index, coverage)
     records = score_run(index, windows)
-    calibration = manifest.calibration and read_calibration(
-        manifest.calibration, session.run.run_json
-    )
     decision = decide(
         records,
         Thresholds(**manifest.thresholds),
-        calibration or None,
+        calibration,
         CallOptions(**manifest.calls),
         record_quality(index) if calibration else None,
         other_window=manifest.has_other_window,

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import RecordScores
 from virnucpro.classifier.decision import Decision
 from virnucpro.classifier.regions import find_regions
@@ -28,6 +28,7 @@ def write_region_files(
     windows: WindowBlocks,
     records: RecordScores,
     decision: Decision,
+    calibration: Calibration | None,
 ) -> NDArray[np.bool_]:
     """Write regions.tsv, BED, GFF3, bedGraph and viral_regions.fasta; delete those of before.
 
@@ -50,8 +51,7 @@ def write_region_files(
     if manifest.table_version >= _FIRST_WITH_REGIONS:
         write_bedgraph(target.scores_bedgraph, index, windows)
         written.add(target.scores_bedgraph)
-    if manifest.table_version >= _FIRST_WITH_REGIONS and manifest.calibration:
-        calibration = read_calibration(manifest.calibration, session.run.run_json)
+    if manifest.table_version >= _FIRST_WITH_REGIONS and calibration:
         regions = find_regions(index, windows, records, decision, calibration)
         provirus = regions.in_both(index.n_records)
         write_regions(target.regions, index, regions)

@@ -14,7 +14,13 @@ from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.decision import require_applicable
 from virnucpro.errors import BundleError, StoreError, UsageError
 from virnucpro.pipeline.jobs.job import Reporter
-from virnucpro.pipeline.run.outputs import call_run, survey_segments, write_gaps, write_tables
+from virnucpro.pipeline.run.outputs import (
+    call_run,
+    run_calibration,
+    survey_segments,
+    write_gaps,
+    write_tables,
+)
 from virnucpro.pipeline.run.report import renew_report
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.report.tables import CALL_NAMES, TABLE_VERSION
@@ -76,14 +82,15 @@ def rescore(
         if session.manifest.command != "predict":
             raise UsageError(f"{run.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(session, reporter)
-        _, _, before = call_run(_with_usable_rule(session), coverage)
+        usable = _with_usable_rule(session)
+        _, _, before = call_run(usable, coverage, run_calibration(usable))
         manifest = replace(session.manifest, calls=asdict(calls), table_version=TABLE_VERSION)
         manifest = replace(manifest, tables_complete=False)
         changed, target = replace(session, manifest=manifest), run
         if other is not None:
             changed, coverage = _scored_by(changed, coverage, other, reporter)
             target = RunDirectory(other.outdir)
-        _, _, now = call_run(changed, coverage)
+        _, _, now = call_run(changed, coverage, run_calibration(changed))
         if other is None:
             session.update(manifest)
         else:
