@@ -18,6 +18,7 @@ from virnucpro.run_dir import RunDirectory
 
 TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
 TASKS = 2
+OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +30,7 @@ def planned(tmp_path_factory):
     with fasta.open("w") as stream:
         for number in range(3000):
             stream.write(f">r{number}\n{''.join(dice.choices('ACGT', k=dice.randint(300, 900)))}\n")
-    assert (
-        main(
-            [
-                "plan",
-                str(fasta),
-                "-o",
-                str(run),
-                "--ranks",
-                "2",
-                "-q",
-                "--embeddings=fp16",
-                "--published-files",
-            ]
-        )
-        == 0
-    )
+    assert main(["plan", str(fasta), "-o", str(run), "--ranks", "2", *OUTPUTS]) == 0
     return run
 
 
@@ -52,22 +38,7 @@ def planned(tmp_path_factory):
 def alone(planned):
     """The run of one process, which has other units."""
     run, fasta = planned.with_name("alone"), planned.with_name("reads.fa")
-    assert (
-        main(
-            [
-                "predict",
-                str(fasta),
-                "-o",
-                str(run),
-                "--devices",
-                "cpu:1",
-                "-q",
-                "--embeddings=fp16",
-                "--published-files",
-            ]
-        )
-        == 0
-    )
+    assert main(["predict", str(fasta), "-o", str(run), "--devices", "cpu:1", *OUTPUTS]) == 0
     return run
 
 
