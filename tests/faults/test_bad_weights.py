@@ -11,51 +11,38 @@ pytestmark = pytest.mark.timeout(110)
 OUTPUTS = ("predictions.tsv", "windows.tsv", "missing.tsv", "embeddings.h5")
 
 
-def test_damaged_weights_are_refused_before_anything_is_made(
-    few_fasta, bundle_with, tmp_path, capsys
-):
-    bundle = bundle_with("protein.safetensors", lambda content: content)
+def predict(fasta, bundle, folder, *options):
+    """Run predict with a bundle; return its exit code."""
+    words = ["predict", fasta, "-o", folder, "--bundle", bundle, "--embeddings", *options]
+    return main([*map(str, words), "--devices", "cpu:2"])
+
+
+def damage(bundle):
     with (bundle / "protein.safetensors").open("r+b") as stream:
         stream.seek(5000)
         stream.write(b"\xff")
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(tmp_path / "run"),
-        "--bundle",
-        str(bundle),
-        "--embeddings",
-    ]
-    assert main(command) == 1
-    printed = capsys.readouterr().err
-    assert printed.count("virnucpro: error:") == 1
-    assert str(bundle / "protein.safetensors") in printed
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "after"),
     [
-        pytest.param(lambda content: content[:4000], id="cut short"),
-        pytest.param(lambda content: content.replace(b"layers.0", b"layers.7"), id="other names"),
+        pytest.param(lambda content: content, damage, id="damaged"),
+        pytest.param(lambda content: content[:4000], lambda _: None, id="cut short"),
+        pytest.param(
+            lambda content: content.replace(b"layers.0", b"layers.7"),
+            lambda _: None,
+            id="other names",
+        ),
     ],
 )
-def test_weights_of_something_else_are_refused_before_anything_is_made(
-    change, few_fasta, bundle_with, tmp_path, capsys
+def test_unusable_weights_are_refused_before_anything_is_made(
+    change, after, few_fasta, bundle_with, tmp_path, capsys
 ):
     bundle = bundle_with("protein.safetensors", change)
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(tmp_path / "run"),
-        "--bundle",
-        str(bundle),
-        "--embeddings",
-    ]
-    assert main([*command, "--devices", "cpu:2"]) == 1
+    after(bundle)
+    assert predict(few_fasta, bundle, tmp_path / "run") == 1
     printed = capsys.readouterr().err
+    assert printed.count("virnucpro: error:") == 1
     error = printed[printed.index("virnucpro: error:") :]
     assert str(bundle / "protein.safetensors") in error
     assert "again" in error
@@ -73,16 +60,7 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
 
     bundle = bundle_with("protein.safetensors", change)
     folder = tmp_path / "run"
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(folder),
-        "--bundle",
-        str(bundle),
-        "--embeddings",
-    ]
-    assert main([*command, "--devices", "cpu:2"]) == 1
+    assert predict(few_fasta, bundle, folder) == 1
     printed = capsys.readouterr().err
     assert printed.count("virnucpro: error:") == 1
     error = printed[printed.index("virnucpro: error:") :]
@@ -106,16 +84,7 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(
         return save(tensors)
 
     bundle = bundle_with("protein.safetensors", change)
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(tmp_path / "run"),
-        "--bundle",
-        str(bundle),
-        "--embeddings",
-    ]
-    assert main([*command, "--devices", "cpu:2", "--precision", "fp16"]) == 1
+    assert predict(few_fasta, bundle, tmp_path / "run", "--precision", "fp16") == 1
     printed = capsys.readouterr().err
     error = printed[printed.index("virnucpro: error:") :]
     assert (

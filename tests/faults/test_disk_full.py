@@ -50,16 +50,8 @@ def test_a_full_disk_is_a_clear_error_and_a_resume_completes(
     if stage.startswith("writing"):
         shutil.copytree(undisturbed, folder)
     before = {name: (folder / name).read_bytes() for name in outputs(folder)}
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(folder),
-        "--devices",
-        "cpu:1",
-        "--resume",
-        "--embeddings",
-    ]
+    words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume", "--embeddings"]
+    command = [*map(str, words)]
     reporting(lambda text: text.startswith(stage) and fill(folder.parent, left))
     assert main(command) == 1
     printed = capsys.readouterr().err
@@ -102,17 +94,8 @@ def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
 ):
     small = disk("240k")
     folder = small / "run"
-    command = [
-        "predict",
-        str(few_fasta),
-        "-o",
-        str(folder),
-        "--devices",
-        "cpu:1",
-        "--resume",
-        "-q",
-        "--embeddings",
-    ]
+    words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume", "--embeddings"]
+    command = [*map(str, words), "-q"]
     assert main(command) == 1
     printed = capsys.readouterr().err
     assert "needs about" in printed
